@@ -1,0 +1,58 @@
+# Everything a newcomer types. Only Python 3.11+, make and git are needed; the rest is installed into .venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.installed
+PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo test check proto format bench chaos simulate clean
+
+help:  ## this list
+	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+$(STAMP): pyproject.toml requirements.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quorumlog needs Python 3.11 or newer; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@echo "installing into $(VENV) (a few minutes the first time: PySpark is large)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $(STAMP)
+
+setup: $(STAMP)  ## make .venv and install everything, locked
+
+demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
+	@$(BIN)/python examples/demo.py
+
+test: $(STAMP)  ## all tests
+	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+
+check: $(STAMP)  ## lint, types, generated code fresh
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/python tests/typed_tree.py build/typed
+	@cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p quorumlog
+	@$(MAKE) --no-print-directory proto OUT=build/proto
+	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x entry.py -x __init__.py -x py.typed proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
+
+OUT ?= proto
+proto: $(STAMP)  ## generate the code of proto/
+	@mkdir -p $(OUT)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m grpc_tools.protoc -Iproto --python_out=$(OUT) --grpc_python_out=$(OUT) --mypy_out=quiet:$(OUT) --mypy_grpc_out=quiet:$(OUT) $(PROTOS)
+
+format: $(STAMP)  ## format the code
+	@$(BIN)/ruff check --fix --quiet . || true
+	@$(BIN)/ruff format .
+
+bench: $(STAMP)  ## throughput and latency beside the bare path, same run
+	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+chaos: $(STAMP)  ## kill the leader ten times under load and check every acknowledgement
+	@$(BIN)/quorumlog chaos run kill-leader --rounds 10
+
+SEEDS ?= 200
+simulate: $(STAMP)  ## run simulated clusters; SEEDS=n, or SEED=n to replay one
+	@$(BIN)/python -m quorumlog.chaos.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+
+clean:  ## remove what was made
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

@@ -1,0 +1,267 @@
+"""The byte layout of log entries and record batches, the one format on disk, on the wire and in clients.
+
+An entry is an envelope of 40 bytes and a body. For kind ``BATCH`` the body is a header of 56 bytes and an
+opaque payload: one Arrow IPC record-batch message (a multiple of 8 bytes from the entry's start). All
+integers are little-endian::
+
+    envelope   0  u8   magic           format version, 1
+               1  u8   kind            EntryKind
+               2  u16  flags           0
+               4  u32  length          of the whole entry, in bytes
+               8  u32  crc32c          over bytes [0, 8) and [12, length)
+              12  u32  group           the Raft group; 0 until sealed
+              16  u64  term            0 until sealed
+              24  u64  index           0 until sealed
+              32  u64  previous_hash   entry_hash of the entry before; 0 until sealed
+    header    40  i64  base_offset     0 until sealed
+              48  u32  record_count
+              52  u8   codec           Codec
+              53  u8   timestamp_type  TimestampType
+              54  u16  reserved        0
+              56  i64  base_timestamp_ms  smallest timestamp of the batch
+              64  i64  max_timestamp_ms   largest; the append time under LOG_APPEND_TIME
+              72  i64  producer_id     -1: not idempotent
+              80  i64  producer_epoch  -1: not idempotent
+              88  i32  base_sequence   -1: not idempotent
+              92  u32  reserved        0
+    payload   96
+
+A producer sends an unsealed batch: group, term, index, previous_hash and base_offset are zero, the checksum is
+already right. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
+the batch ever changes, except timestamp type and max timestamp on topics with append time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from enum import IntEnum
+from typing import NamedTuple
+
+import google_crc32c
+
+MAGIC = 1
+ENVELOPE_BYTES = 40
+HEADER_BYTES = 56
+BATCH_OVERHEAD_BYTES = ENVELOPE_BYTES + HEADER_BYTES
+NO_PRODUCER_ID = -1
+NO_PRODUCER_EPOCH = -1
+NO_SEQUENCE = -1
+#: Sequences are 31 bits wide and wrap to 0, as Kafka's do.
+SEQUENCE_MODULUS = 1 << 31
+
+_PREFIX = struct.Struct("<BBHI")
+_CRC = struct.Struct("<I")
+_POSITION = struct.Struct("<IQQQ")
+_ENVELOPE = struct.Struct("<BBHIIIQQQ")
+_HEADER = struct.Struct("<qIBBHqqqqiI")
+assert _ENVELOPE.size == ENVELOPE_BYTES and _HEADER.size == HEADER_BYTES
+
+
+class EntryKind(IntEnum):
+    """What an entry's body is."""
+
+    NOOP = 0
+    BATCH = 1
+    CONFIG = 2
+    COMMAND = 3
+
+
+class Codec(IntEnum):
+    """Compression of the Arrow buffers in a payload."""
+
+    NONE = 0
+    LZ4 = 1
+    ZSTD = 2
+
+
+class TimestampType(IntEnum):
+    """Who set the timestamps of a batch."""
+
+    CREATE_TIME = 0
+    LOG_APPEND_TIME = 1
+
+
+class CorruptEntryError(Exception):
+    """Bytes that are not the entry they claim to be. The message says what is wrong, and where."""
+
+
+class Envelope(NamedTuple):
+    """The decoded envelope of an entry."""
+
+    magic: int
+    kind: EntryKind
+    flags: int
+    length: int
+    crc32c: int
+    group: int
+    term: int
+    index: int
+    previous_hash: int
+
+
+class BatchHeader(NamedTuple):
+    """The decoded header of a record batch. Timestamps are milliseconds since the epoch."""
+
+    base_offset: int
+    record_count: int
+    codec: Codec
+    timestamp_type: TimestampType
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+    producer_id: int
+    producer_epoch: int
+    base_sequence: int
+
+    @property
+    def last_offset(self) -> int:
+        """Offset of the batch's last record."""
+        return self.base_offset + self.record_count - 1
+
+    @property
+    def next_sequence(self) -> int:
+        """The sequence that the producer's next batch must carry."""
+        return (self.base_sequence + self.record_count) % SEQUENCE_MODULUS
+
+
+def crc32c_of(entry: bytes) -> int:
+    """CRC32C of an entry: everything but the checksum's own four bytes. Costs one copy: the C code takes `bytes`."""
+    return int(google_crc32c.extend(google_crc32c.value(entry[:8]), entry[12:]))
+
+
+def entry_hash(entry: bytes) -> int:
+    """The 64-bit hash by which the next entry names this one.
+
+    It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all before it.
+    """
+    return int.from_bytes(hashlib.blake2b(entry[:ENVELOPE_BYTES], digest_size=8).digest(), "little")
+
+
+def seal(group: int, term: int, index: int, previous_hash: int, kind: EntryKind, body: bytes) -> bytes:
+    """Builds the bytes of an entry from its position and body."""
+    length = ENVELOPE_BYTES + len(body)
+    prefix = _PREFIX.pack(MAGIC, kind, 0, length)
+    position = _POSITION.pack(group, term, index, previous_hash)
+    crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(prefix), position), body)
+    return b"".join((prefix, _CRC.pack(crc), position, body))
+
+
+def build_batch(
+    payload: bytes,
+    *,
+    record_count: int,
+    codec: Codec,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+    timestamp_type: TimestampType = TimestampType.CREATE_TIME,
+    producer_id: int = NO_PRODUCER_ID,
+    producer_epoch: int = NO_PRODUCER_EPOCH,
+    base_sequence: int = NO_SEQUENCE,
+) -> bytes:
+    """Builds an unsealed batch, as a producer sends it.
+
+    Arguments:
+        payload: one Arrow IPC record-batch message.
+        record_count: its rows, at least 1.
+        base_timestamp_ms, max_timestamp_ms: smallest and largest timestamp of its rows.
+    """
+    header = _HEADER.pack(
+        0, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
+        producer_id, producer_epoch, base_sequence, 0,
+    )  # fmt: skip
+    return seal(0, 0, 0, 0, EntryKind.BATCH, header + payload)
+
+
+def seal_batch(
+    batch: bytes,
+    *,
+    group: int,
+    term: int,
+    index: int,
+    previous_hash: int,
+    base_offset: int,
+    append_time_ms: int | None = None,
+) -> bytes:
+    """The sealed entry of a batch that has been checked: position and base offset filled in.
+
+    Arguments:
+        append_time_ms: given for topics with append time; becomes the batch's maximal timestamp.
+    """
+    head = bytearray(batch[:BATCH_OVERHEAD_BYTES])
+    _POSITION.pack_into(head, 12, group, term, index, previous_hash)
+    struct.pack_into("<q", head, 40, base_offset)
+    if append_time_ms is not None:
+        head[53] = TimestampType.LOG_APPEND_TIME
+        struct.pack_into("<q", head, 64, append_time_ms)
+    payload = batch[BATCH_OVERHEAD_BYTES:]
+    crc = google_crc32c.extend(google_crc32c.value(bytes(head[:8])), bytes(head[12:]))
+    _CRC.pack_into(head, 8, google_crc32c.extend(crc, payload))
+    return b"".join((head, payload))
+
+
+def parse_envelope(entry: bytes) -> Envelope:
+    """Decodes an envelope and checks magic, kind and length, not the checksum.
+
+    Raises:
+        CorruptEntryError: the bytes are too short or the fields impossible.
+    """
+    if len(entry) < ENVELOPE_BYTES:
+        raise CorruptEntryError(f"entry of {len(entry)} bytes is shorter than an envelope ({ENVELOPE_BYTES} bytes)")
+    magic, kind, flags, length, crc, group, term, index, previous = _ENVELOPE.unpack_from(entry)
+    if magic != MAGIC:
+        raise CorruptEntryError(f"entry format {magic} is not {MAGIC}, the only one that this version reads")
+    if length != len(entry):
+        raise CorruptEntryError(f"entry says that it has {length} bytes but has {len(entry)}")
+    if kind not in _KINDS or flags:
+        raise CorruptEntryError(f"entry kind {kind} with flags {flags} is not known to this version")
+    return Envelope(magic, _KINDS[kind], flags, length, crc, group, term, index, previous)
+
+
+def verify(entry: bytes) -> Envelope:
+    """Decodes an envelope and checks everything that the entry says about itself, checksum included.
+
+    Raises:
+        CorruptEntryError: the entry is not what was written.
+    """
+    envelope = parse_envelope(entry)
+    computed = crc32c_of(entry)
+    if computed != envelope.crc32c:
+        raise CorruptEntryError(
+            f"checksum of entry {envelope.index} in group {envelope.group} is {computed:#010x},"
+            f" stored {envelope.crc32c:#010x}"
+        )
+    if envelope.kind is EntryKind.BATCH:
+        parse_header(entry)
+    return envelope
+
+
+def parse_header(entry: bytes) -> BatchHeader:
+    """Decodes the header of an entry of kind BATCH.
+
+    Raises:
+        CorruptEntryError: no header, or impossible fields.
+    """
+    if len(entry) < BATCH_OVERHEAD_BYTES:
+        raise CorruptEntryError(f"batch of {len(entry)} bytes is shorter than its header ({BATCH_OVERHEAD_BYTES})")
+    (base_offset, count, codec, ts_type, reserved, base_ts, max_ts, producer, epoch, sequence, reserved2) = (
+        _HEADER.unpack_from(entry, ENVELOPE_BYTES)
+    )
+    if count == 0:
+        raise CorruptEntryError("batch without records")
+    if codec > Codec.ZSTD or ts_type > TimestampType.LOG_APPEND_TIME or reserved or reserved2:
+        raise CorruptEntryError(f"batch with unknown codec {codec}, timestamp type {ts_type} or reserved bits")
+    if base_offset < 0 or sequence >= SEQUENCE_MODULUS:
+        raise CorruptEntryError(f"batch with impossible base offset {base_offset} or sequence {sequence}")
+    return BatchHeader(
+        base_offset, count, _CODECS[codec], _TIMESTAMP_TYPES[ts_type], base_ts, max_ts, producer, epoch, sequence
+    )
+
+
+def payload_of(entry: bytes) -> memoryview:
+    """The Arrow message in a batch, without copying."""
+    return memoryview(entry)[BATCH_OVERHEAD_BYTES:]
+
+
+_KINDS = {int(kind): kind for kind in EntryKind}
+_CODECS = tuple(Codec)
+_TIMESTAMP_TYPES = tuple(TimestampType)

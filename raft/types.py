@@ -1,0 +1,234 @@
+"""Values of the Raft core: entries, messages, hard state, configuration.
+
+They are plain slotted values: no protobuf, no I/O. Times are integers in microseconds on a clock that the driver
+supplies; the core never reads one.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum, IntEnum
+from typing import NamedTuple, Protocol
+
+#: No node: an unknown leader, a vote not given.
+NO_NODE = -1
+
+
+class EntryKind(IntEnum):
+    """What an entry carries. The core looks only at NOOP and CONFIG."""
+
+    NOOP = 0
+    BATCH = 1
+    CONFIG = 2
+    COMMAND = 3
+
+
+class Role(Enum):
+    """A replica's role in its group (Raft §5.1; pre-candidate: thesis §9.6)."""
+
+    FOLLOWER = "follower"
+    PRE_CANDIDATE = "pre-candidate"
+    CANDIDATE = "candidate"
+    LEADER = "leader"
+
+
+class Entry(NamedTuple):
+    """One log entry. ``data`` is its sealed bytes, shared by disk, followers and readers; ``hash`` chains it."""
+
+    index: int
+    term: int
+    kind: EntryKind
+    hash: int
+    data: bytes
+
+
+class EntryId(NamedTuple):
+    """An entry's identity: its place, its term, and the hash of it and all before it."""
+
+    index: int
+    term: int
+    hash: int
+
+
+#: What stands before the first entry of every log.
+ORIGIN = EntryId(0, 0, 0)
+
+
+@dataclass(slots=True, frozen=True)
+class Configuration:
+    """Members of a group. A node is a voter or a learner, never both."""
+
+    voters: tuple[int, ...]
+    learners: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        members = self.voters + self.learners
+        if not self.voters or len(set(members)) != len(members):
+            raise ValueError(f"a configuration has at least one voter and no node twice: {self}")
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """Voters, then learners."""
+        return self.voters + self.learners
+
+
+@dataclass(slots=True, frozen=True)
+class HardState:
+    """What must be durable before a replica speaks (Raft figure 2). ``commit`` is a hint that saves replay."""
+
+    term: int = 0
+    vote: int = NO_NODE
+    commit: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class Snapshot:
+    """State that replaces the log up to and including ``last``."""
+
+    last: EntryId
+    configuration: Configuration
+    data: bytes
+
+
+class EntrySealer(Protocol):
+    """Builds the sealed entries that the core itself originates."""
+
+    def noop(self, index: int, term: int, previous_hash: int) -> Entry:
+        """The empty entry with which a leader opens its term."""
+
+    def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
+        """An entry that changes the configuration once committed."""
+
+    def configuration_of(self, entry: Entry) -> Configuration:
+        """The configuration in an entry of kind CONFIG."""
+
+
+class LogStore(Protocol):
+    """The durable part of one group's log, read synchronously. Everything it returns has been verified."""
+
+    def term_at(self, index: int) -> int:
+        """Term of a durable entry."""
+
+    def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Durable entries first..last inclusive, cut after ``max_bytes``; at least one."""
+
+
+# -- messages ---------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Message:
+    """One Raft message. ``sender`` and ``to`` are node ids; ``term`` is the sender's (a pre-vote: the term wanted)."""
+
+    sender: int
+    to: int
+    term: int
+
+
+@dataclass(slots=True)
+class VoteRequest(Message):
+    """RequestVote, or its pre-vote (thesis §9.6). ``transfer``: the leader asked for it, leases do not hold it up."""
+
+    last_index: int
+    last_term: int
+    pre_vote: bool = False
+    transfer: bool = False
+
+
+@dataclass(slots=True)
+class VoteResponse(Message):
+    """The answer. A granted pre-vote carries the term asked for, a refusal the refuser's own."""
+
+    pre_vote: bool
+    granted: bool
+
+
+@dataclass(slots=True)
+class AppendRequest(Message):
+    """AppendEntries: ``entries`` follow ``prev_index`` without a gap; ``commit`` is the leader's commit index."""
+
+    prev_index: int
+    prev_term: int
+    commit: int
+    entries: list[Entry] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class AppendResponse(Message):
+    """On success ``index`` is the last durable index that matches the leader's log; on refusal the refused
+    ``prev_index``, with (``hint_index``, ``hint_term``): the logs can only agree at or below ``hint_index``."""
+
+    index: int
+    rejected: bool = False
+    hint_index: int = 0
+    hint_term: int = 0
+
+
+@dataclass(slots=True)
+class Heartbeat(Message):
+    """The leader lives. ``commit`` never exceeds what the receiver is known to hold."""
+
+    commit: int
+    round: int
+
+
+@dataclass(slots=True)
+class HeartbeatResponse(Message):
+    """The answer; ``round`` as in the Heartbeat."""
+
+    round: int
+
+
+@dataclass(slots=True)
+class TimeoutNow(Message):
+    """The leader asks ``to`` to campaign at once (thesis §3.10)."""
+
+
+@dataclass(slots=True)
+class InstallSnapshot(Message):
+    """A snapshot instead of entries that the leader no longer has."""
+
+    snapshot: Snapshot
+
+
+@dataclass(slots=True)
+class SnapshotResponse(Message):
+    """The snapshot that ends at ``index`` is durable (or was refused)."""
+
+    index: int
+    rejected: bool = False
+
+
+# -- the driver's side --------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Ready:
+    """What one group wants done. The driver must, in this order: send ``messages`` (any time), make ``hard_state``,
+    ``truncate_from``, ``entries`` and ``snapshot`` durable in ONE transaction, and only after its fsync send
+    ``messages_after_durable`` and call ``on_durable`` with ``durable``. ``committed`` is applied in order at once.
+    """
+
+    messages: list[Message]
+    hard_state: HardState | None
+    truncate_from: int | None
+    entries: list[Entry]
+    snapshot: Snapshot | None
+    messages_after_durable: list[Message]
+    durable: "DurableToken | None"
+    committed: list[Entry]
+
+    @property
+    def must_write(self) -> bool:
+        """True when there is something that must become durable."""
+        return bool(self.hard_state or self.entries or self.snapshot or self.truncate_from is not None)
+
+
+class DurableToken(NamedTuple):
+    """Names what a write made durable: log up to ``last``, written in the tail's ``generation``, and the vote in
+    ``term``. A token of an older generation says nothing about entries rewritten since (scenario 5: ABA)."""
+
+    last: EntryId
+    generation: int
+    term: int
+    vote: int

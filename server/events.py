@@ -1,0 +1,209 @@
+"""What goes into ``Node.step`` and what comes out of it.
+
+Adapters gather events (gRPC, timers, the storage thread; in the simulator its queue) and carry out effects. Times
+are integers in microseconds on one monotonic clock per node; ``wall_ms`` is milliseconds since the epoch.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from enum import Enum
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.types import Message
+from quorumlog.storage.interface import StorageError
+from quorumlog.storage.transaction import Transaction
+from quorumlog.v1 import peer_pb2
+
+
+class Stream(Enum):
+    """The two streams of an ordered pair of nodes, and the two directions of each.
+
+    CONTROL and DATA are frames that the sender sends on streams that it opened; the ANSWER kinds go back on the
+    streams that the receiver opened.
+    """
+
+    CONTROL = "control"
+    CONTROL_ANSWER = "control-answer"
+    DATA = "data"
+    DATA_ANSWER = "data-answer"
+    SNAPSHOT = "snapshot"
+
+
+@dataclass(slots=True)
+class PeerFrame:
+    """What one node tells another at once: Raft messages of many groups, and controller traffic.
+
+    Arguments:
+        stream: where it travels.
+        sequence: of a DATA frame, counted from 1 on each new stream; 0 otherwise.
+        acknowledged: on DATA_ANSWER: every DATA frame up to this number is durable.
+        messages: (group, message) pairs. On SNAPSHOT exactly one InstallSnapshot.
+    """
+
+    stream: Stream
+    sequence: int = 0
+    acknowledged: int = 0
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+    controller_requests: list[peer_pb2.ControllerRequest] = field(default_factory=list)
+    controller_responses: list[peer_pb2.ControllerResponse] = field(default_factory=list)
+
+
+@dataclass(slots=True, frozen=True)
+class PeerIdentity:
+    """Who a peer said it is when its stream was set up."""
+
+    cluster_id: str
+    node_id: int
+    directory_id: str
+    boot_id: int
+    address: str
+
+
+# -- events -------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class FrameReceived:
+    """A frame came from a peer whose identity the adapter has checked against ``Node.accepts_peer``."""
+
+    peer: int
+    frame: PeerFrame
+
+
+@dataclass(slots=True)
+class PeerIdentified:
+    """A peer answered Identify: before formation, while looking for one. ``founders`` is (node id, directory id,
+    address) of the controllers with which its cluster was formed, empty if it has none."""
+
+    identity: PeerIdentity
+    founders: tuple[tuple[int, str, str], ...]
+
+
+@dataclass(slots=True)
+class PeerConnected:
+    """Our control and data streams to a peer are open: frames sent from now on can arrive. A new life of the
+    streams: DATA sequence numbers start again at 1."""
+
+    peer: int
+    identity: PeerIdentity
+
+
+@dataclass(slots=True)
+class PeerDisconnected:
+    """A stream to or from the peer broke (the process died, or the network did). Frames in flight are lost."""
+
+    peer: int
+
+
+@dataclass(slots=True)
+class SnapshotDelivered:
+    """A SNAPSHOT frame reached the peer whole, or failed."""
+
+    peer: int
+    group: int
+    ok: bool
+
+
+@dataclass(slots=True)
+class ClientRequest:
+    """A client's request: one of the request messages of data_plane.proto and admin.proto. Answered by exactly one
+    Reply, except ProduceRequest with acks=0, which has none."""
+
+    request_id: int
+    message: ProtoMessage
+    principal: str = "anonymous"
+
+
+@dataclass(slots=True)
+class ClientGone:
+    """The client of a pending request went away; nobody waits for its Reply."""
+
+    request_id: int
+
+
+@dataclass(slots=True)
+class StorageDone:
+    """The transaction of that number is durable."""
+
+    number: int
+
+
+@dataclass(slots=True)
+class StorageFailed:
+    """The transaction of that number was not written. DiskFullError: nothing happened, the node gives it again.
+    Anything else is fatal."""
+
+    number: int
+    error: StorageError
+
+
+@dataclass(slots=True)
+class StopRequested:
+    """SIGTERM: hand over leaderships, then halt."""
+
+
+Event = (
+    FrameReceived
+    | PeerIdentified
+    | PeerConnected
+    | PeerDisconnected
+    | SnapshotDelivered
+    | ClientRequest
+    | ClientGone
+    | StorageDone
+    | StorageFailed
+    | StopRequested
+)
+
+
+# -- effects ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Reply:
+    """The answer to a ClientRequest: the matching response message."""
+
+    request_id: int
+    message: ProtoMessage
+
+
+@dataclass(slots=True)
+class Halt:
+    """The node is done: stopped as asked (``error`` None), or unable to go on safely."""
+
+    error: str | None
+
+
+@dataclass(slots=True)
+class LogLine:
+    """Something that an operator would want to know: an event name and fields. ``level`` is info, warning, error."""
+
+    level: str
+    event: str
+    fields: dict[str, object]
+
+
+@dataclass(slots=True)
+class Effects:
+    """What one step wants done. Frames may go out before the transaction is synced; replies only speak of what was
+    durable when the step began. At most one transaction is under way at a time.
+
+    Arguments:
+        frames: (peer, frame), in order.
+        transaction: to be written and synced by the storage thread; answered by StorageDone or StorageFailed.
+        replies: to clients.
+        identify: addresses (host:port) to ask Identify, before formation.
+        connect: when not None, the peers to hold streams to from now on: node id -> address.
+        logs: what to log.
+        halt: when not None, the end.
+    """
+
+    frames: list[tuple[int, PeerFrame]] = field(default_factory=list)
+    transaction: Transaction | None = None
+    replies: list[Reply] = field(default_factory=list)
+    identify: list[str] = field(default_factory=list)
+    connect: dict[int, str] | None = None
+    logs: list[LogLine] = field(default_factory=list)
+    halt: Halt | None = None

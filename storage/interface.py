@@ -1,0 +1,56 @@
+"""Storage as the node sees it. LMDB implements it for the shipped node, the simulator's disk for the simulator."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quorumlog.raft.types import Entry
+from quorumlog.storage.transaction import GroupState, Space
+
+
+class StorageReader(Protocol):
+    """Synchronous reads of durable state, from the node's own thread. What they return has been verified.
+
+    Reads see every transaction whose completion has been delivered, and may already see the one under way.
+
+    Raises (all methods):
+        DamageError: bytes on disk are not what was written; says which group and index.
+    """
+
+    def groups(self) -> dict[int, GroupState]:
+        """Every group with a replica here, as found at opening (read once, at start)."""
+
+    def node_state(self) -> dict[bytes, bytes]:
+        """The node's own rows."""
+
+    def term_at(self, group: int, index: int) -> int:
+        """Term of a durable entry."""
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one."""
+
+    def find_offset(self, group: int, offset: int) -> int | None:
+        """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
+
+    def space(self) -> Space:
+        """Use of the storage now."""
+
+
+class StorageError(Exception):
+    """Base of storage's errors. The message is one line that says what to do."""
+
+
+class DamageError(StorageError):
+    """Bytes on disk are not what was written."""
+
+
+class DataDirectoryLockedError(StorageError):
+    """Another process has the data directory open."""
+
+
+class DiskFullError(StorageError):
+    """No room for a transaction. Nothing of it was written; it may be tried again once there is room."""
+
+
+class FatalStorageError(StorageError):
+    """An I/O error on commit: the process must end (LMDB would go on over lost pages)."""

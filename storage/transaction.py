@@ -1,0 +1,70 @@
+"""What the node asks storage to make durable at once: one transaction for all groups of a round, one fsync."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quorumlog.raft.types import Configuration, Entry, EntryId, HardState, Snapshot
+
+
+@dataclass(slots=True)
+class GroupWrite:
+    """Changes of one group, carried out in the order of the fields.
+
+    Arguments:
+        group: the Raft group.
+        create: the initial configuration of a replica that did not exist; nothing else of the group may come first.
+        destroy: removes everything of the group.
+        snapshot: replaces log and table (``table`` then holds the new table in full); hard state in the same write.
+        truncate_from: entries at and above this index are removed, with their index rows.
+        entries: appended, consecutive, after what is left.
+        hard_state: replaces the old one.
+        configuration: the configuration at the applied index, when it changed.
+        table: rows of the group's table to put, or with None to delete.
+        compact_to: entries up to and including this one are removed; it becomes the log's anchor.
+    """
+
+    group: int
+    create: Configuration | None = None
+    destroy: bool = False
+    snapshot: Snapshot | None = None
+    truncate_from: int | None = None
+    entries: list[Entry] = field(default_factory=list)
+    hard_state: HardState | None = None
+    configuration: Configuration | None = None
+    table: dict[bytes, bytes | None] = field(default_factory=dict)
+    compact_to: EntryId | None = None
+
+
+@dataclass(slots=True)
+class Transaction:
+    """One atomic, synced write. ``number`` comes back with its completion; ``node_state`` is the node's own rows."""
+
+    number: int
+    writes: list[GroupWrite] = field(default_factory=list)
+    node_state: dict[bytes, bytes | None] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class GroupState:
+    """What is durable of one group, as found at opening.
+
+    ``anchor`` is the entry before the first one kept (ORIGIN, or the end of what a snapshot or compaction replaced);
+    ``last`` the last entry, equal to ``anchor`` when none is kept; ``snapshot`` the newest snapshot's data or None.
+    """
+
+    group: int
+    configuration: Configuration
+    hard_state: HardState
+    anchor: EntryId
+    last: EntryId
+    snapshot: Snapshot | None
+    table: dict[bytes, bytes]
+
+
+@dataclass(slots=True, frozen=True)
+class Space:
+    """Bytes in use (live pages) and bytes that may still be written: free pages in the file plus room on the disk."""
+
+    used_bytes: int
+    free_bytes: int
