@@ -1,0 +1,288 @@
+"""The active controller: what is decided before anything goes into the metadata log.
+
+It exists on the node that leads group 0, once that has applied everything up to an entry of its own term, and is
+dropped when that node stops leading. It checks requests, places replicas and watches brokers; whatever two requests
+could contend for is decided again when the command is applied (``MetadataImage.apply``). Pure: time and randomness are
+given.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from quorumlog.server.broker_liveness import BrokerLiveness
+from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.metadata_records import ApplyResult, Broker
+from quorumlog.server.topic_creation import TopicLimits, plan_topic
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+@dataclass(slots=True, frozen=True)
+class ControllerOptions:
+    """Times in microseconds, and limits.
+
+    Arguments:
+        session_timeout_us: silence after which a broker is fenced.
+        request_changes: leader reports or ISR changes in one request.
+        brokers: nodes in one cluster.
+        topics: what topics may ask for.
+    """
+
+    session_timeout_us: int = 3_000_000
+    request_changes: int = 20_000
+    brokers: int = 1_000
+    topics: TopicLimits = field(default_factory=TopicLimits)
+
+
+def _first_response(results: Sequence[ApplyResult]) -> peer_pb2.ControllerResponse:
+    return results[0].response
+
+
+@dataclass(slots=True, frozen=True)
+class ControllerDecision:
+    """What becomes of a request: either ``response`` answers it now, or ``commands`` are to be proposed, and once all
+    of them have been applied ``answer`` makes the response.
+
+    If one of them is not committed, the request fails as a whole, and indefinitely if any was proposed.
+    """
+
+    request_id: int
+    response: peer_pb2.ControllerResponse | None = None
+    commands: tuple[metadata_log_pb2.MetadataCommand, ...] = ()
+    _merge: Callable[[Sequence[ApplyResult]], peer_pb2.ControllerResponse] = _first_response
+
+    def answer(self, results: Sequence[ApplyResult]) -> peer_pb2.ControllerResponse:
+        """The response, from what applying ``commands`` gave, in their order."""
+        assert len(results) == len(self.commands)
+        response = self._merge(results)
+        response.request_id = self.request_id
+        return response
+
+
+class Controller:
+    """Decides on requests and on brokers' liveness.
+
+    Arguments:
+        image: the node's own, read only here; the node applies committed commands to it.
+        now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
+        rng: for topic ids.
+        options: times and limits.
+    """
+
+    def __init__(self, image: MetadataImage, now: int, rng: random.Random, options: ControllerOptions) -> None:
+        self._image = image
+        self._rng = rng
+        self._options = options
+        self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
+        self._creating: dict[bytes, tuple[int, metadata_log_pb2.CreateTopic]] = {}
+
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due, at the latest, in microseconds."""
+        return self._liveness.next_deadline
+
+    def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
+        reached, which a request just handled may have brought forward to ``now``.
+
+        Arguments:
+            wall_ms: milliseconds since the epoch, for the commands.
+        """
+        fence, unfence = self._liveness.due(now)
+        commands = []
+        if fence:
+            commands.append(_fence(wall_ms, fence))
+        if unfence:
+            body = metadata_log_pb2.UnfenceBrokers(brokers=_identities(unfence))
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, unfence_brokers=body))
+        return commands
+
+    def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
+        """Decides on one request.
+
+        Arguments:
+            now: microseconds on the node's clock.
+            wall_ms: milliseconds since the epoch.
+        """
+        number = request.request_id
+        match request.WhichOneof("body"):
+            case "register_broker":
+                return self._register(number, wall_ms, request.register_broker)
+            case "heartbeat":
+                return self._heartbeat(number, now, wall_ms, request.heartbeat)
+            case "report_leaders":
+                return self._report_leaders(number, wall_ms, request.report_leaders)
+            case "alter_isr":
+                return self._alter_isr(number, wall_ms, request.alter_isr)
+            case "allocate_producer_ids":
+                return self._allocate(number, wall_ms, request.allocate_producer_ids)
+            case "create_topics":
+                return self._create_topics(number, now, wall_ms, request.create_topics)
+            case other:
+                problem = error(
+                    ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"
+                )
+                return _refuse(number, problem)
+
+    # -- brokers --------------------------------------------------------------------------------------------------
+
+    def _register(self, number: int, wall_ms: int, registration: peer_pb2.RegisterBroker) -> ControllerDecision:
+        refused = self._check_registration(registration) or self._image.check_registration(registration)
+        if refused is not None:
+            return _refuse(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, register_broker=registration)
+        return ControllerDecision(number, commands=(command,))
+
+    def _check_registration(self, registration: peer_pb2.RegisterBroker) -> errors_pb2.Error | None:
+        if registration.node_id < 0:
+            problem = f"node id {registration.node_id} is negative"
+        elif not 1 <= len(registration.directory_id) <= 64:
+            problem = f"node {registration.node_id} has no data directory id of 1 to 64 characters"
+        elif not 1 <= len(registration.host) <= 255 or not 1 <= registration.port <= 65535:
+            problem = f"node {registration.node_id} gives no address at which it can be reached"
+        elif len(registration.rack) > 255 or len(registration.version) > 64:
+            problem = f"node {registration.node_id} has a rack or version of unreasonable length"
+        elif registration.node_id not in self._image.brokers and len(self._image.brokers) >= self._options.brokers:
+            problem = f"the cluster has {self._options.brokers} nodes, which is the limit"
+        else:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, problem)
+
+    def _heartbeat(
+        self, number: int, now: int, wall_ms: int, heartbeat: peer_pb2.BrokerHeartbeat
+    ) -> ControllerDecision:
+        stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
+        if stale is not None:
+            return _refuse(number, stale)
+        self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
+        if heartbeat.stopping:
+            commands = tuple(self.on_time(now, wall_ms))
+            if commands:
+                return ControllerDecision(number, commands=commands, _merge=lambda _: _heard(fenced=True))
+        return _now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def _report_leaders(self, number: int, wall_ms: int, body: peer_pb2.ReportLeaders) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.reports))
+        if refused is not None:
+            return _refuse(number, refused)
+        refusals = [self._image.check_report(body.node_id, report) for report in body.reports]
+        news = any(
+            refused is None and not self._image.is_known_report(body.node_id, report)
+            for report, refused in zip(body.reports, refusals, strict=True)
+        )
+        if not news:
+            return self._unchanged(number, [report.group for report in body.reports], refusals)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, report_leaders=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _alter_isr(self, number: int, wall_ms: int, body: peer_pb2.AlterIsr) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.changes))
+        if refused is not None:
+            return _refuse(number, refused)
+        refusals = [self._image.check_isr_change(body.node_id, change) for change in body.changes]
+        if all(refused is not None for refused in refusals):
+            return self._unchanged(number, [change.group for change in body.changes], refusals)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, alter_isr=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _check_count(self, changes: int) -> errors_pb2.Error | None:
+        limit = self._options.request_changes
+        if changes <= limit:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, f"{changes} changes in one request: at most {limit} are allowed")
+
+    def _unchanged(self, number: int, groups: list[int], refusals: list[errors_pb2.Error | None]) -> ControllerDecision:
+        """Answers at once: nothing in the request would change the image, so that nothing needs to be written."""
+        results = [self._image.change_result(group, refused) for group, refused in zip(groups, refusals, strict=True)]
+        changes = peer_pb2.PartitionChangesResponse(results=results)
+        return _now(number, peer_pb2.ControllerResponse(partition_changes=changes))
+
+    def _allocate(self, number: int, wall_ms: int, body: peer_pb2.AllocateProducerIds) -> ControllerDecision:
+        stale = self._image.check_epoch(body.node_id, body.broker_epoch)
+        if stale is not None:
+            return _refuse(number, stale)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, allocate_producer_ids=body)
+        return ControllerDecision(number, commands=(command,))
+
+    # -- topics ---------------------------------------------------------------------------------------------------
+
+    def _create_topics(
+        self, number: int, now: int, wall_ms: int, request: admin_pb2.CreateTopicsRequest
+    ) -> ControllerDecision:
+        limit = self._options.topics.request_topics
+        if len(request.topics) > limit:
+            problem = f"{len(request.topics)} topics in one request: at most {limit} are allowed"
+            return _refuse(number, error(ErrorCode.INVALID_REQUEST, problem))
+        times = Counter(topic.name for topic in request.topics)
+        plans = [self._plan(now, topic, times[topic.name]) for topic in request.topics]
+        creations = [plan for plan in plans if isinstance(plan, metadata_log_pb2.CreateTopic)]
+        if request.validate_only or not creations:
+            for creation in creations:
+                del self._creating[creation.topic_id]
+            return _now(number, _topics_response(request, plans, []))
+        commands = tuple(
+            metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, create_topic=creation) for creation in creations
+        )
+        return ControllerDecision(
+            number, commands=commands, _merge=lambda results: _topics_response(request, plans, results)
+        )
+
+    def _plan(self, now: int, topic: admin_pb2.NewTopic, times: int) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
+        if times > 1:
+            return error(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands {times} times in the request")
+        for topic_id, (expires, creation) in list(self._creating.items()):
+            if creation.name in self._image.topics or now >= expires:
+                del self._creating[topic_id]
+        pending = [creation for _, creation in self._creating.values()]
+        plan = plan_topic(self._image, pending, topic, self._rng, self._options.topics)
+        if isinstance(plan, metadata_log_pb2.CreateTopic):
+            # It counts as load until it is applied, or so old that it must have been lost.
+            self._creating[plan.topic_id] = (now + self._options.session_timeout_us, plan)
+        return plan
+
+
+def _refuse(number: int, problem: errors_pb2.Error) -> ControllerDecision:
+    return _now(number, peer_pb2.ControllerResponse(error=problem))
+
+
+def _now(number: int, response: peer_pb2.ControllerResponse) -> ControllerDecision:
+    response.request_id = number
+    return ControllerDecision(number, response=response)
+
+
+def _heard(*, fenced: bool) -> peer_pb2.ControllerResponse:
+    return peer_pb2.ControllerResponse(heartbeat=peer_pb2.BrokerHeartbeatResponse(fenced=fenced))
+
+
+def _identities(brokers: list[Broker]) -> list[metadata_log_pb2.BrokerIdentity]:
+    return [metadata_log_pb2.BrokerIdentity(node_id=b.node_id, broker_epoch=b.epoch) for b in brokers]
+
+
+def _fence(wall_ms: int, brokers: list[Broker]) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.FenceBrokers(brokers=_identities(brokers))
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, fence_brokers=body)
+
+
+def _topics_response(
+    request: admin_pb2.CreateTopicsRequest,
+    plans: Sequence[metadata_log_pb2.CreateTopic | errors_pb2.Error],
+    results: Sequence[ApplyResult],
+) -> peer_pb2.ControllerResponse:
+    """One outcome per topic in the request's order; those planned take theirs from ``results`` when there are any."""
+    applied = iter(results)
+    outcomes = []
+    for topic, plan in zip(request.topics, plans, strict=True):
+        if isinstance(plan, errors_pb2.Error):
+            outcomes.append(admin_pb2.CreateTopicResult(name=topic.name, error=plan))
+        elif results:
+            outcomes.append(next(applied).response.create_topics.results[0])
+        else:
+            outcomes.append(admin_pb2.CreateTopicResult(name=topic.name))
+    return peer_pb2.ControllerResponse(create_topics=admin_pb2.CreateTopicsResponse(results=outcomes))

@@ -1,0 +1,165 @@
+"""What the metadata image is made of, and how it stands in a snapshot."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.v1 import metadata_log_pb2, peer_pb2
+
+#: The metadata group itself.
+METADATA_GROUP = 0
+#: Groups of partitions start here; those between belong to coordinators.
+FIRST_PARTITION_GROUP = 1000
+#: Producer ids are given to brokers in blocks of this many.
+PRODUCER_ID_BLOCK = 1000
+#: The feature level of a new cluster, and the highest that this version supports.
+FEATURE_LEVEL = 1
+
+
+@dataclass(slots=True)
+class Broker:
+    """A registered broker. ``epoch`` is the index of its registration's entry and tells its lives apart."""
+
+    registration: peer_pb2.RegisterBroker
+    epoch: int
+    fenced: bool
+
+    @property
+    def node_id(self) -> int:
+        """Its node id."""
+        return self.registration.node_id
+
+    @property
+    def host(self) -> str:
+        """Where clients and peers reach it."""
+        return self.registration.host
+
+    @property
+    def port(self) -> int:
+        """Where clients and peers reach it."""
+        return self.registration.port
+
+    @property
+    def rack(self) -> str:
+        """Its rack; empty when it has none."""
+        return self.registration.rack
+
+
+@dataclass(slots=True, eq=False)
+class Topic:
+    """A topic. ``configs`` is only what was set; ``partitions`` are by number."""
+
+    name: str
+    topic_id: bytes
+    configs: dict[str, str]
+    partitions: list[Partition] = field(default_factory=list)
+
+
+@dataclass(slots=True, eq=False)
+class Partition:
+    """One partition.
+
+    Arguments:
+        replicas: the preferred leader first.
+        isr: in-sync replicas, in the order of ``replicas``; never empty; holds the leader; holds no other fenced node
+            unless that one is alone.
+        leader: as last reported, NO_NODE before the first report. It stays when it is fenced, until another reports.
+        leader_epoch: the Raft term in which it leads; never goes back.
+        partition_epoch: counts changes of leader and ISR.
+    """
+
+    topic: Topic
+    number: int
+    group: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    leader: int = NO_NODE
+    leader_epoch: int = 0
+    partition_epoch: int = 0
+
+    @property
+    def name(self) -> str:
+        """Topic and number, as messages show it."""
+        return f"{self.topic.name}-{self.number}"
+
+    def ordered(self, members: Iterable[int]) -> tuple[int, ...]:
+        """Some of the replicas, in the order of ``replicas``."""
+        chosen = set(members)
+        return tuple(node for node in self.replicas if node in chosen)
+
+
+@dataclass(slots=True)
+class ApplyResult:
+    """What one entry did.
+
+    Arguments:
+        response: answers the request behind it; its request_id is 0.
+        changed_groups: partitions of which leader, ISR or existence changed.
+        created: topics that came to be.
+        brokers_changed: whether a broker was registered, fenced or unfenced.
+    """
+
+    response: peer_pb2.ControllerResponse
+    changed_groups: set[int] = field(default_factory=set)
+    created: tuple[Topic, ...] = ()
+    brokers_changed: bool = False
+
+
+def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
+    """A copy that nobody else can change."""
+    copy = peer_pb2.RegisterBroker()
+    copy.CopyFrom(registration)
+    return copy
+
+
+def broker_record(broker: Broker) -> metadata_log_pb2.BrokerRecord:
+    """A broker as it stands in a snapshot."""
+    return metadata_log_pb2.BrokerRecord(
+        registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced
+    )
+
+
+def broker_of(record: metadata_log_pb2.BrokerRecord) -> Broker:
+    """The broker that ``broker_record`` wrote."""
+    return Broker(copy_of(record.registration), record.broker_epoch, record.fenced)
+
+
+def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
+    """A topic as it stands in a snapshot."""
+    return metadata_log_pb2.TopicRecord(
+        name=topic.name,
+        topic_id=topic.topic_id,
+        configs=topic.configs,
+        partitions=[
+            metadata_log_pb2.PartitionRecord(
+                group=partition.group,
+                replicas=partition.replicas,
+                isr=partition.isr,
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+                partition_epoch=partition.partition_epoch,
+            )
+            for partition in topic.partitions
+        ],
+    )
+
+
+def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
+    """The topic that ``topic_record`` wrote."""
+    topic = Topic(record.name, record.topic_id, dict(record.configs))
+    for number, row in enumerate(record.partitions):
+        topic.partitions.append(
+            Partition(
+                topic,
+                number,
+                row.group,
+                tuple(row.replicas),
+                tuple(row.isr),
+                row.leader,
+                row.leader_epoch,
+                row.partition_epoch,
+            )
+        )
+    return topic

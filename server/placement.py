@@ -1,0 +1,138 @@
+"""Where a topic's replicas go: on distinct nodes, over as many racks as there are, leaders even."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class Candidate:
+    """A node that may take replicas.
+
+    Arguments:
+        node_id: the node.
+        rack: its rack; "" when it has none, which counts as a rack of its own.
+        replicas: replicas that it has already.
+        leaders: how many of them are preferred leaders.
+    """
+
+    node_id: int
+    rack: str = ""
+    replicas: int = 0
+    leaders: int = 0
+
+
+def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
+    """Replicas for each partition of a new topic, the preferred leader first.
+
+    Nodes of a partition are distinct, and so are their racks as long as there are enough. Over the topic, replicas per
+    node and preferred leaders per node differ by at most one (with racks: when all racks are of one size and not fewer
+    than the replication factor). What cannot be even goes to the nodes that have least already.
+
+    Arguments:
+        partitions: how many, at least 1.
+        replication_factor: how many replicas each has, at most the number of candidates.
+
+    Raises:
+        ValueError: more replicas asked for than there are candidates.
+    """
+    if not 1 <= replication_factor <= len(candidates):
+        raise ValueError(f"{replication_factor} replicas do not fit on {len(candidates)} nodes")
+    chosen = _choose_replicas(partitions, replication_factor, candidates)
+    leaders = _choose_leaders(chosen, {c.node_id: (c.leaders, c.replicas, c.node_id) for c in candidates})
+    return [
+        (leader, *(node for node in replicas if node != leader))
+        for replicas, leader in zip(chosen, leaders, strict=True)
+    ]
+
+
+@dataclass(slots=True)
+class _Slot:
+    """A candidate while a topic is being placed."""
+
+    node_id: int
+    rack: str
+    preference: tuple[int, int, int]
+    taken: int = 0
+
+
+def _choose_replicas(
+    partitions: int, replication_factor: int, candidates: Sequence[Candidate]
+) -> list[tuple[int, ...]]:
+    """For each partition the nodes that have the least of the topic so far, looking at racks before nodes.
+
+    Taking the emptiest racks, then the emptiest node in each, keeps both counts within one: a greedy choice by nodes
+    alone fills a rack's last free node early and then has to double up elsewhere.
+    """
+    slots = [_Slot(c.node_id, c.rack or f"\0node {c.node_id}", (c.replicas, c.leaders, c.node_id)) for c in candidates]
+    rack_size: dict[str, int] = {}
+    for slot in slots:
+        rack_size[slot.rack] = rack_size.get(slot.rack, 0) + 1
+    rack_taken = dict.fromkeys(rack_size, 0)
+    chosen: list[tuple[int, ...]] = []
+    for _ in range(partitions):
+        in_partition = dict.fromkeys(rack_size, 0)
+        free = list(slots)
+        replicas: list[int] = []
+        for _ in range(replication_factor):
+            best = min(
+                free,
+                key=lambda slot: (
+                    in_partition[slot.rack],
+                    rack_taken[slot.rack] / rack_size[slot.rack],
+                    slot.taken,
+                    slot.preference,
+                ),
+            )
+            free.remove(best)
+            replicas.append(best.node_id)
+            best.taken += 1
+            in_partition[best.rack] += 1
+            rack_taken[best.rack] += 1
+        chosen.append(tuple(replicas))
+    return chosen
+
+
+def _choose_leaders(chosen: Sequence[tuple[int, ...]], preference: Mapping[int, tuple[int, int, int]]) -> list[int]:
+    """One leader per partition out of its replicas, per node as even as the replicas allow."""
+    count = dict.fromkeys(preference, 0)
+    leaders: list[int] = []
+    for replicas in chosen:
+        leader = min(replicas, key=lambda node: (count[node], preference[node]))
+        count[leader] += 1
+        leaders.append(leader)
+    while _shift_one(chosen, leaders, count):
+        pass
+    return leaders
+
+
+def _shift_one(chosen: Sequence[tuple[int, ...]], leaders: list[int], count: dict[int, int]) -> bool:
+    """Moves one leadership from a node that leads most to one that leads at least two fewer, if need be by way of
+    others that each pass one on. Returns whether there was such a way.
+
+    The greedy choice before it sees one partition at a time; this makes the result as even as it can be.
+    """
+    most = max(count.values())
+    sources = {node for node in count if count[node] == most}
+    led: dict[int, list[int]] = {}
+    for partition, leader in enumerate(leaders):
+        led.setdefault(leader, []).append(partition)
+    came_by: dict[int, int] = {}
+    queue = deque(sorted(sources))
+    while queue:
+        node = queue.popleft()
+        if count[node] + 1 < most:
+            count[node] += 1
+            while node not in sources:
+                partition = came_by[node]
+                leaders[partition], node = node, leaders[partition]
+            count[node] -= 1
+            return True
+        for partition in led.get(node, ()):
+            for other in chosen[partition]:
+                if other not in sources and other not in came_by:
+                    came_by[other] = partition
+                    queue.append(other)
+    return False

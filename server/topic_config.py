@@ -1,0 +1,197 @@
+"""Configuration of topics: which keys there are, what their values may be, and what holds when none is set."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from quorumlog.v1.entry import TimestampType
+
+_DAY_MS = 86_400_000
+_MAX_LONG = (1 << 63) - 1
+#: No batch may be larger, whatever the topic says: a batch is one Raft entry and travels in one message.
+MAX_BATCH_BYTES = 8 << 20
+
+
+class InvalidTopicConfigError(ValueError):
+    """A key that does not exist, or a value outside its type or range. The message says in a line what to do."""
+
+
+@dataclass(slots=True, frozen=True)
+class TopicConfig:
+    """A topic's configuration with every default filled in.
+
+    Arguments:
+        retention_ms: how long records are kept, in milliseconds; -1: for ever.
+        retention_bytes: how much of each partition is kept, in bytes; -1: everything.
+        cleanup_policy: what retention does with old records; "delete" is the only policy.
+        max_message_bytes: the largest batch accepted, in bytes, overhead included.
+        min_insync_replicas: with acks=all, how many replicas must have a record durably before it is acknowledged.
+        message_timestamp_type: whose timestamps records carry.
+    """
+
+    retention_ms: int = 7 * _DAY_MS
+    retention_bytes: int = -1
+    cleanup_policy: str = "delete"
+    max_message_bytes: int = 1 << 20
+    min_insync_replicas: int = 1
+    message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+
+@dataclass(slots=True, frozen=True)
+class IntegerKey:
+    """A key whose value is an integer between two bounds, both included. ``field`` names TopicConfig's attribute."""
+
+    name: str
+    field: str
+    unit: str
+    smallest: int
+    largest: int
+    doc: str
+
+    def parse(self, text: str) -> int:
+        """The value in ``text``.
+
+        Raises:
+            InvalidTopicConfigError: no integer, or out of range.
+        """
+        expected = f"expected an integer {self.unit}, {self._range()}"
+        try:
+            value = int(text)
+        except ValueError:
+            raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}") from None
+        if not self.smallest <= value <= self.largest:
+            raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: out of range, {expected}")
+        return value
+
+    def _range(self) -> str:
+        if self.largest == _MAX_LONG:
+            return f"at least {self.smallest}"
+        return f"from {self.smallest} to {self.largest}"
+
+
+@dataclass(slots=True, frozen=True)
+class ChoiceKey:
+    """A key whose value is one of a few words. ``refused`` explains words that only Kafka knows."""
+
+    name: str
+    field: str
+    choices: Mapping[str, object]
+    doc: str
+    refused: Mapping[str, str] = field(default_factory=dict)
+
+    def parse(self, text: str) -> object:
+        """What the word in ``text`` stands for.
+
+        Raises:
+            InvalidTopicConfigError: none of the words.
+        """
+        if text in self.choices:
+            return self.choices[text]
+        reason = next((why for word, why in self.refused.items() if word in text.split(",")), None)
+        expected = reason or f"expected {' or '.join(self.choices)}"
+        raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}")
+
+
+ConfigKey = IntegerKey | ChoiceKey
+
+_KEYS: tuple[ConfigKey, ...] = (
+    IntegerKey(
+        "retention.ms",
+        "retention_ms",
+        "number of milliseconds",
+        -1,
+        _MAX_LONG,
+        "How long records are kept; -1 keeps them for ever.",
+    ),
+    IntegerKey(
+        "retention.bytes",
+        "retention_bytes",
+        "number of bytes",
+        -1,
+        _MAX_LONG,
+        "How many bytes of each partition are kept; -1 sets no bound.",
+    ),
+    ChoiceKey(
+        "cleanup.policy",
+        "cleanup_policy",
+        MappingProxyType({"delete": "delete"}),
+        "What happens to records past their retention.",
+        MappingProxyType({"compact": "this version has no log compaction yet, use delete"}),
+    ),
+    IntegerKey(
+        "max.message.bytes",
+        "max_message_bytes",
+        "number of bytes",
+        1024,
+        MAX_BATCH_BYTES,
+        "The largest batch that is accepted.",
+    ),
+    IntegerKey(
+        "min.insync.replicas",
+        "min_insync_replicas",
+        "number of replicas",
+        1,
+        101,
+        "With acks=all, how many replicas must have a record before it is acknowledged.",
+    ),
+    ChoiceKey(
+        "message.timestamp.type",
+        "message_timestamp_type",
+        MappingProxyType({"CreateTime": TimestampType.CREATE_TIME, "LogAppendTime": TimestampType.LOG_APPEND_TIME}),
+        "Whether records carry the producer's time or the time of their appending.",
+    ),
+)
+
+#: Every key by its name, in the order in which they are documented.
+CONFIG_KEYS: Mapping[str, ConfigKey] = MappingProxyType({key.name: key for key in _KEYS})
+
+#: Kafka's keys of nodes that users try on topics.
+_NODE_LEVEL = frozenset({"replica.lag.time.max.ms"})
+
+
+def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
+    """The typed configuration of a topic from what was set on it.
+
+    Arguments:
+        configs: key and value as text, only what was set.
+
+    Raises:
+        InvalidTopicConfigError: an unknown key, or a value outside its type or range.
+    """
+    values: dict[str, object] = {}
+    for name in sorted(configs):
+        key = CONFIG_KEYS.get(name)
+        if key is None:
+            raise InvalidTopicConfigError(_unknown(name))
+        values[key.field] = key.parse(configs[name].strip())
+    return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def check_against_replication(config: TopicConfig, replication_factor: int) -> None:
+    """Refuses a configuration that its replication factor can never satisfy.
+
+    Raises:
+        InvalidTopicConfigError: every produce with acks=all would be refused for ever.
+    """
+    if config.min_insync_replicas > replication_factor:
+        raise InvalidTopicConfigError(
+            f"min.insync.replicas={config.min_insync_replicas}: more than the replication factor {replication_factor},"
+            " no record could ever be acknowledged; lower one or raise the other"
+        )
+
+
+def _unknown(name: str) -> str:
+    if name in _NODE_LEVEL:
+        return f"{name}: this is a setting of nodes, not of topics; set it in the nodes' configuration"
+    near = difflib.get_close_matches(name, CONFIG_KEYS, n=1, cutoff=0.5)
+    hint = f"did you mean {near[0]}?" if near else f"known keys: {', '.join(CONFIG_KEYS)}"
+    return f"unknown topic configuration key {_shown(name)}: {hint}"
+
+
+def _shown(text: str) -> str:
+    """User text inside an error line: printable and short."""
+    clean = text if text.isprintable() else ascii(text)
+    return clean if len(clean) <= 60 else clean[:57] + "..."
