@@ -1,0 +1,94 @@
+"""The edge between commands and the shell: every failure becomes one line on stderr and an exit status."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from collections.abc import Callable
+
+import typer
+from typer.exceptions import TyperException
+
+#: Exit statuses: a failed command, a wrong command line, and Ctrl-C as shells count it (128 + SIGINT).
+FAILED = 1
+WRONG_USAGE = 2
+INTERRUPTED = 130
+
+#: Set to any value to get a Python traceback under the one line.
+TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
+
+
+class CommandError(TyperException):
+    """A command cannot do what was asked. The message is one line that says what is wrong and what to do.
+
+    Arguments:
+        message: the line, without the program's name.
+        exit_code: 1 where the request failed, 2 where the command line itself is wrong.
+    """
+
+    def __init__(self, message: str, exit_code: int = FAILED) -> None:
+        super().__init__(message)
+        self.exit_code = exit_code
+
+
+def run(command: Callable[[], object]) -> int:
+    """Runs a command and returns its exit status, having said on stderr what went wrong."""
+    try:
+        outcome = command()
+        sys.stdout.flush()
+    except TyperException as error:
+        if error.format_message():  # Without one the help has been printed, which says it all.
+            say(_usage_line(error))
+        return error.exit_code
+    except (typer.Abort, KeyboardInterrupt):
+        return INTERRUPTED
+    except BrokenPipeError:
+        # The reader (head, less) has what it wanted. Stdout is pointed away, or the interpreter would complain
+        # about the pipe once more when it flushes at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return FAILED
+    except Exception as error:
+        say(one_line(error))
+        if TRACEBACK_VARIABLE in os.environ:
+            traceback.print_exception(error)
+        return FAILED
+    return outcome if isinstance(outcome, int) else 0
+
+
+def one_line(error: BaseException) -> str:
+    """What an exception says, in one line; an exception that no part raises on purpose is named as such."""
+    text = " ".join(str(error).split())
+    if _is_meant_for_users(error):
+        return text or type(error).__name__
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return f"internal error, {type(error).__name__}: {text} (set {TRACEBACK_VARIABLE}=1 to see where, and report it)"
+
+
+def say(line: str) -> None:
+    """Writes one line of complaint to stderr."""
+    print(f"quorumlog: {line}", file=sys.stderr)
+
+
+def _is_meant_for_users(error: BaseException) -> bool:
+    """True for the families whose messages are written for users. They are looked up among what is loaded: an
+    error can only be of a family whose module is, and a client command never loads storage."""
+    families = (
+        ("quorumlog.sdk.errors", "QuorumlogError"),
+        ("quorumlog.storage.interface", "StorageError"),
+        ("quorumlog.server.errors", "ServerError"),
+    )
+    for module, name in families:
+        family = getattr(sys.modules.get(module), name, None)
+        if family is not None and isinstance(error, family):
+            return True
+    return isinstance(error, ValueError)
+
+
+def _usage_line(error: TyperException) -> str:
+    text = " ".join(error.format_message().split()).rstrip(".").replace(": Value error, ", ": ")
+    context = getattr(error, "ctx", None)
+    if context is None:
+        return text
+    return f"{text[:1].lower()}{text[1:]}; try '{context.command_path} --help'"

@@ -1,0 +1,124 @@
+"""``quorumlog cluster describe`` and ``cluster health``: what the cluster says about itself."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from quorumlog.cli.boundary import FAILED
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin
+
+DESCRIBE_EXAMPLE = "Example: quorumlog cluster describe --output json"
+HEALTH_EXAMPLE = "Example: quorumlog cluster health --watch"
+
+WATCH_INTERVAL_S = 1.0
+
+
+@dataclass(slots=True, frozen=True)
+class Health:
+    """A verdict with its reasons; healthy without any."""
+
+    nodes: int
+    topics: int
+    partitions: int
+    reasons: tuple[str, ...]
+
+    @property
+    def line(self) -> str:
+        """The verdict in one line."""
+        if self.reasons:
+            return "unhealthy: " + "; ".join(self.reasons)
+        counted = (plural(self.nodes, "node"), plural(self.topics, "topic"), plural(self.partitions, "partition"))
+        return f"healthy: {', '.join(counted)}, all led and in sync"
+
+
+def describe(
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+) -> None:
+    """The cluster's nodes, which of them is the active controller, and their versions."""
+    with connect(bootstrap_servers) as admin:
+        cluster = admin.describe_cluster()
+    brokers = sorted(cluster.brokers, key=lambda broker: broker.node_id)
+    if output is OutputFormat.JSON:
+        nodes = [
+            {
+                "node_id": broker.node_id,
+                "host": broker.host,
+                "port": broker.port,
+                "rack": broker.rack,
+                "fenced": broker.fenced,
+                "version": broker.version,
+            }
+            for broker in brokers
+        ]
+        print_json({"cluster_id": cluster.cluster_id, "controller_id": cluster.controller_id, "brokers": nodes})
+        return
+    print(f"ClusterId: {cluster.cluster_id}")
+    rows = (
+        (
+            broker.node_id,
+            f"{broker.host}:{broker.port}",
+            broker.rack or "-",
+            "down" if broker.fenced else "up",
+            "active" if broker.node_id == cluster.controller_id else "",
+            broker.version,
+        )
+        for broker in brokers
+    )
+    print_table(("Node", "Address", "Rack", "State", "Controller", "Version"), rows)
+
+
+def health(
+    watch: Annotated[bool, typer.Option("--watch", help="Go on, and print a line whenever something changes.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Healthy or not, and why: nodes down, partitions without leader or with replicas out of sync. Exits 1 if not."""
+    with connect(bootstrap_servers) as admin:
+        verdict = _judge(admin)
+        _print(verdict, output, with_time=watch)
+        while watch:
+            time.sleep(WATCH_INTERVAL_S)
+            latest = _judge(admin)
+            if latest != verdict:
+                _print(latest, output, with_time=True)
+            verdict = latest
+    if verdict.reasons:
+        raise typer.Exit(FAILED)
+
+
+def _judge(admin: Admin) -> Health:
+    cluster = admin.describe_cluster()
+    topics = admin.describe_topics(sorted(admin.list_topics()))
+    found = [(topic, partition) for topic in topics for partition in topic.partitions]
+    reasons = []
+    if cluster.controller_id is None:
+        reasons.append("no active controller")
+    down = [broker.node_id for broker in cluster.brokers if broker.fenced]
+    if down:
+        reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
+    for test, complaint in (
+        (is_unavailable, "without a leader"),
+        (is_under_min_isr, "with too few replicas in sync for acks=all"),
+        (is_under_replicated, "under-replicated"),
+    ):
+        affected = [f"{topic.name}-{partition.partition}" for topic, partition in found if test(topic, partition)]
+        if affected:
+            shown = ", ".join(affected[:3]) + (", …" if len(affected) > 3 else "")
+            reasons.append(f"{plural(len(affected), 'partition')} {complaint} ({shown})")
+    return Health(len(cluster.brokers), len(topics), len(found), tuple(reasons))
+
+
+def _print(verdict: Health, output: OutputFormat, *, with_time: bool) -> None:
+    if output is OutputFormat.JSON:
+        counts = {"nodes": verdict.nodes, "topics": verdict.topics, "partitions": verdict.partitions}
+        print_json({"healthy": not verdict.reasons, "reasons": list(verdict.reasons)} | counts)
+    else:
+        print((time.strftime("%H:%M:%S ") if with_time else "") + verdict.line, flush=True)

@@ -1,0 +1,54 @@
+"""The entry point ``quorumlog``: all commands joined into one tree."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+from quorumlog.cli import boundary, chaos, cluster, consume, health, log, node, produce, quorum, topics
+
+app = typer.Typer(
+    name="quorumlog",
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Start here: quorumlog cluster up --nodes 3 --data-dir /tmp/quorumlog --detach",
+)
+app.add_typer(node.app, name="node")
+cluster.app.command("describe", epilog=health.DESCRIBE_EXAMPLE)(health.describe)
+cluster.app.command("health", epilog=health.HEALTH_EXAMPLE)(health.health)
+app.add_typer(cluster.app, name="cluster")
+app.add_typer(topics.app, name="topics")
+app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
+app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
+app.add_typer(log.app, name="log")
+app.add_typer(quorum.app, name="quorum")
+app.add_typer(chaos.app, name="chaos")
+
+
+def _print_version(wanted: bool) -> None:
+    if wanted:
+        from importlib.metadata import version
+
+        print(f"quorumlog {version('quorumlog')}")
+        raise typer.Exit
+
+
+@app.callback()
+def quorumlog(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """A Raft-replicated log store with Kafka's model: no ZooKeeper, no JVM."""
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """Runs the command line and ends the process with its exit status."""
+    command = typer.main.get_command(app)
+    sys.exit(boundary.run(lambda: command.main(arguments, prog_name="quorumlog", standalone_mode=False)))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""``quorumlog node``: one node of a cluster, in the foreground."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+app = typer.Typer(no_args_is_help=True, help="One node: start.")
+
+
+@app.callback()
+def node() -> None:
+    """One node of a cluster."""
+
+
+@app.command(
+    "start",
+    epilog="Example: quorumlog node start --node-id 1 --listen 127.0.0.1:19092 --data-dir /var/lib/quorumlog"
+    " --controllers 1@127.0.0.1:19092",
+)
+def start(
+    *,
+    config: Annotated[
+        Path | None, typer.Option("--config", metavar="FILE", help="TOML with the settings below; flags win over it.")
+    ] = None,
+    node_id: Annotated[int | None, typer.Option("--node-id", help="Unique in the cluster; needed.")] = None,
+    listen: Annotated[
+        str | None, typer.Option("--listen", metavar="HOST:PORT", help="Where clients and peers connect; needed.")
+    ] = None,
+    data_dir: Annotated[
+        Path | None, typer.Option("--data-dir", metavar="DIR", help="Made if it does not exist; needed.")
+    ] = None,
+    controllers: Annotated[
+        str | None,
+        typer.Option(
+            "--controllers", metavar="ID@HOST:PORT[,…]", help="The nodes that form the cluster and vote; needed."
+        ),
+    ] = None,
+    advertise: Annotated[
+        str | None,
+        typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach it; else as --listen."),
+    ] = None,
+    rack: Annotated[str | None, typer.Option("--rack", help="Replicas are spread over racks.")] = None,
+    insecure: Annotated[
+        bool, typer.Option("--insecure", help="Listen beyond loopback without TLS and authentication.")
+    ] = False,
+) -> None:
+    """Runs a node until SIGTERM or Ctrl-C, which hand its leaderships over and stop it. No formatting comes first.
+
+    Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file; flags win, then the
+    environment, then the file.
+    """
+    from quorumlog.server.runtime import run
+    from quorumlog.server.settings import load_settings
+
+    flags: dict[str, object] = {
+        "node_id": node_id,
+        "listen": listen,
+        "data_dir": data_dir,
+        "controllers": controllers,
+        "advertise": advertise,
+        "rack": rack,
+        "insecure": insecure or None,
+    }
+    run(load_settings(config, {name: value for name, value in flags.items() if value is not None}))

@@ -1,0 +1,66 @@
+"""Options that several commands share, and the parsing of their values."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin
+
+DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
+DEFAULT_DATA_DIRECTORY = Path("quorumlog-data")
+
+
+class OutputFormat(Enum):
+    """How a command prints its result."""
+
+    TABLE = "table"
+    JSON = "json"
+
+
+BootstrapServers = Annotated[
+    str,
+    typer.Option(
+        "--bootstrap-servers",
+        "-b",
+        envvar="QUORUMLOG_BOOTSTRAP_SERVERS",
+        metavar="HOST:PORT[,…]",
+        help="Nodes to ask first; any node of the cluster will do.",
+    ),
+]
+Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people or for programs.")]
+DataDirectory = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Where the nodes keep their data.")]
+
+
+def connect(bootstrap_servers: str) -> Admin:
+    """An administration client, to be used in a ``with`` block."""
+    from quorumlog.sdk import Admin
+
+    return Admin(bootstrap_servers=bootstrap_servers)
+
+
+def parse_settings(pairs: list[str]) -> dict[str, str]:
+    """Turns ``key=value`` arguments into a mapping.
+
+    Raises:
+        CommandError: one has no ``=``, or a key is given twice.
+    """
+    settings: dict[str, str] = {}
+    for pair in pairs:
+        key, separator, value = pair.partition("=")
+        if not separator or not key:
+            raise CommandError(f"--config '{pair}' is not KEY=VALUE, such as retention.ms=86400000", WRONG_USAGE)
+        if key in settings:
+            raise CommandError(f"--config {key} is given twice; give it once", WRONG_USAGE)
+        settings[key] = value
+    return settings
+
+
+def unescape(text: str) -> str:
+    r"""A separator as typed in a shell: ``\t``, ``\n`` and ``\\`` stand for tab, newline and backslash."""
+    return text.replace("\\\\", "\0").replace("\\t", "\t").replace("\\n", "\n").replace("\0", "\\")

@@ -1,0 +1,149 @@
+"""``quorumlog produce``: lines in, records out."""
+
+from __future__ import annotations
+
+import sys
+from collections import deque
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, BinaryIO
+
+import typer
+from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, unescape
+from quorumlog.cli.progress import progress
+from quorumlog.cli.rendering import plural, print_json
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import RecordFuture
+
+EXAMPLE = "Example: seq 1 100 | quorumlog produce orders        or: quorumlog produce orders -k : --file keyed.txt"
+
+#: How often the bar moves, in records.
+PROGRESS_EVERY = 1000
+
+
+class Acks(Enum):
+    """How many replicas must have a record before it counts as sent."""
+
+    NONE = "0"
+    LEADER = "1"
+    ALL = "all"
+
+
+class Compression(Enum):
+    """Compression of record batches."""
+
+    NONE = "none"
+    LZ4 = "lz4"
+    ZSTD = "zstd"
+
+
+@dataclass(slots=True)
+class _Sent:
+    """What has been acknowledged so far."""
+
+    records: int = 0
+    offsets: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # partition: (records, first, last offset)
+
+    def settle(self, future: RecordFuture) -> None:
+        """Waits for one record's acknowledgement and counts it."""
+        metadata = future.result()
+        self.records += 1
+        count, first, last = self.offsets.get(metadata.partition, (0, metadata.offset, metadata.offset))
+        self.offsets[metadata.partition] = (count + 1, min(first, metadata.offset), max(last, metadata.offset))
+
+
+def produce(
+    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    *,
+    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read this file instead of standard input.")] = None,
+    key_separator: Annotated[
+        str | None, typer.Option("--key-separator", "-k", help="What stands before it in a line is the record's key.")
+    ] = None,
+    partition: Annotated[
+        int | None, typer.Option("--partition", min=0, help="Send all to this partition; else by key, or in turn.")
+    ] = None,
+    acks: Annotated[Acks, typer.Option("--acks", help="What an acknowledgement waits for.")] = Acks.ALL,
+    compression: Annotated[Compression, typer.Option("--compression")] = Compression.NONE,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Sends each line as one record, waits until all are acknowledged, and says where they went."""
+    from quorumlog.sdk import Producer
+
+    separator = None if key_separator is None else unescape(key_separator).encode()
+    sent = _Sent()
+    pending: deque[RecordFuture] = deque()
+    handed_over = 0
+    with (
+        _input(file) as lines,
+        Producer(
+            bootstrap_servers=bootstrap_servers,
+            acks=acks.value if acks is Acks.ALL else int(acks.value),
+            enable_idempotence=acks is Acks.ALL,
+            compression_type=None if compression is Compression.NONE else compression.value,
+        ) as producer,
+        progress(f"producing to {topic}", None, "records") as show,
+    ):
+        try:
+            for key, value in _records(lines, separator):
+                pending.append(producer.send(topic, value=value, key=key, partition=partition))
+                handed_over += 1
+                while pending and pending[0].done():
+                    sent.settle(pending.popleft())
+                if handed_over % PROGRESS_EVERY == 0:
+                    show(sent.records)
+            producer.flush()
+            while pending:
+                sent.settle(pending.popleft())
+        except Exception as error:
+            if sent.records == 0:
+                raise
+            from quorumlog.cli.boundary import one_line
+
+            done = plural(sent.records, "record")
+            raise CommandError(f"stopped after {done} had been acknowledged: {one_line(error)}") from error
+    _report(topic, sent, output)
+
+
+@contextmanager
+def _input(file: Path | None) -> Iterator[BinaryIO]:
+    if file is not None:
+        with file.open("rb") as lines:
+            yield lines
+        return
+    if sys.stdin.isatty():
+        print("each line becomes a record; Ctrl-D ends", file=sys.stderr)
+    yield sys.stdin.buffer
+
+
+def _records(lines: BinaryIO, separator: bytes | None) -> Iterator[tuple[bytes | None, bytes]]:
+    for number, line in enumerate(lines, start=1):
+        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        if separator is None:
+            yield None, text
+            continue
+        key, found, value = text.partition(separator)
+        if not found:
+            raise CommandError(f"line {number} has no '{separator.decode()}'; --key-separator needs one in each line")
+        yield key, value
+
+
+def _report(topic: str, sent: _Sent, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        partitions = [
+            {"partition": partition, "records": count, "first_offset": first, "last_offset": last}
+            for partition, (count, first, last) in sorted(sent.offsets.items())
+        ]
+        print_json({"topic": topic, "records": sent.records, "partitions": partitions})
+        return
+    where = ", ".join(
+        f"partition {partition}: {first}" + (f" to {last}" if last > first else "")
+        for partition, (_count, first, last) in sorted(sent.offsets.items())
+        if first >= 0
+    )
+    print(f"Produced {plural(sent.records, 'record')} to {topic}" + (f" (offsets: {where})." if where else "."))

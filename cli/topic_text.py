@@ -1,0 +1,87 @@
+"""Topics in the text that ``kafka-topics --describe`` prints, so that habits and scripts carry over."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
+
+from quorumlog.cli.rendering import node_list
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import PartitionDescription, TopicDescription
+
+    PartitionFilter = Callable[[TopicDescription, PartitionDescription], bool]
+
+
+def topic_lines(topic: TopicDescription) -> Iterator[str]:
+    """One line for the topic and one for each partition, separated by tabs as Kafka's are."""
+    configs = ",".join(f"{key}={value}" for key, value in sorted(topic.configs.items()))
+    yield "\t".join(
+        (
+            f"Topic: {topic.name}",
+            f"TopicId: {topic.topic_id}",
+            f"PartitionCount: {len(topic.partitions)}",
+            f"ReplicationFactor: {replication_factor(topic)}",
+            f"Configs: {configs}",
+        )
+    )
+    for partition in topic.partitions:
+        yield partition_line(topic, partition)
+
+
+def partition_line(topic: TopicDescription, partition: PartitionDescription) -> str:
+    """The line of one partition; ``Leader: none`` without one."""
+    leader = "none" if partition.leader is None else partition.leader
+    return "\t".join(
+        (
+            "",
+            f"Topic: {topic.name}",
+            f"Partition: {partition.partition}",
+            f"Leader: {leader}",
+            f"Replicas: {node_list(partition.replicas)}",
+            f"Isr: {node_list(partition.isr)}",
+        )
+    )
+
+
+def topic_json(topic: TopicDescription) -> dict[str, object]:
+    """A topic for programs."""
+    return {
+        "name": topic.name,
+        "topic_id": topic.topic_id,
+        "replication_factor": replication_factor(topic),
+        "configs": dict(topic.configs),
+        "partitions": [partition_json(partition) for partition in topic.partitions],
+    }
+
+
+def partition_json(partition: PartitionDescription) -> dict[str, object]:
+    """A partition for programs."""
+    return {
+        "partition": partition.partition,
+        "leader": partition.leader,
+        "leader_epoch": partition.leader_epoch,
+        "replicas": list(partition.replicas),
+        "isr": list(partition.isr),
+    }
+
+
+def replication_factor(topic: TopicDescription) -> int:
+    """Replicas per partition."""
+    return max((len(partition.replicas) for partition in topic.partitions), default=0)
+
+
+def is_under_replicated(_topic: TopicDescription, partition: PartitionDescription) -> bool:
+    """Some replica is not in sync."""
+    return len(partition.isr) < len(partition.replicas)
+
+
+def is_under_min_isr(topic: TopicDescription, partition: PartitionDescription) -> bool:
+    """Fewer replicas in sync than acks=all needs: min.insync.replicas, and always a majority of the replicas."""
+    majority = len(partition.replicas) // 2 + 1
+    return len(partition.isr) < max(int(topic.configs.get("min.insync.replicas", "1")), majority)
+
+
+def is_unavailable(_topic: TopicDescription, partition: PartitionDescription) -> bool:
+    """Nobody leads it."""
+    return partition.leader is None

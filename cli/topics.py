@@ -1,0 +1,133 @@
+"""``quorumlog topics``: create, list, describe."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from quorumlog.cli import topic_text
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    parse_settings,
+)
+from quorumlog.cli.rendering import node_list, plural, print_json
+
+if TYPE_CHECKING:
+    from quorumlog.cli.topic_text import PartitionFilter
+    from quorumlog.sdk import Admin, TopicDescription
+
+#: How long `topics create` waits for the new partitions' first leaders, and how often it looks.
+LEADERS_TIMEOUT_S = 10.0
+LEADERS_POLL_S = 0.05
+
+app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe.")
+
+
+@app.command("create", epilog="Example: quorumlog topics create orders --partitions 3 --config retention.ms=86400000")
+def create(
+    name: Annotated[str, typer.Argument(help="1 to 249 of the characters a-z A-Z 0-9 . _ -")],
+    *,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many partitions.")] = 1,
+    replication_factor: Annotated[
+        int, typer.Option("--replication-factor", "-r", help="Replicas of each partition; an odd number.")
+    ] = 3,
+    config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Repeatable.")] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Creates a topic and waits until each of its partitions has a leader."""
+    from quorumlog.sdk import NewTopic
+
+    topic = NewTopic(
+        name,
+        num_partitions=partitions,
+        replication_factor=replication_factor,
+        topic_configs=parse_settings(config or []),
+    )
+    with connect(bootstrap_servers) as admin:
+        admin.create_topics([topic])
+        description = _await_leaders(admin, name)
+    leaderless = [partition.partition for partition in description.partitions if partition.leader is None]
+    if leaderless:
+        say(f"partitions {node_list(leaderless)} of {name} have no leader yet; see 'quorumlog cluster health'")
+    if output is OutputFormat.JSON:
+        print_json(topic_text.topic_json(description))
+    else:
+        print(f"Created topic {name}: {plural(partitions, 'partition')}, replication factor {replication_factor}.")
+
+
+@app.command("list", epilog="Example: quorumlog topics list --output json")
+def list_topics(
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+) -> None:
+    """The names of all topics, one per line."""
+    with connect(bootstrap_servers) as admin:
+        names = sorted(admin.list_topics())
+    if output is OutputFormat.JSON:
+        print_json(names)
+        return
+    for name in names:
+        print(name)
+
+
+@app.command("describe", epilog="Example: quorumlog topics describe orders --under-replicated")
+def describe(
+    names: Annotated[list[str] | None, typer.Argument(help="Which topics; all without one.")] = None,
+    *,
+    under_replicated: Annotated[
+        bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
+    ] = False,
+    under_min_isr: Annotated[
+        bool, typer.Option("--under-min-isr", help="Only partitions with too few replicas in sync for acks=all.")
+    ] = False,
+    unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Leader, replicas and in-sync replicas of each partition, as kafka-topics --describe prints them."""
+    chosen = _filter(under_replicated=under_replicated, under_min_isr=under_min_isr, unavailable=unavailable)
+    with connect(bootstrap_servers) as admin:
+        topics = admin.describe_topics(names or sorted(admin.list_topics()))
+    if chosen is None:
+        if output is OutputFormat.JSON:
+            print_json([topic_text.topic_json(topic) for topic in topics])
+            return
+        for topic in topics:
+            for line in topic_text.topic_lines(topic):
+                print(line)
+        return
+    found = [(topic, partition) for topic in topics for partition in topic.partitions if chosen(topic, partition)]
+    if output is OutputFormat.JSON:
+        print_json([{"topic": topic.name} | topic_text.partition_json(partition) for topic, partition in found])
+        return
+    for topic, partition in found:
+        print(topic_text.partition_line(topic, partition))
+
+
+def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -> PartitionFilter | None:
+    asked = {
+        topic_text.is_under_replicated: under_replicated,
+        topic_text.is_under_min_isr: under_min_isr,
+        topic_text.is_unavailable: unavailable,
+    }
+    wanted = [predicate for predicate, yes in asked.items() if yes]
+    if len(wanted) > 1:
+        raise CommandError("give one of --under-replicated, --under-min-isr, --unavailable", WRONG_USAGE)
+    return wanted[0] if wanted else None
+
+
+def _await_leaders(admin: Admin, name: str) -> TopicDescription:
+    """The topic as soon as all its partitions are led, or as it is when the time is up."""
+    deadline = time.monotonic() + LEADERS_TIMEOUT_S
+    while True:
+        [topic] = admin.describe_topics([name])
+        led = topic.partitions and all(partition.leader is not None for partition in topic.partitions)
+        if led or time.monotonic() > deadline:
+            return topic
+        time.sleep(LEADERS_POLL_S)

@@ -1,0 +1,373 @@
+"""`make demo`: a three-node cluster on this machine loses its leader under load, and nothing else.
+
+Three real node processes; a topic with three partitions on all of them; a load of records with keys. While it runs,
+the leader of a partition is killed with SIGKILL, another takes over, the in-sync replicas shrink, the node comes back
+and they grow again. Then every record is read back twice: by a consumer and by PySpark.
+"""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+from demo_load import Load
+from demo_spark import SparkCount, count_in_spark
+from quorumlog.sdk import Admin, Consumer, NewTopic, PartitionDescription, TopicPartition
+from quorumlog.server.local import LocalCluster
+from rich import box
+from rich.console import Console
+from rich.panel import Panel
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
+from rich.table import Table
+
+TOPIC = "orders"
+PARTITIONS = 3
+RECORDS = 30_000
+RECORDS_PER_S = 2_500
+#: The leader is killed when this many records are acknowledged.
+KILL_AFTER = 5_000
+#: A change of leader or in-sync replicas that takes longer than this is a failure of the demo.
+CHANGE_TIMEOUT_S = 30.0
+POLL_S = 0.05
+
+console = Console(highlight=False)
+
+
+class StoryError(Exception):
+    """The story did not go as it must. One line."""
+
+
+@dataclass(slots=True)
+class Story:
+    """What the closing summary tells."""
+
+    victim: int = 0
+    partition: int = 0
+    gap_s: float = 0.0
+    shrink_s: float = 0.0
+    grow_s: float = 0.0
+    consumed: int = 0
+    isr: dict[str, dict[int, tuple[int | None, tuple[int, ...]]]] = field(default_factory=dict)
+
+
+def main() -> int:
+    """Tells the story; returns the exit status."""
+    signal.signal(signal.SIGTERM, _terminated)
+    begin = time.monotonic()
+    try:
+        tell(begin)
+    except StoryError as error:
+        console.print(f"\n[bold red]the demo failed:[/] {error}")
+        return 1
+    except KeyboardInterrupt:
+        console.print("\ninterrupted; the nodes are stopped and their data is removed")
+        return 130
+    return 0
+
+
+def tell(begin: float) -> None:
+    """The story from the first node to the summary. Whatever happens, no process or file outlives it."""
+    console.print(
+        Panel(
+            "[bold]quorumlog[/]: a Raft-replicated log store with Kafka's model, in Python.\n"
+            "A three-node cluster is about to lose its leader, and nothing else.",
+            box=box.ROUNDED,
+            expand=False,
+        )
+    )
+    story = Story()
+    chapter("Three nodes, three processes")
+    with LocalCluster(nodes=3) as cluster:
+        console.print(f"ready after {time.monotonic() - begin:.1f} s, listening on {cluster.bootstrap_servers}")
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            show_nodes(cluster, admin)
+            chapter(f"A topic with {PARTITIONS} partitions, each on all three nodes")
+            create_topic(admin)
+            fail_over(cluster, admin, story)
+        chapter("Reading everything back")
+        consume_all(cluster, story)
+        chapter("The same records in PySpark (the first session takes a few seconds)")
+        spark = read_in_spark(cluster)
+    summarize(story, spark, time.monotonic() - begin)
+
+
+def show_nodes(cluster: LocalCluster, admin: Admin) -> None:
+    """Who is there."""
+    described = admin.describe_cluster()
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("node", "process", "address", "role"):
+        table.add_column(column)
+    for broker in sorted(described.brokers, key=lambda broker: broker.node_id):
+        role = "active controller" if broker.node_id == described.controller_id else "controller"
+        table.add_row(
+            f"{broker.node_id}", f"pid {cluster.pid(broker.node_id)}", f"{broker.host}:{broker.port}", f"{role}, broker"
+        )
+    console.print(table)
+
+
+def create_topic(admin: Admin) -> None:
+    """Creates the topic and shows who leads what."""
+    admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
+    partitions = await_partitions(
+        admin,
+        "all partitions have a leader and three replicas in sync",
+        lambda found: all(partition.leader is not None and len(partition.isr) == 3 for partition in found),
+    )
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("partition", "leader", "replicas", "in sync"):
+        table.add_column(column)
+    for partition in partitions:
+        table.add_row(
+            f"{TOPIC}-{partition.partition}",
+            f"node {partition.leader}",
+            nodes(partition.replicas),
+            nodes(partition.isr),
+        )
+    console.print(table)
+
+
+def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
+    """Load, SIGKILL of a leader, a new leader, the ISR shrinks; restart, the ISR grows; the load goes on throughout."""
+    chapter(f"{RECORDS:,} records with keys, acks=all, and a kill -9 in the middle")
+    with Load(cluster.bootstrap_servers, TOPIC, RECORDS, RECORDS_PER_S) as load, bar(load) as show:
+        await_load(load, show, lambda: load.acknowledged >= KILL_AFTER)
+        before = describe(admin)
+        story.isr["before"] = snapshot(before)
+        story.partition, story.victim = choose_victim(before)
+        console.print(
+            f"[bold red]kill -9 {cluster.pid(story.victim)}[/]  node {story.victim}, leader of"
+            f" {TOPIC}-{story.partition}, after {load.acknowledged:,} acknowledged records"
+        )
+        killed = time.monotonic()
+        cluster.kill(story.victim)
+        await_partitions(
+            admin,
+            "the partitions of the killed node have new leaders",
+            lambda found: all(partition.leader not in (None, story.victim) for partition in found),
+            lambda: show(load),
+            lambda line: console.print(f"  {time.monotonic() - killed:5.2f} s  {line}"),
+        )
+        during = await_partitions(
+            admin,
+            "the killed node has left the in-sync replicas",
+            lambda found: all(story.victim not in partition.isr for partition in found),
+            lambda: show(load),
+            lambda line: console.print(f"  {time.monotonic() - killed:5.2f} s  {line}"),
+        )
+        story.shrink_s = time.monotonic() - killed
+        story.isr["during"] = snapshot(during)
+        at_restart = load.acknowledged
+        console.print(
+            f"[bold green]restart[/]  node {story.victim} on its old data; {at_restart:,} acknowledged so far"
+        )
+        restarted = time.monotonic()
+        cluster.start(story.victim)
+        after = await_partitions(
+            admin,
+            "the restarted node is in sync again",
+            lambda found: all(len(partition.isr) == 3 for partition in found),
+            lambda: show(load),
+            lambda line: console.print(f"  {time.monotonic() - restarted:5.2f} s  {line}"),
+        )
+        story.grow_s = time.monotonic() - restarted
+        story.isr["after"] = snapshot(after)
+        await_load(load, show, lambda: not load.running)
+        story.gap_s = load.longest_gap_s(story.partition, killed, restarted)
+        if load.error is not None:
+            raise StoryError(f"the producer stopped: {load.error}")
+        if load.acknowledged != RECORDS:
+            raise StoryError(f"{load.acknowledged:,} of {RECORDS:,} records were acknowledged")
+    show_isr(story)
+    console.print(
+        f"[bold]{RECORDS:,}[/] records sent, [bold]{load.acknowledged:,}[/] acknowledged, 0 failed;"
+        f" {TOPIC}-{story.partition} went [bold]{story.gap_s:.2f} s[/] without a leader"
+        " (longest gap between two acknowledgements)"
+    )
+
+
+def choose_victim(partitions: list[PartitionDescription]) -> tuple[int, int]:
+    """A partition and its leader."""
+    for partition in partitions:
+        if partition.leader is not None:
+            return partition.partition, partition.leader
+    raise StoryError("no partition has a leader")
+
+
+def show_isr(story: Story) -> None:
+    """Leaders and in-sync replicas before, during and after."""
+    table = Table(title="leader and in-sync replicas", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("partition")
+    for moment in ("before", "during", "after"):
+        table.add_column(moment if moment != "during" else f"node {story.victim} down")
+    for number in range(PARTITIONS):
+        cells = []
+        for moment in ("before", "during", "after"):
+            leader, isr = story.isr[moment][number]
+            style = "yellow" if len(isr) < 3 else "green"
+            cells.append(f"node {leader}   [{style}]{nodes(isr)}[/]")
+        table.add_row(f"{TOPIC}-{number}", *cells)
+    console.print(table)
+
+
+def consume_all(cluster: LocalCluster, story: Story) -> None:
+    """Reads the topic from the beginning and compares it with what was sent."""
+    begin = time.monotonic()
+    values: Counter[bytes] = Counter()
+    rows = []
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        where = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        consumer.assign(where)
+        consumer.seek_to_beginning(*where)
+        ends = consumer.end_offsets(where)
+        last: dict[TopicPartition, bytes] = {}
+        expected = dict.fromkeys(where, 0)
+        while any(consumer.position(partition) < end for partition, end in ends.items()):
+            if time.monotonic() - begin > CHANGE_TIMEOUT_S:
+                raise StoryError(f"only {values.total():,} records were read within {CHANGE_TIMEOUT_S:.0f} s")
+            for partition, records in consumer.poll(timeout_ms=500, max_records=5_000).items():
+                for record in records:
+                    if record.offset != expected[partition]:
+                        raise StoryError(
+                            f"{partition}: offset {record.offset} came where {expected[partition]} was due"
+                        )
+                    if record.value <= last.get(partition, b""):
+                        raise StoryError(f"{partition}: {record.value!r} came after {last[partition]!r}")
+                    expected[partition] = record.offset + 1
+                    last[partition] = record.value
+                    values[record.value] += 1
+        rows = [(partition.partition, end) for partition, end in sorted(ends.items())]
+    seconds = time.monotonic() - begin
+    story.consumed = values.total()
+    lost = RECORDS - sum(1 for number in range(RECORDS) if f"order-{number:06d}".encode() in values)
+    doubled = sum(count - 1 for count in values.values())
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("partition")
+    table.add_column("records", justify="right")
+    table.add_column("offsets", justify="right")
+    for number, end in rows:
+        table.add_row(f"{TOPIC}-{number}", f"{end:,}", f"0 to {end - 1:,}")
+    console.print(table)
+    if lost or doubled or story.consumed != RECORDS:
+        raise StoryError(f"{story.consumed:,} records read of {RECORDS:,} sent: {lost} lost, {doubled} twice")
+    console.print(f"[bold]{story.consumed:,}[/] records read in {seconds:.1f} s: 0 lost, 0 twice, no gap, order kept")
+
+
+def read_in_spark(cluster: LocalCluster) -> SparkCount:
+    """Counts the records in a real Spark session."""
+    with console.status("starting Spark"):
+        try:
+            counted = count_in_spark(cluster.bootstrap_servers, TOPIC)
+        except RuntimeError as error:
+            raise StoryError(str(error)) from None
+    console.print(f'[dim]spark.read.format("quorumlog").option("subscribe", "{TOPIC}").load()[/]')
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("partition")
+    for column in ("count(*)", "count(DISTINCT value)", "max(offset)"):
+        table.add_column(column, justify="right")
+    for partition, rows, distinct, last in counted.partitions:
+        table.add_row(f"{TOPIC}-{partition}", f"{rows:,}", f"{distinct:,}", f"{last:,}")
+    console.print(table)
+    if not counted.rows == counted.distinct == RECORDS:
+        raise StoryError(f"Spark counts {counted.rows:,} rows, {counted.distinct:,} distinct; {RECORDS:,} were sent")
+    console.print(f"[bold]{counted.rows:,}[/] rows in Spark = records sent")
+    return counted
+
+
+def summarize(story: Story, spark: SparkCount, seconds: float) -> None:
+    """The end of the story."""
+    table = Table.grid(padding=(0, 2))
+    for name, value in (
+        ("records sent and acknowledged", f"{RECORDS:,}"),
+        ("records consumed", f"{story.consumed:,}  (0 lost, 0 twice)"),
+        ("rows in Spark", f"{spark.rows:,}"),
+        ("without a leader after kill -9", f"{story.gap_s:.2f} s"),
+        ("until the ISR had shrunk", f"{story.shrink_s:.1f} s after the kill"),
+        ("until the ISR was whole again", f"{story.grow_s:.1f} s after the restart"),
+        ("the whole story", f"{seconds:.0f} s"),
+    ):
+        table.add_row(name, f"[bold]{value}[/]")
+    console.print()
+    console.print(Panel(table, title="A leader lost, and nothing else", box=box.ROUNDED, expand=False))
+    console.print("The nodes are stopped and their data is removed. Next: the five-minute tour in README.md.")
+
+
+# -- waiting and looking ------------------------------------------------------------------------------------------
+
+
+def await_partitions(
+    admin: Admin,
+    what: str,
+    condition: Callable[[list[PartitionDescription]], bool],
+    meanwhile: Callable[[], None] = lambda: None,
+    tell_change: Callable[[str], None] = lambda _line: None,
+) -> list[PartitionDescription]:
+    """The partitions once they meet a condition; changes of leader and ISR are told on the way."""
+    deadline = time.monotonic() + CHANGE_TIMEOUT_S
+    known: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+    while True:
+        found = describe(admin)
+        for number, (leader, isr) in snapshot(found).items():
+            if number in known and known[number] != (leader, isr):
+                who = "no leader" if leader is None else f"leader node {leader}"
+                tell_change(f"{TOPIC}-{number}: {who}, in sync {nodes(isr)}")
+            known[number] = (leader, isr)
+        if found and condition(found):
+            return found
+        if time.monotonic() > deadline:
+            raise StoryError(f"after {CHANGE_TIMEOUT_S:.0f} s it is still not so that {what}")
+        meanwhile()
+        time.sleep(POLL_S)
+
+
+def await_load(load: Load, show: Callable[[Load], None], condition: Callable[[], bool]) -> None:
+    """Waits for the load to reach a point."""
+    while not condition():
+        if load.error is not None:
+            raise StoryError(f"the producer stopped: {load.error}")
+        show(load)
+        time.sleep(POLL_S)
+    show(load)
+
+
+def describe(admin: Admin) -> list[PartitionDescription]:
+    """The topic's partitions as the cluster tells them."""
+    [topic] = admin.describe_topics([TOPIC])
+    return list(topic.partitions)
+
+
+def snapshot(partitions: list[PartitionDescription]) -> dict[int, tuple[int | None, tuple[int, ...]]]:
+    """Leader and ISR by partition."""
+    return {partition.partition: (partition.leader, tuple(sorted(partition.isr))) for partition in partitions}
+
+
+def nodes(ids: tuple[int, ...]) -> str:
+    """Node ids, as Kafka prints them."""
+    return ",".join(str(node) for node in ids)
+
+
+def chapter(title: str) -> None:
+    """A heading."""
+    console.print(f"\n[bold cyan]{title}[/]")
+
+
+@contextmanager
+def bar(load: Load) -> Iterator[Callable[[Load], None]]:
+    """A progress bar of acknowledged records, on a terminal."""
+    columns = (TextColumn("acknowledged"), BarColumn(), MofNCompleteColumn())
+    with Progress(*columns, console=console, transient=True, disable=not console.is_terminal) as progress:
+        task: TaskID = progress.add_task("", total=RECORDS)
+        yield lambda load: progress.update(task, completed=load.acknowledged)
+
+
+def _terminated(_signal: int, _frame: object) -> None:
+    """SIGTERM ends the story like Ctrl-C, so that the nodes are taken down."""
+    raise KeyboardInterrupt
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,92 @@
+"""The demo's load: one producer at a steady pace, and a clock on its acknowledgements."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from itertools import pairwise
+
+from quorumlog.sdk import Producer, RecordFuture
+
+#: How many records are handed over between two looks at the clock.
+BURST = 25
+#: The longest that the last acknowledgements may take.
+SETTLE_TIMEOUT_S = 60.0
+
+
+class Load:
+    """Sends ``records`` records with keys to a topic at ``rate`` per second, in a thread of its own.
+
+    Every record's value is unique (``order-000123``), so that whoever reads them can tell a lost one from a double.
+
+    Attributes:
+        acknowledged: how many records are acknowledged so far.
+        error: what ended the load early; None if nothing did.
+    """
+
+    def __init__(self, bootstrap_servers: str, topic: str, records: int, rate: int) -> None:
+        self.acknowledged = 0
+        self.error: BaseException | None = None
+        self._bootstrap_servers = bootstrap_servers
+        self._topic = topic
+        self._records = records
+        self._rate = rate
+        self._acknowledged_at: dict[int, list[float]] = {}
+        self._pending: dict[int, deque[RecordFuture]] = {}
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="load", daemon=True)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_exception: object) -> None:
+        self._stopped.set()
+        self._thread.join()
+
+    @property
+    def running(self) -> bool:
+        """True until every record is acknowledged, or the load has failed."""
+        return self._thread.is_alive()
+
+    def longest_gap_s(self, partition: int, begin: float, end: float) -> float:
+        """The longest time between two consecutive acknowledgements of a partition, among those of which the gap
+        reaches into [begin, end] (``time.monotonic()``)."""
+        times = self._acknowledged_at.get(partition, [])
+        gaps = [later - earlier for earlier, later in pairwise(times) if later > begin and earlier < end]
+        return max(gaps, default=0.0)
+
+    def _run(self) -> None:
+        try:
+            with Producer(bootstrap_servers=self._bootstrap_servers, acks="all", linger_ms=5) as producer:
+                self._send_all(producer)
+        except BaseException as error:
+            self.error = error
+
+    def _send_all(self, producer: Producer) -> None:
+        begin = time.monotonic()
+        for number in range(self._records):
+            if number % BURST == 0:
+                self._settle()
+                ahead = begin + number / self._rate - time.monotonic()
+                if self._stopped.wait(max(0.0, ahead)):
+                    return
+            key = f"customer-{number % 97:02d}".encode()
+            future = producer.send(self._topic, key=key, value=f"order-{number:06d}".encode())
+            self._pending.setdefault(future.partition, deque()).append(future)
+        deadline = time.monotonic() + SETTLE_TIMEOUT_S
+        producer.flush()
+        while self.acknowledged < self._records and not self._stopped.wait(0.005):
+            self._settle()
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"{self._records - self.acknowledged} records were never acknowledged")
+
+    def _settle(self) -> None:
+        """Counts what has been acknowledged since the last look. A record that failed ends the load."""
+        now = time.monotonic()
+        for partition, futures in self._pending.items():
+            while futures and futures[0].done():
+                futures.popleft().result()
+                self.acknowledged += 1
+                self._acknowledged_at.setdefault(partition, []).append(now)
