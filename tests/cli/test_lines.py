@@ -1,0 +1,192 @@
+"""The command line without a cluster: what it prints for records, topics, wrong input and failures."""
+
+from __future__ import annotations
+
+import io
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from quorumlog.cli import boundary, options, produce, record_text, topic_text
+from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.main import app
+from quorumlog.sdk import ConsumerRecord, PartitionDescription, TopicDescription
+from quorumlog.sdk.errors import UnknownTopicOrPartitionError
+from typer.testing import CliRunner
+
+RECORD = ConsumerRecord("orders", 2, 41, 1_700_000_000_000, b"k1", b"v1", [("h", b"x"), ("empty", None)])
+BINARY = ConsumerRecord("orders", 0, 0, None, None, b"\xff\x00", [])
+
+
+def partition(number: int, leader: int | None, isr: tuple[int, ...]) -> PartitionDescription:
+    return PartitionDescription(number, leader, 5, (1, 2, 3), isr, 7, 1000 + number)
+
+
+def topic(*partitions: PartitionDescription, **configs: str) -> TopicDescription:
+    return TopicDescription("orders", "Zm9vYmFyYmF6cXV4MTIzNA", partitions, configs)
+
+
+def test_a_topic_is_described_as_kafka_describes_it() -> None:
+    described = topic(partition(0, 1, (1, 2, 3)), partition(1, None, (2,)), **{"retention.ms": "604800000"})
+    assert list(topic_text.topic_lines(described)) == [
+        "Topic: orders\tTopicId: Zm9vYmFyYmF6cXV4MTIzNA\tPartitionCount: 2\tReplicationFactor: 3"
+        "\tConfigs: retention.ms=604800000",
+        "\tTopic: orders\tPartition: 0\tLeader: 1\tReplicas: 1,2,3\tIsr: 1,2,3",
+        "\tTopic: orders\tPartition: 1\tLeader: none\tReplicas: 1,2,3\tIsr: 2",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("described", "minimum", "under_replicated", "under_min_isr", "unavailable"),
+    [
+        (partition(0, 1, (1, 2, 3)), "1", False, False, False),
+        (partition(0, 1, (1, 2)), "1", True, False, False),
+        (partition(0, 1, (1, 2)), "3", True, True, False),
+        (partition(0, 1, (1,)), "1", True, True, False),
+        (partition(0, None, (1, 2, 3)), "1", False, False, True),
+    ],
+)
+def test_partitions_in_trouble_are_told_apart(
+    described: PartitionDescription, minimum: str, under_replicated: bool, under_min_isr: bool, unavailable: bool
+) -> None:
+    whole = topic(described, **{"min.insync.replicas": minimum})
+    assert topic_text.is_under_replicated(whole, described) is under_replicated
+    assert topic_text.is_under_min_isr(whole, described) is under_min_isr
+    assert topic_text.is_unavailable(whole, described) is unavailable
+
+
+def test_a_record_is_printed_by_template_with_its_bytes_untouched() -> None:
+    line = record_text.template_line("{topic}-{partition}:{offset} {key}={value} [{headers}]")
+    assert line(RECORD) == b"orders-2:41 k1=v1 [h=x,empty=null]"
+    assert line(BINARY) == b"orders-0:0 null=\xff\x00 []"
+
+
+def test_a_record_as_json_keeps_what_is_not_text_in_base64() -> None:
+    assert json.loads(record_text.json_line(RECORD)) == {
+        "topic": "orders",
+        "partition": 2,
+        "offset": 41,
+        "timestamp": 1_700_000_000_000,
+        "key": "k1",
+        "value": "v1",
+        "headers": [["h", "x"], ["empty", None]],
+    }
+    assert json.loads(record_text.json_line(BINARY))["value"] == {"base64": "/wA="}
+
+
+@pytest.mark.parametrize("template", ["{price}", "{value", "{value:>10}", "{}"])
+def test_a_wrong_template_is_refused_with_a_line(template: str) -> None:
+    with pytest.raises(CommandError, match="--format") as refusal:
+        record_text.template_line(template)
+    assert "\n" not in refusal.value.message
+
+
+def test_lines_become_keys_and_values() -> None:
+    lines = io.BytesIO(b"a:1\nb:2:3\r\n:4\n")
+    assert list(produce._records(lines, b":")) == [(b"a", b"1"), (b"b", b"2:3"), (b"", b"4")]
+    assert list(produce._records(io.BytesIO(b"x\n\ny"), None)) == [(None, b"x"), (None, b""), (None, b"y")]
+
+
+def test_a_line_without_its_separator_is_named_by_number() -> None:
+    with pytest.raises(CommandError, match="line 2 has no ':'"):
+        list(produce._records(io.BytesIO(b"a:1\nb\n"), b":"))
+
+
+def test_settings_are_key_value_pairs() -> None:
+    assert options.parse_settings(["retention.ms=1", "x=a=b"]) == {"retention.ms": "1", "x": "a=b"}
+    for wrong in (["retention.ms"], ["=1"], ["a=1", "a=2"]):
+        with pytest.raises(CommandError, match="--config"):
+            options.parse_settings(wrong)
+
+
+def test_separators_may_be_escaped() -> None:
+    assert options.unescape(r"\t") == "\t"
+    assert options.unescape(r"a\\tb") == r"a\tb"
+
+
+SEE_WHERE = "(set QUORUMLOG_TRACEBACK=1 to see where, and report it)"
+
+
+def failing(error: BaseException) -> None:
+    raise error
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "line"),
+    [
+        (CommandError("do this", 2), 2, "quorumlog: do this"),
+        (UnknownTopicOrPartitionError("no topic 'x'; create it"), 1, "quorumlog: no topic 'x'; create it"),
+        (ValueError("not\n  a port"), 1, "quorumlog: not a port"),
+        (
+            FileNotFoundError(2, "No such file or directory", "in.txt"),
+            1,
+            "quorumlog: in.txt: No such file or directory",
+        ),
+        (
+            KeyError("bug"),
+            1,
+            "quorumlog: internal error, KeyError: 'bug' (set QUORUMLOG_TRACEBACK=1 to see where, and report it)",
+        ),
+        (KeyboardInterrupt(), 130, ""),
+    ],
+    ids=["command", "client", "value", "file", "bug", "ctrl-c"],
+)
+def test_every_failure_is_one_line_and_a_status(
+    error: BaseException, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert boundary.run(lambda: failing(error)) == status
+    assert capsys.readouterr().err.rstrip("\n") == line
+
+
+def commands(of: object, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+    """The paths of all commands of a typer application."""
+    found = []
+    for group in of.registered_groups:
+        found += commands(group.typer_instance, (*path, group.name))
+    for command in of.registered_commands:
+        found.append((*path, command.name or command.callback.__name__))
+    return found
+
+
+@pytest.mark.parametrize("path", commands(app), ids=" ".join)
+def test_every_command_has_help_with_an_example(path: tuple[str, ...]) -> None:
+    shown = CliRunner().invoke(app, [*path, "--help"], env={"COLUMNS": "200", "TERM": "dumb"})
+    assert shown.exit_code == 0, shown.output
+    assert "Example: " in shown.output
+    assert f"quorumlog {' '.join(path)}" in shown.output.split("Example: ")[1]
+
+
+def quorumlog(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs the command line in a process of its own."""
+    command = [sys.executable, "-m", "quorumlog.cli.main", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (["topics", "create"], "missing argument 'name'; try 'quorumlog topics create --help'"),
+        (["topics", "create", "x", "--partitions", "many"], "invalid value for '--partitions'"),
+        (["topics", "create", "x", "--config", "retention"], "--config 'retention' is not KEY=VALUE"),
+        (["topics", "describe", "--unavailable", "--under-min-isr"], "give one of --under-replicated"),
+        (["topics", "list", "--output", "xml"], "'xml' is not one of 'table', 'json'"),
+        (["consume", "x", "--offset", "3"], "--offset needs --partition"),
+        (["consume", "x", "--format", "{price}"], "--format has no field '{price}'"),
+        (["nonsense"], "no such command 'nonsense'; try 'quorumlog --help'"),
+    ],
+)
+def test_a_wrong_command_line_is_one_line_and_status_2(arguments: list[str], complaint: str) -> None:
+    done = quorumlog(*arguments)
+    assert done.returncode == 2
+    assert done.stdout == ""
+    assert complaint in done.stderr
+    assert len(done.stderr.splitlines()) == 1
+
+
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+    missing = tmp_path / "missing.txt"
+    done = quorumlog("produce", "orders", "--file", str(missing))
+    assert done.returncode == 1
+    assert done.stderr.splitlines() == [f"quorumlog: {missing}: No such file or directory"]
