@@ -1,0 +1,258 @@
+"""Configuration of a node: flags over environment (``QUORUMLOG_*``) over a TOML file over defaults.
+
+Every setting has one name: ``node_id`` in the file is ``QUORUMLOG_NODE_ID`` in the environment and ``--node-id`` on
+the command line.
+"""
+
+from __future__ import annotations
+
+import difflib
+import os
+import tomllib
+from collections.abc import Mapping
+from importlib.metadata import version
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import BeforeValidator, Field, ValidationError
+from pydantic.fields import FieldInfo
+from pydantic_settings import (
+    BaseSettings,
+    EnvSettingsSource,
+    NoDecode,
+    PydanticBaseSettingsSource,
+    SettingsConfigDict,
+    TomlConfigSettingsSource,
+)
+
+from quorumlog.raft.options import RaftOptions
+from quorumlog.server.options import Limits, NodeOptions
+
+ENV_PREFIX = "QUORUMLOG_"
+#: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
+_TYPO_LIKENESS = 0.85
+_MS = 1_000
+
+
+class SettingsError(Exception):
+    """A setting is wrong. The message is one line: which, its value, and what is expected."""
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """Host and port of ``host:port`` or ``[v6]:port``.
+
+    Raises:
+        ValueError: it is no such address.
+    """
+    host, colon, port = text.rpartition(":")
+    bracketed = host.startswith("[") and host.endswith("]")
+    if not colon or not host or (":" in host and not bracketed):
+        raise ValueError("not host:port")
+    if not port.isascii() or not port.isdecimal() or not 0 < int(port) < 1 << 16:
+        raise ValueError("the port is not a number from 1 to 65535")
+    return host.strip("[]"), int(port)
+
+
+def _address(value: object) -> str:
+    if not isinstance(value, str):
+        raise ValueError("not text")
+    parse_address(value)
+    return value
+
+
+def _controllers(value: object) -> dict[int, str]:
+    """The controllers in ``1@host:port,2@host:port``, or a list of such items."""
+    items = value.split(",") if isinstance(value, str) else value
+    if isinstance(items, dict):
+        items = [f"{node_id}@{address}" for node_id, address in items.items()]
+    if not isinstance(items, list):
+        raise ValueError("not a list")
+    controllers: dict[int, str] = {}
+    for item in items:
+        node_id, at, address = str(item).strip().partition("@")
+        if not at or not node_id.isdecimal():
+            raise ValueError(f"{item!r} is not id@host:port")
+        parse_address(address)
+        if int(node_id) in controllers:
+            raise ValueError(f"node {node_id} is named twice")
+        controllers[int(node_id)] = address
+    if not controllers:
+        raise ValueError("no controller")
+    return controllers
+
+
+Address = Annotated[str, BeforeValidator(_address)]
+Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
+Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
+SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
+Count = Annotated[int, Field(ge=1, le=1_000_000)]
+
+_A_TIME = "a whole number of milliseconds"
+_A_SIZE = "a whole number of bytes, at least 1024"
+_AN_ADDRESS = "host:port, for example 127.0.0.1:19092"
+
+
+class Settings(BaseSettings):
+    """Everything that a node is told at its start. A field's description says what is expected of it."""
+
+    model_config = SettingsConfigDict(env_prefix=ENV_PREFIX, extra="forbid", frozen=True, env_ignore_empty=True)
+
+    node_id: int = Field(ge=0, le=2**31 - 1, description="a whole number, unique in the cluster")
+    listen: Address = Field(description=f"{_AN_ADDRESS}: where this node serves clients and peers")
+    data_dir: Path = Field(description="a directory of this node alone; made if it is missing")
+    controllers: Controllers = Field(
+        description="id@host:port,... of the voters of the metadata quorum, the same on every node at formation"
+    )
+    advertise: Address | None = Field(None, description=f"{_AN_ADDRESS}: where others reach this node, if not listen")
+    rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
+    insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
+    metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
+    log_format: Literal["json", "console"] = Field("console", description="json or console")
+
+    election_timeout_ms: Milliseconds = Field(600, description=f"{_A_TIME}, at least twice heartbeat_interval_ms")
+    heartbeat_interval_ms: Milliseconds = Field(100, description=_A_TIME)
+    replica_lag_time_max_ms: Milliseconds = Field(10_000, description=_A_TIME)
+    broker_heartbeat_interval_ms: Milliseconds = Field(500, description=_A_TIME)
+    broker_session_timeout_ms: Milliseconds = Field(
+        3_000, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
+    )
+    storage_stall_ms: Milliseconds = Field(2_000, description=_A_TIME)
+    stop_timeout_ms: Milliseconds = Field(5_000, description=_A_TIME)
+
+    storage_map_size_bytes: Annotated[int, Field(ge=1 << 24, le=1 << 46)] = Field(
+        1 << 40, description="a whole number of bytes, at least 16 MiB: the most that the storage may take"
+    )
+    storage_reserve_bytes: SizeBytes = Field(64 << 20, description=_A_SIZE)
+    max_request_bytes: SizeBytes = Field(32 << 20, description=_A_SIZE)
+    max_batch_bytes: SizeBytes = Field(8 << 20, description=_A_SIZE)
+    max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
+    max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        """Only what ``load`` hands over: it asks the sources itself, to say in errors where a value came from."""
+        return (init_settings,)
+
+    @property
+    def address(self) -> str:
+        """Where others reach this node."""
+        return self.advertise or self.listen
+
+    def node_options(self) -> NodeOptions:
+        """The node's part of it.
+
+        Raises:
+            SettingsError: values that are right by themselves contradict each other.
+        """
+        if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
+            raise SettingsError(_wrong("broker_session_timeout_ms", self.broker_session_timeout_ms, "a setting"))
+        if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:
+            raise SettingsError(_wrong("election_timeout_ms", self.election_timeout_ms, "a setting"))
+        return NodeOptions(
+            node_id=self.node_id,
+            address=self.address,
+            controllers=self.controllers,
+            rack=self.rack,
+            version=version("quorumlog"),
+            raft=RaftOptions(
+                election_timeout_us=self.election_timeout_ms * _MS,
+                heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+            ),
+            limits=Limits(
+                request_bytes=self.max_request_bytes,
+                batch_bytes=self.max_batch_bytes,
+                fetch_bytes=self.max_fetch_bytes,
+                pending_produces=self.max_pending_produces,
+                parked_fetches=self.max_parked_fetches,
+                storage_reserve_bytes=self.storage_reserve_bytes,
+            ),
+            heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+            replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
+            broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,
+            broker_session_timeout_us=self.broker_session_timeout_ms * _MS,
+            storage_stall_us=self.storage_stall_ms * _MS,
+            stop_timeout_us=self.stop_timeout_ms * _MS,
+        )
+
+
+def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
+    """Settings from all sources.
+
+    Arguments:
+        flags: settings given on the command line, by field name; those that are None were not given.
+        config: a TOML file.
+
+    Raises:
+        SettingsError: an unknown name, a wrong or a missing value, or a file that cannot be read.
+    """
+    given = {name: value for name, value in flags.items() if value is not None}
+    from_environment = _from_environment()
+    from_file = {} if config is None else _from_file(config)
+    origins = dict.fromkeys(from_file, f"in {config}")
+    origins |= {name: f"from {ENV_PREFIX}{name.upper()}" for name in from_environment}
+    origins |= {name: f"from --{name.replace('_', '-')}" for name in given}
+    for name in origins:
+        if name not in Settings.model_fields:
+            raise SettingsError(f"unknown setting {name!r} {origins[name]}{_suggestion(name)}")
+    try:
+        return Settings(**{**from_file, **from_environment, **given})
+    except ValidationError as error:
+        raise SettingsError(_explain(error, origins)) from None
+
+
+def _from_environment() -> dict[str, object]:
+    for variable in os.environ:
+        name = variable.removeprefix(ENV_PREFIX).lower()
+        if not variable.startswith(ENV_PREFIX) or name in Settings.model_fields:
+            continue
+        if close := difflib.get_close_matches(name, Settings.model_fields, 1, _TYPO_LIKENESS):
+            meant = ENV_PREFIX + close[0].upper()
+            raise SettingsError(f"unknown setting {variable} in the environment: did you mean {meant}?")
+    return EnvSettingsSource(Settings)()
+
+
+def _from_file(config: Path) -> dict[str, object]:
+    if not config.exists():
+        raise SettingsError(f"the configuration {config} does not exist")
+    try:
+        return TomlConfigSettingsSource(Settings, toml_file=config)()
+    except OSError as error:
+        raise SettingsError(f"cannot read the configuration {config}: {error.strerror}") from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"the configuration {config} is not TOML: {' '.join(str(error).split())}") from None
+
+
+def _suggestion(name: str) -> str:
+    close = difflib.get_close_matches(name.replace("-", "_"), Settings.model_fields, 1)
+    return f": did you mean {close[0]!r}?" if close else f": known are {', '.join(sorted(Settings.model_fields))}"
+
+
+def _explain(error: ValidationError, origins: Mapping[str, str]) -> str:
+    """The first thing that is wrong, in one line."""
+    first = error.errors()[0]
+    name = str(first["loc"][0])
+    if first["type"] == "missing":
+        flag = f"--{name.replace('_', '-')}"
+        return f"{name} is not set: give {flag}, {ENV_PREFIX}{name.upper()} or {name} in the file: {_expected(name)}"
+    reason = first["msg"].removeprefix("Value error, ") if first["type"] == "value_error" else ""
+    return _wrong(name, first["input"], origins.get(name, "by default"), reason)
+
+
+def _wrong(name: str, value: object, origin: str, reason: str = "") -> str:
+    detail = f" ({reason})" if reason else ""
+    return f"wrong value {value!r} for {name} {origin}{detail}: expected {_expected(name)}"
+
+
+def _expected(name: str) -> str:
+    field: FieldInfo = Settings.model_fields[name]
+    assert field.description, "every setting says what is expected"
+    return field.description

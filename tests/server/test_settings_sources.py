@@ -1,0 +1,114 @@
+"""Where settings come from, which wins, and what is said when one is wrong."""
+
+from pathlib import Path
+
+import pytest
+
+from quorumlog.server.settings import Settings, SettingsError, load, parse_address
+
+FLAGS = {"node_id": "1", "listen": "127.0.0.1:19092", "data_dir": "/tmp/x", "controllers": "1@127.0.0.1:19092"}
+
+
+def complaint(flags: dict[str, object], config: Path | None = None) -> str:
+    with pytest.raises(SettingsError) as caught:
+        load(flags, config).node_options()
+    assert "\n" not in str(caught.value)
+    return str(caught.value)
+
+
+def config_file(tmp_path: Path, text: str) -> Path:
+    path = tmp_path / "node.toml"
+    path.write_text(text)
+    return path
+
+
+def test_a_flag_wins_over_the_environment_and_that_over_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config = config_file(
+        tmp_path,
+        """
+        node_id = 7
+        listen = "127.0.0.1:1001"
+        data_dir = "/tmp/file"
+        controllers = ["7@127.0.0.1:1001", "8@127.0.0.1:1002"]
+        rack = "file"
+        """,
+    )
+    monkeypatch.setenv("QUORUMLOG_DATA_DIR", "/tmp/environment")
+    monkeypatch.setenv("QUORUMLOG_RACK", "environment")
+    settings = load({"rack": "flag", "advertise": None}, config)
+    assert (settings.node_id, settings.data_dir, settings.rack) == (7, Path("/tmp/environment"), "flag")
+    assert settings.controllers == {7: "127.0.0.1:1001", 8: "127.0.0.1:1002"}
+
+
+def test_what_others_reach_is_listen_unless_advertise_says_otherwise() -> None:
+    assert load(FLAGS).address == "127.0.0.1:19092"
+    assert load({**FLAGS, "advertise": "node-1.example:19092"}).address == "node-1.example:19092"
+
+
+def test_times_and_limits_reach_the_node_in_its_units() -> None:
+    options = load({**FLAGS, "election_timeout_ms": 450, "max_batch_bytes": "65536"}).node_options()
+    assert options.raft.election_timeout_us == 450_000
+    assert options.limits.batch_bytes == 65_536
+
+
+def test_an_unknown_key_in_the_file_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
+    config = config_file(tmp_path, "elction_timeout_ms = 500")
+    assert complaint(FLAGS, config) == (
+        f"unknown setting 'elction_timeout_ms' in {config}: did you mean 'election_timeout_ms'?"
+    )
+
+
+def test_a_misspelt_variable_is_named_but_a_strangers_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", "127.0.0.1:19092")
+    load(FLAGS)
+    monkeypatch.setenv("QUORUMLOG_NODEID", "3")
+    assert "did you mean QUORUMLOG_NODE_ID?" in complaint(FLAGS)
+
+
+def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
+    assert complaint({}).startswith("node_id is not set: give --node-id, QUORUMLOG_NODE_ID or node_id in the file")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("node_id", "one", "wrong value 'one' for node_id from --node-id: expected a whole number"),
+        ("listen", "nowhere", "wrong value 'nowhere' for listen from --listen (not host:port)"),
+        ("listen", "127.0.0.1:99999", "the port is not a number from 1 to 65535"),
+        ("controllers", "1@127.0.0.1:1,1@127.0.0.1:2", "node 1 is named twice"),
+        ("controllers", "", "controllers"),
+        ("log_level", "loud", "expected debug, info, warning or error"),
+        ("election_timeout_ms", "0", "expected a whole number of milliseconds"),
+        ("election_timeout_ms", "150", "at least twice heartbeat_interval_ms"),
+        ("broker_session_timeout_ms", "600", "at least twice broker_heartbeat_interval_ms"),
+        ("max_batch_bytes", "-1", "expected a whole number of bytes"),
+    ],
+)
+def test_a_wrong_value_is_named_with_what_is_expected(name: str, value: str, said: str) -> None:
+    assert said in complaint({**FLAGS, name: value})
+
+
+def test_a_wrong_value_says_where_it_came_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    config = config_file(tmp_path, "heartbeat_interval_ms = 'often'")
+    assert f"for heartbeat_interval_ms in {config}" in complaint(FLAGS, config)
+    monkeypatch.setenv("QUORUMLOG_HEARTBEAT_INTERVAL_MS", "seldom")
+    assert "from QUORUMLOG_HEARTBEAT_INTERVAL_MS" in complaint(FLAGS)
+
+
+def test_a_file_that_is_missing_or_not_toml_is_one_line(tmp_path: Path) -> None:
+    assert "does not exist" in complaint(FLAGS, tmp_path / "missing.toml")
+    assert "is not TOML" in complaint(FLAGS, config_file(tmp_path, "node_id ="))
+
+
+def test_addresses_may_be_names_or_bracketed() -> None:
+    assert parse_address("[::1]:80") == ("::1", 80)
+    assert parse_address("node-1.example:19092") == ("node-1.example", 19092)
+    for wrong in ("::1:80", ":80", "host", "host:", "host:0", "host:٣"):
+        with pytest.raises(ValueError):  # noqa: PT011  # any of the reasons
+            parse_address(wrong)
+
+
+def test_every_setting_says_what_is_expected() -> None:
+    assert [name for name, field in Settings.model_fields.items() if not field.description] == []
