@@ -1,0 +1,203 @@
+"""The LMDB environment of one data directory: its lock, its checks before mapping, its databases and format.
+
+Reading while the writer runs: LMDB readers see the last commit before they began and never wait for the writer,
+but pages that an open reader might see cannot be reused. So every read here is a transaction of its own that ends
+before the call returns (``reading``); nothing returned refers into the map. The binding keeps a spare reader
+transaction and renews it, so a short read costs no reader slot; ``MAX_READERS`` bounds concurrent ones (the node's
+thread, the storage thread, metrics, backup).
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+from typing import TypeAlias
+
+import lmdb
+
+from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageError
+from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
+from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.rows import RowError, open_row, seal_row
+
+#: Version of the layout of databases and keys.
+FORMAT = 1
+MAP_SIZE_BYTES = 1 << 40
+MAX_READERS = 64
+LOCK_FILE = "LOCK"
+#: LMDB's engine 0.9: the binding bundles a newer one with another file format, and would take whichever it likes.
+LMDB_ENGINE = 0
+
+FORMAT_DB = b"format"
+ENTRIES = b"entries"
+OFFSETS = b"offsets"
+HARD_STATES = b"hard-states"
+CONFIGURATIONS = b"configurations"
+ANCHORS = b"anchors"
+SNAPSHOTS = b"snapshots"
+TABLES = b"tables"
+NODE_STATE = b"node-state"
+DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, TABLES, NODE_STATE)
+#: Room for databases that later versions add: a downgrade can then still open the environment.
+MAX_DATABASES = 32
+_FORMAT_KEY = b"format"
+
+Database: TypeAlias = "lmdb._Database"
+ReadTransaction: TypeAlias = "lmdb.Transaction[bytes]"
+WriteTransaction: TypeAlias = "lmdb.Transaction[bytes]"
+
+
+class DirectoryLock:
+    """Holds a data directory for this process, until closed or until the process ends."""
+
+    def __init__(self, data_dir: Path, *, create: bool) -> None:
+        """Takes the lock.
+
+        Raises:
+            DataDirectoryLockedError: another process, or another object in this one, has it.
+        """
+        flags = os.O_RDWR | os.O_CREAT if create else os.O_RDONLY
+        self._descriptor = os.open(data_dir / LOCK_FILE, flags | os.O_CLOEXEC, 0o644)
+        try:
+            fcntl.flock(self._descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
+            os.close(self._descriptor)
+            if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
+                raise StorageError(f"cannot lock {data_dir}: {error.strerror}") from error
+            by = f" by process {holder}" if holder else ""
+            raise DataDirectoryLockedError(
+                f"data directory {data_dir} is in use{by}: stop that node, or give this one a directory of its own"
+            ) from None
+        if create:
+            os.ftruncate(self._descriptor, 0)
+            os.write(self._descriptor, f"{os.getpid()}\n".encode())
+
+    def close(self) -> None:
+        """Gives the directory free. May be called twice."""
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class Environment:
+    """An open, locked and checked environment."""
+
+    def __init__(self, data_dir: Path, *, map_size: int = MAP_SIZE_BYTES) -> None:
+        """Opens the environment, making it if the directory is new.
+
+        Arguments:
+            map_size: address space in bytes, fixed for the life of the process; the file is sparse and grows on use.
+
+        Raises:
+            DataDirectoryLockedError: another process has the directory.
+            DamageError: the file is not what was written.
+            StorageError: the directory cannot be used, or is of a newer version.
+        """
+        self.data_dir = data_dir
+        self.data_file = data_dir / DATA_FILE
+        self.map_size = map_size
+        try:
+            data_dir.mkdir(parents=True, exist_ok=True)
+            self._lock = DirectoryLock(data_dir, create=True)
+        except OSError as error:
+            raise StorageError(f"cannot use data directory {data_dir}: {error.strerror}") from error
+        try:
+            self._open()
+        except BaseException:
+            self._lock.close()
+            raise
+
+    def _open(self) -> None:
+        # LMDB makes the file and its meta pages in one write; a crash before it leaves an empty file, which is new.
+        existed = self.data_file.exists() and self.data_file.stat().st_size > 0
+        if existed:
+            with PageFile(self.data_file) as pages:
+                pages.check_size()
+        try:
+            self.lmdb = lmdb.open(
+                str(self.data_dir),
+                map_size=self.map_size,
+                subdir=True,
+                metasync=True,
+                sync=True,
+                writemap=False,
+                max_dbs=MAX_DATABASES,
+                max_readers=MAX_READERS,
+                max_spare_txns=4,
+                lib_version=LMDB_ENGINE,
+            )
+        except lmdb.Error as error:
+            raise self._refusal(error) from error
+        try:
+            self._open_databases()
+        except lmdb.Error as error:
+            self.lmdb.close()
+            raise self._refusal(error) from error
+        except BaseException:
+            self.lmdb.close()
+            raise
+        if not existed:
+            _sync_directory(self.data_dir)
+
+    def _open_databases(self) -> None:
+        format_db = self.lmdb.open_db(FORMAT_DB)
+        with self.lmdb.begin() as txn:
+            row = txn.get(_FORMAT_KEY, db=format_db)
+        if row is None:
+            if self.lmdb.stat()["entries"] > 1:
+                raise DamageError(f"{self.data_file} is damaged: its format row is missing; {WHAT_TO_DO}")
+            self._create_databases(format_db)
+            return
+        try:
+            found = int.from_bytes(open_row(FORMAT_DB, _FORMAT_KEY, row), "little")
+        except RowError as error:
+            raise DamageError(f"{self.data_file} is damaged: its format row: {error}; {WHAT_TO_DO}") from None
+        if found > FORMAT:
+            raise StorageError(
+                f"{self.data_dir} has storage format {found}, this version reads up to {FORMAT}: use a newer quorumlog"
+            )
+        try:
+            self.databases = {name: self.lmdb.open_db(name, create=False) for name in DATABASES}
+        except lmdb.NotFoundError as error:
+            raise DamageError(f"{self.data_file} is damaged: a database is missing ({error}); {WHAT_TO_DO}") from error
+
+    def _create_databases(self, format_db: Database) -> None:
+        with self.lmdb.begin(write=True) as txn:
+            self.databases = {name: self.lmdb.open_db(name, txn=txn) for name in DATABASES}
+            body = FORMAT.to_bytes(4, "little")
+            txn.put(_FORMAT_KEY, seal_row(FORMAT_DB, _FORMAT_KEY, body), db=format_db)
+
+    def _refusal(self, error: lmdb.Error) -> StorageError:
+        if isinstance(error, lmdb.MemoryError):
+            return StorageError(
+                f"cannot map {self.map_size} bytes for {self.data_dir}: raise the limit of address space (ulimit -v)"
+            )
+        if isinstance(error, lmdb.CorruptedError | lmdb.InvalidError | lmdb.PageNotFoundError | lmdb.PanicError):
+            return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
+        return FatalStorageError(f"cannot open {self.data_file}: {error}")
+
+    def reading(self) -> ReadTransaction:
+        """A short read transaction: a context manager."""
+        return self.lmdb.begin(buffers=False)
+
+    def writing(self) -> WriteTransaction:
+        """The write transaction: a context manager that commits with an fsync, or aborts on an exception."""
+        return self.lmdb.begin(write=True)
+
+    def close(self) -> None:
+        """Closes the environment and gives the directory free."""
+        self.lmdb.close()
+        self._lock.close()
+
+
+def _sync_directory(directory: Path) -> None:
+    """Makes new file names durable: an fsync of a file says nothing about the directory that names it."""
+    for place in (directory, directory.parent):
+        descriptor = os.open(place, os.O_RDONLY | os.O_DIRECTORY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

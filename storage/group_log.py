@@ -1,0 +1,28 @@
+"""The ends of one group's durable log, as kept in memory beside the rows."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quorumlog.raft.types import EntryId, HardState
+
+
+@dataclass(slots=True, frozen=True)
+class GroupLog:
+    """What every write of a group is checked against. Replaced as a whole once a transaction is durable, so that
+    the node's thread reads a consistent one while the storage thread writes.
+
+    Arguments:
+        anchor: the entry before the first kept one. Rows at or below it are garbage, not yet swept away.
+        last: the last entry; equal to ``anchor`` when none is kept.
+        hard_state: as stored.
+        last_offset: last offset of the last batch kept; None when no batch is.
+    """
+
+    anchor: EntryId
+    last: EntryId
+    hard_state: HardState
+    last_offset: int | None
+
+    def __post_init__(self) -> None:
+        assert self.anchor.index <= self.last.index, f"log ends before it begins: {self}"

@@ -1,0 +1,250 @@
+"""One group's part of a transaction, in the order of GroupWrite's fields.
+
+Each step asserts what must hold of the log before it writes: a bug above storage must end the process with the old
+state intact on disk, not be made durable. What storage cannot know (whether an entry was committed) it takes from the
+stored hard state, whose commit index may lag but never lead.
+"""
+
+from __future__ import annotations
+
+import struct
+import sys
+
+from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage import environment as env
+from quorumlog.storage import rows
+from quorumlog.storage.environment import Environment, WriteTransaction
+from quorumlog.storage.group_log import GroupLog
+from quorumlog.storage.interface import FatalStorageError
+from quorumlog.storage.reading import LogReading
+from quorumlog.storage.sweep import Sweeper
+from quorumlog.storage.transaction import GroupWrite
+from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
+
+_OFFSETS_OF_HEADER = struct.Struct("<qI")
+
+
+class GroupWriter:
+    """Writes groups within one LMDB transaction. Collects entries and offset rows of all groups, to put each
+    database's rows in one call at the end (``finish``)."""
+
+    def __init__(self, environment: Environment, txn: WriteTransaction) -> None:
+        self._txn = txn
+        self._environment = environment
+        self._databases = environment.databases
+        self._reading = LogReading(environment, txn)
+        self.entry_bytes = 0
+        self._entries: list[tuple[bytes, bytes]] = []
+        self._offsets: list[tuple[bytes, bytes]] = []
+
+    def write(self, log: GroupLog | None, write: GroupWrite) -> GroupLog | None:
+        """Carries out one write.
+
+        Arguments:
+            log: the group's log as it is, None if there is no such replica.
+
+        Returns:
+            the log as it is afterwards.
+
+        Raises:
+            FatalStorageError: the write contradicts what is stored.
+        """
+        group = write.group
+        if write.create is not None:
+            log = self._create(group, log, write.create)
+        if write.destroy:
+            self._require(log is not None, group, "destroy of a replica that does not exist")
+            self._drop_rows(group)
+            log = None
+        if log is None:
+            nothing_else = GroupWrite(group, create=write.create, destroy=True)
+            self._require(write == nothing_else, group, "write to a replica that does not exist")
+            return None
+        if write.snapshot is not None:
+            self._require(write.hard_state is not None, group, "snapshot without its hard state")
+            log = self._install(group, log, write.snapshot)
+        if write.truncate_from is not None:
+            log = self._truncate(group, log, write.truncate_from)
+        if write.entries:
+            log = self._append(group, log, write.entries)
+        if write.hard_state is not None:
+            log = self._set_hard_state(group, log, write.hard_state)
+        if write.configuration is not None:
+            self._put_row(env.CONFIGURATIONS, rows.group_key(group), rows.pack_configuration(write.configuration))
+        for key, value in write.table.items():
+            self._set_table_row(group, key, value)
+        if write.checkpoint is not None:
+            self._keep_checkpoint(group, log, write.checkpoint)
+        if write.compact_to is not None:
+            log = self._compact(group, log, write.compact_to)
+        return log
+
+    def finish(self) -> None:
+        """Puts the collected rows."""
+        self._put_new(env.ENTRIES, self._entries)
+        self._put_new(env.OFFSETS, self._offsets)
+
+    def set_node_row(self, key: bytes, value: bytes | None) -> None:
+        """Puts one of the node's own rows, or with None deletes it."""
+        self._require(0 < len(key) <= rows.MAX_KEY_BYTES, 0, f"node state key of {len(key)} bytes")
+        if value is None:
+            self._txn.delete(key, db=self._databases[env.NODE_STATE])
+        else:
+            self._put_row(env.NODE_STATE, key, value)
+
+    # -- the steps ------------------------------------------------------------------------------------------------
+
+    def _create(self, group: int, log: GroupLog | None, configuration: Configuration) -> GroupLog:
+        self._require(log is None, group, "create of a replica that exists")
+        # An earlier replica of this group may not have been swept away yet: its rows must not come back to life.
+        Sweeper(self._environment, self._txn, max_deletes=sys.maxsize).sweep(group, None)
+        key = rows.group_key(group)
+        state = HardState()
+        self._put_row(env.CONFIGURATIONS, key, rows.pack_configuration(configuration))
+        self._put_row(env.ANCHORS, key, rows.pack_entry_id(ORIGIN))
+        self._put_row(env.HARD_STATES, key, rows.pack_hard_state(state))
+        return GroupLog(ORIGIN, ORIGIN, state, None)
+
+    def _drop_rows(self, group: int) -> None:
+        """Ends a replica: without these rows it does not exist, and whatever else it has is garbage to sweep."""
+        key = rows.group_key(group)
+        for name in (env.CONFIGURATIONS, env.ANCHORS, env.HARD_STATES, env.SNAPSHOTS):
+            self._txn.delete(key, db=self._databases[name])
+
+    def _install(self, group: int, log: GroupLog, snapshot: Snapshot) -> GroupLog:
+        # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
+        # below is garbage by the new anchor.
+        last = snapshot.last
+        self._require(
+            last.index >= max(log.hard_state.commit, log.anchor.index),
+            group,
+            f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})",
+        )
+        key = rows.group_key(group)
+        self._put_row(env.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
+        self._delete_from(group, last.index + 1)
+        self._delete_table(group)
+        self._put_row(env.ANCHORS, key, rows.pack_entry_id(last))
+        self._put_row(env.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
+        return GroupLog(last, last, log.hard_state, None)
+
+    def _truncate(self, group: int, log: GroupLog, index: int) -> GroupLog:
+        self._require(
+            index > log.anchor.index and index > log.hard_state.commit, group,
+            f"truncation from {index}, with anchor {log.anchor.index} and commit index {log.hard_state.commit}",
+        )  # fmt: skip
+        if index > log.last.index:
+            return log
+        self._delete_from(group, index)
+        last = log.anchor if index - 1 == log.anchor.index else self._reading.entry_id(group, index - 1)
+        return GroupLog(log.anchor, last, log.hard_state, self._reading.last_offset(group, log.anchor.index))
+
+    def _append(self, group: int, log: GroupLog, entries: list[Entry]) -> GroupLog:
+        index, term, previous_hash = log.last
+        last_offset = log.last_offset
+        for entry in entries:
+            data = entry.data
+            try:
+                envelope = parse_envelope(data)
+            except CorruptEntryError as error:
+                raise FatalStorageError(f"refused to write group {group}: {error}") from error
+            index += 1
+            consistent = (
+                entry.index == index == envelope.index
+                and term <= entry.term == envelope.term
+                and envelope.group == group
+                and envelope.previous_hash == previous_hash
+                and envelope.kind == int(entry.kind)
+                and entry.hash == entry_hash(data)
+            )
+            if not consistent:
+                self._require(False, group, f"entry {entry[:4]}, {envelope} after {(index - 1, term, previous_hash)}")
+            term, previous_hash = entry.term, entry.hash
+            self._entries.append((rows.position_key(group, index), data))
+            self.entry_bytes += len(data)
+            if entry.kind is EntryKind.BATCH:
+                last_offset = self._index_batch(group, index, last_offset, data)
+        return GroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_offset)
+
+    def _index_batch(self, group: int, index: int, last_offset: int | None, data: bytes) -> int:
+        base, count = _OFFSETS_OF_HEADER.unpack_from(data, ENVELOPE_BYTES)
+        dense = base >= 0 if last_offset is None else base == last_offset + 1
+        self._require(dense and count > 0, group, f"batch {index} at offset {base} of {count} after {last_offset}")
+        key = rows.position_key(group, base + count - 1)
+        self._offsets.append((key, rows.seal_row(env.OFFSETS, key, rows.pack_offset_row(index, base))))
+        return int(base + count - 1)
+
+    def _set_hard_state(self, group: int, log: GroupLog, state: HardState) -> GroupLog:
+        old = log.hard_state
+        kept_vote = state.term > old.term or state.vote == old.vote or old.vote < 0
+        self._require(
+            state.term >= old.term and kept_vote and old.commit <= state.commit <= log.last.index, group,
+            f"hard state {state} after {old}, log ends at {log.last.index}",
+        )  # fmt: skip
+        self._put_row(env.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
+        return GroupLog(log.anchor, log.last, state, log.last_offset)
+
+    def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
+        full_key = rows.group_key(group) + key
+        self._require(len(full_key) <= rows.MAX_KEY_BYTES, group, f"table key of {len(key)} bytes")
+        if value is None:
+            self._txn.delete(full_key, db=self._databases[env.TABLES])
+        else:
+            self._put_row(env.TABLES, full_key, value)
+
+    def _keep_checkpoint(self, group: int, log: GroupLog, snapshot: Snapshot) -> None:
+        self._require_entry(group, log, snapshot.last, "checkpoint at")
+        self._put_row(env.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
+
+    def _compact(self, group: int, log: GroupLog, anchor: EntryId) -> GroupLog:
+        if anchor.index == log.anchor.index:
+            return log
+        self._require_entry(group, log, anchor, "compaction to")
+        self._put_row(env.ANCHORS, rows.group_key(group), rows.pack_entry_id(anchor))
+        return GroupLog(anchor, log.last, log.hard_state, self._reading.last_offset(group, anchor.index))
+
+    def _require_entry(self, group: int, log: GroupLog, wanted: EntryId, what: str) -> None:
+        """The log must hold that very entry: a snapshot of another history must not replace ours."""
+        self._require(log.anchor.index <= wanted.index <= log.last.index, group, f"{what} {wanted}, log is {log}")
+        self._flush()
+        known = log.anchor if wanted.index == log.anchor.index else self._reading.entry_id(group, wanted.index)
+        self._require(known == wanted, group, f"{what} {wanted}, the log has {known}")
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def _flush(self) -> None:
+        self.finish()
+        self._entries, self._offsets = [], []
+
+    def _put_row(self, database: bytes, key: bytes, body: bytes) -> None:
+        self._txn.put(key, rows.seal_row(database, key, body), db=self._databases[database])
+
+    def _put_new(self, database: bytes, items: list[tuple[bytes, bytes]]) -> None:
+        if not items:
+            return
+        with self._txn.cursor(self._databases[database]) as cursor:
+            _, added = cursor.putmulti(items, dupdata=False, overwrite=False)
+        if added != len(items):
+            raise FatalStorageError(f"{len(items) - added} rows of {database.decode()} exist that the log says do not")
+
+    def _delete_from(self, group: int, index: int) -> None:
+        """Removes entries at and above ``index``, and their offset rows."""
+        prefix = rows.group_key(group)
+        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+            cursor.set_range(rows.position_key(group, index))
+            while cursor.key().startswith(prefix):
+                cursor.delete()
+        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+            while self._reading.seek_last(cursor, group) and self._reading.offset_row(cursor).index >= index:
+                cursor.delete()
+
+    def _delete_table(self, group: int) -> None:
+        prefix = rows.group_key(group)
+        with self._txn.cursor(self._databases[env.TABLES]) as cursor:
+            cursor.set_range(prefix)
+            while cursor.key().startswith(prefix):
+                cursor.delete()
+
+    def _require(self, holds: bool, group: int, what: str) -> None:
+        if not holds:
+            raise FatalStorageError(f"refused to write group {group}: {what}")

@@ -1,0 +1,118 @@
+"""The two meta pages of data.mdb, read without mapping the file.
+
+LMDB maps the whole file and trusts it: a file that is shorter than its meta pages say kills the process with SIGBUS
+at the first read beyond the end, and a zeroed meta page cannot be opened at all. So both are looked at with plain
+reads before LMDB sees the file. Layout: LMDB 0.9's ``MDB_meta``, 64 bits, in this machine's byte order.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorumlog.storage.interface import DamageError
+
+DATA_FILE = "data.mdb"
+PAGE_HEADER = struct.Struct("=QHHHH")
+NO_PAGE = (1 << 64) - 1
+META_PAGES = 2
+_MAGIC = 0xBEEFC0DE
+_DATA_VERSION = 1
+_P_META = 0x08
+_META_HEAD = struct.Struct("=IIQQ")
+_TREE = struct.Struct("=IHHQQQQQ")
+_META_TAIL = struct.Struct("=QQ")
+TREE_RECORD_BYTES = _TREE.size
+_META_BYTES = PAGE_HEADER.size + _META_HEAD.size + 2 * _TREE.size + _META_TAIL.size
+
+
+@dataclass(slots=True, frozen=True)
+class TreeRecord:
+    """Where a B+tree's root is, and what it counts (``MDB_db``). ``root`` is NO_PAGE for an empty tree."""
+
+    page_size: int
+    flags: int
+    depth: int
+    branch_pages: int
+    leaf_pages: int
+    overflow_pages: int
+    entries: int
+    root: int
+
+
+@dataclass(slots=True, frozen=True)
+class MetaPage:
+    """What a commit leaves: the roots of the free list and of the named databases, and the last page in use."""
+
+    page_size: int
+    free: TreeRecord
+    main: TreeRecord
+    last_page: int
+    transaction: int
+
+
+def read_tree_record(data: bytes, offset: int = 0) -> TreeRecord:
+    """Decodes a tree's record, as it stands in meta pages and as the value of a named database."""
+    return TreeRecord(*_TREE.unpack_from(data, offset))
+
+
+def read_meta(data_file: Path) -> MetaPage:
+    """The meta page of the newest commit, both having been checked.
+
+    Raises:
+        DamageError: a meta page is not one, or the two cannot be those of neighbouring commits.
+    """
+    with data_file.open("rb") as file:
+        first = _parse(data_file, 0, file.read(_META_BYTES))
+        file.seek(first.page_size)
+        second = _parse(data_file, 1, file.read(_META_BYTES))
+    if first.page_size != second.page_size:
+        raise _damage(data_file, f"its meta pages disagree on the page size ({first.page_size}, {second.page_size})")
+    # Commit n writes meta page n % 2: the older one must be the commit just before. A file just made has 0 and 0.
+    newest, older = (first, second) if first.transaction >= second.transaction else (second, first)
+    fresh = first.transaction == second.transaction == 0
+    parity = first.transaction % 2 == 0 and (second.transaction % 2 == 1 or second.transaction == 0)
+    if not fresh and (newest.transaction - older.transaction != 1 or not parity):
+        raise _damage(
+            data_file, f"its meta pages are of commits {first.transaction} and {second.transaction}, not neighbours"
+        )
+    return newest
+
+
+def file_pages(data_file: Path, page_size: int) -> int:
+    """Whole pages that the file really has."""
+    return os.stat(data_file).st_size // page_size
+
+
+def _parse(data_file: Path, number: int, page: bytes) -> MetaPage:
+    if len(page) < _META_BYTES:
+        raise _damage(data_file, f"it ends within meta page {number}")
+    page_number, _, flags, _, _ = PAGE_HEADER.unpack_from(page)
+    magic, version, _, _ = _META_HEAD.unpack_from(page, PAGE_HEADER.size)
+    if magic != _MAGIC or not flags & _P_META or page_number != number:
+        raise _damage(data_file, f"meta page {number} is not a meta page (magic {magic:#x})")
+    if version != _DATA_VERSION:
+        raise _damage(data_file, f"meta page {number} has LMDB data version {version}, not {_DATA_VERSION}")
+    trees = PAGE_HEADER.size + _META_HEAD.size
+    free = read_tree_record(page, trees)
+    main = read_tree_record(page, trees + _TREE.size)
+    last_page, transaction = _META_TAIL.unpack_from(page, trees + 2 * _TREE.size)
+    size = free.page_size
+    if not 512 <= size <= 32768 or size & (size - 1):
+        raise _damage(data_file, f"meta page {number} gives an impossible page size of {size} bytes")
+    if last_page < META_PAGES - 1:
+        raise _damage(data_file, f"meta page {number} gives an impossible last page {last_page}")
+    return MetaPage(size, free, main, last_page, transaction)
+
+
+def _damage(data_file: Path, what: str) -> DamageError:
+    return DamageError(f"{data_file} is damaged: {what}; {WHAT_TO_DO}")
+
+
+#: The advice that ends every report of damage.
+WHAT_TO_DO = (
+    "keep a copy, look with `quorumlog log verify`, then start the node on an empty data directory:"
+    " it is filled again from the other replicas"
+)

@@ -1,0 +1,240 @@
+"""Verified reads of a log within a transaction, for the node's thread and for the storage thread's own needs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar
+
+import lmdb
+
+from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage import environment as env
+from quorumlog.storage import rows
+from quorumlog.storage.environment import Environment, ReadTransaction
+from quorumlog.storage.interface import DamageError
+from quorumlog.storage.meta_pages import WHAT_TO_DO
+from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, verify
+
+Cursor: TypeAlias = "lmdb.Cursor[bytes]"
+
+_Value = TypeVar("_Value")
+_KINDS = {int(kind): kind for kind in EntryKind}
+
+
+@dataclass(slots=True, frozen=True)
+class OffsetRow:
+    """One row of the offset index: the batch at ``index`` holds ``base_offset`` to ``last_offset`` inclusive."""
+
+    group: int
+    last_offset: int
+    index: int
+    base_offset: int
+
+
+class LogReading:
+    """Reads within one transaction. All that it returns has been checked."""
+
+    def __init__(self, environment: Environment, txn: ReadTransaction) -> None:
+        self._txn = txn
+        self._databases = environment.databases
+        self._where = environment.data_dir
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int, previous: EntryId | None) -> list[Entry]:
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
+
+        Arguments:
+            previous: the entry before ``first`` where it is known, for the check of the chain.
+        """
+        found: list[Entry] = []
+        expected = first
+        size = 0
+        previous_hash = previous.hash if previous is not None else None
+        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+            cursor.set_range(rows.position_key(group, first))
+            for key, data in cursor:
+                if key != rows.position_key(group, expected):
+                    break
+                entry, envelope = self._checked(group, expected, data)
+                if previous_hash is not None and envelope.previous_hash != previous_hash:
+                    raise self.damage(group, expected, "it does not follow the entry before it (hash chain)")
+                previous_hash = entry.hash
+                found.append(entry)
+                size += len(data)
+                expected += 1
+                if expected > last or size >= max_bytes:
+                    return found
+        raise self.damage(group, expected, "it is missing")
+
+    def entry(self, group: int, index: int) -> Entry:
+        """One entry."""
+        data = self._txn.get(rows.position_key(group, index), db=self._databases[env.ENTRIES])
+        if data is None:
+            raise self.damage(group, index, "it is missing")
+        return self._checked(group, index, data)[0]
+
+    def entry_id(self, group: int, index: int) -> EntryId:
+        """One entry's identity."""
+        entry = self.entry(group, index)
+        return EntryId(entry.index, entry.term, entry.hash)
+
+    def _checked(self, group: int, index: int, data: bytes) -> tuple[Entry, Envelope]:
+        try:
+            envelope = verify(data)
+        except CorruptEntryError as error:
+            raise self.damage(group, index, str(error)) from None
+        if envelope.group != group or envelope.index != index:
+            raise self.damage(group, index, f"in its place is entry {envelope.index} of group {envelope.group}")
+        return Entry(index, envelope.term, _KINDS[envelope.kind], entry_hash(data), data), envelope
+
+    # -- offset index ---------------------------------------------------------------------------------------------
+
+    def offset_row(self, cursor: Cursor) -> OffsetRow:
+        """The offset index row under a cursor."""
+        key, row = cursor.item()
+        group, last_offset = self._position(key)
+        try:
+            index, base_offset = rows.unpack_offset_row(rows.open_row(env.OFFSETS, key, row))
+        except rows.RowError as error:
+            raise self.row_damage(group, f"offset index at offset {last_offset}", error) from None
+        return OffsetRow(group, last_offset, index, base_offset)
+
+    def last_index(self, group: int) -> int | None:
+        """Index of a group's last entry; None if it has none."""
+        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+            return self._position(cursor.key())[1] if self.seek_last(cursor, group) else None
+
+    def last_batch(self, group: int) -> OffsetRow | None:
+        """The group's last row of the offset index."""
+        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+            return self.offset_row(cursor) if self.seek_last(cursor, group) else None
+
+    def seek_last(self, cursor: Cursor, group: int) -> bool:
+        """Moves to the group's last row; False if it has none. For databases keyed by (group, position)."""
+        beyond = rows.position_key(group, rows.MAX_POSITION)
+        found = cursor.prev() if cursor.set_range(beyond) else cursor.last()
+        return found and cursor.key().startswith(rows.group_key(group))
+
+    def last_offset(self, group: int, anchor: int) -> int | None:
+        """Last offset of the group's last batch above index ``anchor``; None if there is no such batch."""
+        row = self.last_batch(group)
+        return row.last_offset if row is not None and row.index > anchor else None
+
+    def find_offset(self, group: int, offset: int) -> tuple[OffsetRow, bool] | None:
+        """The first row whose last offset is at or after ``offset``, and whether it is the group's first row."""
+        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+            if not cursor.set_range(rows.position_key(group, offset)):
+                return None
+            row = self.offset_row(cursor)
+            if row.group != group:
+                return None
+            is_first = not cursor.prev() or rows.group_of(cursor.key()) != group
+            return row, is_first
+
+    def first_batch(self, group: int, first: int, last: int) -> int | None:
+        """Index of the first entry of kind BATCH in first..last."""
+        for index in range(first, last + 1):
+            if self.entry(group, index).kind is EntryKind.BATCH:
+                return index
+        return None
+
+    # -- small rows -----------------------------------------------------------------------------------------------
+
+    def row(self, database: bytes, group: int) -> bytes | None:
+        """Body of a group's one row in a database; None if it has none."""
+        key = rows.group_key(group)
+        row = self._txn.get(key, db=self._databases[database])
+        return None if row is None else self.body(database, group, key, row)
+
+    def body(self, database: bytes, group: int, key: bytes, row: bytes) -> bytes:
+        """The checked body of a row."""
+        try:
+            return rows.open_row(database, key, row)
+        except rows.RowError as error:
+            raise self.row_damage(group, database.decode(), error) from None
+
+    def hard_state(self, group: int) -> HardState:
+        """A group's hard state."""
+        return self._decoded(env.HARD_STATES, group, rows.unpack_hard_state)
+
+    def anchor(self, group: int) -> EntryId:
+        """The entry before the first one of a group's log."""
+        return self._decoded(env.ANCHORS, group, rows.unpack_entry_id)
+
+    def configuration(self, group: int) -> Configuration:
+        """A group's configuration at its applied index."""
+        return self._decoded(env.CONFIGURATIONS, group, rows.unpack_configuration)
+
+    def snapshot(self, group: int) -> Snapshot | None:
+        """A group's newest snapshot, if it has one."""
+        if self.row(env.SNAPSHOTS, group) is None:
+            return None
+        return self._decoded(env.SNAPSHOTS, group, rows.unpack_snapshot)
+
+    def _decoded(self, database: bytes, group: int, unpack: Callable[[bytes], _Value]) -> _Value:
+        body = self.row(database, group)
+        if body is None:
+            raise self.row_damage(group, database.decode(), "it is missing")
+        try:
+            return unpack(body)
+        except (rows.RowError, ValueError, AssertionError) as error:
+            raise self.row_damage(group, database.decode(), error) from None
+
+    def table(self, group: int) -> dict[bytes, bytes]:
+        """All rows of a group's table."""
+        prefix = rows.group_key(group)
+        found = {}
+        with self._txn.cursor(self._databases[env.TABLES]) as cursor:
+            cursor.set_range(prefix)
+            for key, row in cursor:
+                if not key.startswith(prefix):
+                    break
+                found[key[len(prefix) :]] = self.body(env.TABLES, group, key, row)
+        return found
+
+    def node_state(self) -> dict[bytes, bytes]:
+        """The node's own rows."""
+        with self._txn.cursor(self._databases[env.NODE_STATE]) as cursor:
+            return {key: self.body(env.NODE_STATE, -1, key, row) for key, row in cursor}
+
+    def groups(self) -> list[int]:
+        """Every group with a replica here: those with a configuration, an anchor or a hard state."""
+        found: set[int] = set()
+        for database in (env.CONFIGURATIONS, env.ANCHORS, env.HARD_STATES):
+            with self._txn.cursor(self._databases[database]) as cursor:
+                found.update(rows.group_of(key) for key in cursor.iternext(values=False))
+        return sorted(found)
+
+    def groups_with_rows(self, database: bytes) -> list[int]:
+        """Every group that has rows in a database: one seek per group, however many rows it has."""
+        found: list[int] = []
+        with self._txn.cursor(self._databases[database]) as cursor:
+            more = cursor.first()
+            while more:
+                found.append(rows.group_of(cursor.key()))
+                more = cursor.set_range(rows.position_key(found[-1], rows.MAX_POSITION) + b"\xff")
+        return found
+
+    def first_index(self, group: int) -> int | None:
+        """Index of a group's first row of entries, swept or not; None if it has none."""
+        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+            if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
+                return self._position(cursor.key())[1]
+            return None
+
+    def _position(self, key: bytes) -> tuple[int, int]:
+        try:
+            return rows.position_of(key)
+        except rows.RowError as error:
+            raise self.row_damage(rows.group_of(key), "the log", error) from None
+
+    # -- damage ---------------------------------------------------------------------------------------------------
+
+    def damage(self, group: int, index: int, what: str) -> DamageError:
+        """The report of a damaged entry."""
+        return DamageError(f"entry {index} of group {group} in {self._where} is damaged: {what}; {WHAT_TO_DO}")
+
+    def row_damage(self, group: int, which: str, what: object) -> DamageError:
+        """The report of a damaged row. Group -1 is the node itself."""
+        owner = f"group {group}" if group >= 0 else "the node"
+        return DamageError(f"{which} of {owner} in {self._where} is damaged: {what}; {WHAT_TO_DO}")

@@ -1,0 +1,156 @@
+"""Keys and small rows of the databases.
+
+Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small
+row is a format version, a CRC32C and a body. The checksum covers the database's name and the key too: LMDB has no
+checksums of its own, and a flipped bit in a key would otherwise make a sound row answer for another key.
+"""
+
+from __future__ import annotations
+
+import struct
+
+import google_crc32c
+
+from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
+
+ROW_VERSION = 1
+#: The highest index or offset that a key can carry.
+MAX_POSITION = (1 << 64) - 1
+#: LMDB's limit for keys.
+MAX_KEY_BYTES = 511
+
+_GROUP = struct.Struct(">I")
+_POSITION = struct.Struct(">IQ")
+_PREFIX = struct.Struct("<BI")
+_HARD_STATE = struct.Struct("<QqQ")
+_ENTRY_ID = struct.Struct("<QQQ")
+_MEMBER_COUNTS = struct.Struct("<HH")
+_OFFSET_ROW = struct.Struct("<Qq")
+_LENGTH = struct.Struct("<I")
+
+
+class RowError(Exception):
+    """A row is not what was written. The message says what is wrong with it, not where it is."""
+
+
+def group_key(group: int) -> bytes:
+    """The key of a group's one row, and the prefix of the keys of its many."""
+    return _GROUP.pack(group)
+
+
+def group_of(key: bytes) -> int:
+    """The group in a key."""
+    return int.from_bytes(key[:4], "big")
+
+
+def position_key(group: int, position: int) -> bytes:
+    """The key of an entry (position: index) or of an offset index row (position: last offset)."""
+    return _POSITION.pack(group, position)
+
+
+def position_of(key: bytes) -> tuple[int, int]:
+    """(group, position) in a key.
+
+    Raises:
+        RowError: this is not such a key.
+    """
+    if len(key) != _POSITION.size:
+        raise RowError(f"key {key.hex()} has {len(key)} bytes, not {_POSITION.size}")
+    group, position = _POSITION.unpack(key)
+    return group, position
+
+
+def seal_row(database: bytes, key: bytes, body: bytes) -> bytes:
+    """The stored form of a row."""
+    return _PREFIX.pack(ROW_VERSION, _checksum(database, key, ROW_VERSION, body)) + body
+
+
+def open_row(database: bytes, key: bytes, row: bytes) -> bytes:
+    """The body of a stored row.
+
+    Raises:
+        RowError: checksum or version is wrong.
+    """
+    if len(row) < _PREFIX.size:
+        raise RowError(f"row of {len(row)} bytes is too short")
+    version, stored = _PREFIX.unpack_from(row)
+    body = row[_PREFIX.size :]
+    computed = _checksum(database, key, version, body)
+    if computed != stored:
+        raise RowError(f"checksum is {computed:#010x}, stored {stored:#010x}")
+    if version != ROW_VERSION:
+        raise RowError(f"row format {version} is not {ROW_VERSION}, the only one that this version reads")
+    return body
+
+
+def _checksum(database: bytes, key: bytes, version: int, body: bytes) -> int:
+    return int(google_crc32c.value(b"%b\0%c%b%b" % (database, version, key, body)))
+
+
+def pack_hard_state(state: HardState) -> bytes:
+    """Body of a hard state's row."""
+    return _HARD_STATE.pack(state.term, state.vote, state.commit)
+
+
+def unpack_hard_state(body: bytes) -> HardState:
+    """The hard state in a row's body."""
+    return HardState(*_unpack(_HARD_STATE, body))
+
+
+def pack_entry_id(entry: EntryId) -> bytes:
+    """Body of an anchor's row."""
+    return _ENTRY_ID.pack(*entry)
+
+
+def unpack_entry_id(body: bytes) -> EntryId:
+    """The entry's identity in a row's body."""
+    return EntryId(*_unpack(_ENTRY_ID, body))
+
+
+def pack_configuration(configuration: Configuration) -> bytes:
+    """Body of a configuration's row."""
+    members = configuration.members
+    counts = _MEMBER_COUNTS.pack(len(configuration.voters), len(configuration.learners))
+    return counts + struct.pack(f"<{len(members)}q", *members)
+
+
+def unpack_configuration(body: bytes) -> Configuration:
+    """The configuration in a row's body."""
+    if len(body) < _MEMBER_COUNTS.size:
+        raise RowError(f"configuration of {len(body)} bytes is too short")
+    voters, learners = _MEMBER_COUNTS.unpack_from(body)
+    members = _unpack(struct.Struct(f"<{voters + learners}q"), body[_MEMBER_COUNTS.size :])
+    return Configuration(members[:voters], members[voters:])
+
+
+def pack_snapshot(snapshot: Snapshot) -> bytes:
+    """Body of a snapshot's row."""
+    configuration = pack_configuration(snapshot.configuration)
+    return b"".join((_ENTRY_ID.pack(*snapshot.last), _LENGTH.pack(len(configuration)), configuration, snapshot.data))
+
+
+def unpack_snapshot(body: bytes) -> Snapshot:
+    """The snapshot in a row's body."""
+    start = _ENTRY_ID.size + _LENGTH.size
+    if len(body) < start:
+        raise RowError(f"snapshot of {len(body)} bytes is too short")
+    (length,) = _LENGTH.unpack_from(body, _ENTRY_ID.size)
+    last = EntryId(*_ENTRY_ID.unpack_from(body))
+    return Snapshot(last, unpack_configuration(body[start : start + length]), body[start + length :])
+
+
+def pack_offset_row(index: int, base_offset: int) -> bytes:
+    """Body of an offset index row: where the batch is, and its first offset. Its last offset is in the key."""
+    return _OFFSET_ROW.pack(index, base_offset)
+
+
+def unpack_offset_row(body: bytes) -> tuple[int, int]:
+    """(index, base offset) in a row's body."""
+    index, base_offset = _unpack(_OFFSET_ROW, body)
+    return index, base_offset
+
+
+def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:
+    if len(body) != layout.size:
+        raise RowError(f"body has {len(body)} bytes, not {layout.size}")
+    return layout.unpack(body)

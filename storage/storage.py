@@ -1,0 +1,303 @@
+"""Durable state of a node: every group's log, hard state, snapshot and table in one LMDB environment."""
+
+from __future__ import annotations
+
+import errno
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import TracebackType
+from typing import TypeAlias, TypeVar
+
+import lmdb
+
+from quorumlog.raft.types import Entry
+from quorumlog.storage import environment as env
+from quorumlog.storage.environment import Environment, WriteTransaction
+from quorumlog.storage.group_log import GroupLog
+from quorumlog.storage.group_write import GroupWriter
+from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.meta_pages import META_PAGES
+from quorumlog.storage.opening import find_garbage, load_log
+from quorumlog.storage.reading import LogReading
+from quorumlog.storage.sweep import Sweeper
+from quorumlog.storage.transaction import GroupState, Space, Transaction
+
+#: Rows of garbage deleted per transaction: a few milliseconds' work.
+MAX_DELETES = 512
+#: What a commit may write beside the entries: changed tree pages of all databases, and the free list.
+COMMIT_OVERHEAD_BYTES = 256 * 1024
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+_Result = TypeVar("_Result")
+#: Groups with garbage: up to which index, or None when all of a destroyed group's rows are.
+_Garbage: TypeAlias = dict[int, int | None]
+_Written: TypeAlias = tuple[dict[int, GroupLog], _Garbage]
+
+
+class Storage:
+    """Implements ``StorageReader`` for the node's thread, and ``commit`` for the storage thread.
+
+    One thread commits, any may read. Reads are checked (checksums, positions, hash chain) and see whole
+    transactions only.
+    """
+
+    def __init__(
+        self, data_dir: Path | str, *, map_size: int = env.MAP_SIZE_BYTES, max_deletes: int = MAX_DELETES
+    ) -> None:
+        """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
+
+        Arguments:
+            map_size: most bytes that the environment may take, fixed for the life of the process.
+            max_deletes: rows of garbage deleted per transaction.
+
+        Raises:
+            DataDirectoryLockedError: another process has it open.
+            DamageError: what it holds is not what was written.
+            StorageError: it cannot be used.
+        """
+        self._environment = Environment(Path(data_dir), map_size=map_size)
+        self._max_deletes = max_deletes
+        # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
+        # have removed rows that the published ends of a log still speak of.
+        self._commit_lock = threading.Lock()
+        self._failure: FatalStorageError | None = None
+        try:
+            with self._reading() as reading:
+                groups = reading.groups()
+                self._logs: dict[int, GroupLog] = {group: load_log(reading, group, len(groups)) for group in groups}
+                self._garbage: _Garbage = find_garbage(reading, self._logs)
+        except BaseException:
+            self._environment.close()
+            raise
+
+    def __enter__(self) -> Storage:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def data_dir(self) -> Path:
+        """Where it is."""
+        return self._environment.data_dir
+
+    def close(self) -> None:
+        """Closes the environment and gives the directory free. No commit and no read may be under way."""
+        self._environment.close()
+
+    # -- reads ----------------------------------------------------------------------------------------------------
+
+    def groups(self) -> dict[int, GroupState]:
+        """Every group with a replica here."""
+        return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
+
+    def node_state(self) -> dict[bytes, bytes]:
+        """The node's own rows."""
+        return self._read(LogReading.node_state)
+
+    def term_at(self, group: int, index: int) -> int:
+        """Term of a durable entry, the anchor's included.
+
+        Raises:
+            LookupError: the log does not reach there, or no longer.
+        """
+
+        def read(reading: LogReading) -> int:
+            log = self._log(group)
+            for known in (log.last, log.anchor):
+                if index == known.index:
+                    return known.term
+            _require_within(log, group, index, index)
+            return reading.entry(group, index).term
+
+        return self._read(read)
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
+
+        Raises:
+            LookupError: the log does not reach there, or no longer.
+        """
+
+        def read(reading: LogReading) -> list[Entry]:
+            log = self._log(group)
+            _require_within(log, group, first, last)
+            previous = log.anchor if first == log.anchor.index + 1 else None
+            return reading.entries(group, first, last, max_bytes, previous)
+
+        return self._read(read)
+
+    def find_offset(self, group: int, offset: int) -> int | None:
+        """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
+
+        def read(reading: LogReading) -> int | None:
+            log = self._log(group)
+            if log.last_offset is None or offset > log.last_offset:
+                return None
+            found = reading.find_offset(group, max(offset, 0))
+            if found is None:
+                raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
+            row, is_first = found
+            if row.index <= log.anchor.index:
+                return reading.first_batch(group, log.anchor.index + 1, log.last.index)
+            if row.base_offset > offset and not is_first:
+                raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
+            return row.index
+
+        return self._read(read)
+
+    def space(self) -> Space:
+        """Use of the storage now. Cheap: counts that LMDB keeps, and one statvfs."""
+        environment = self._environment.lmdb
+        page = environment.stat()["psize"]
+        with self._environment.reading() as txn:
+            used = META_PAGES
+            for database in (None, *self._environment.databases.values()):
+                stat = txn.stat(database) if database is not None else environment.stat()
+                used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+            extent = environment.info()["last_pgno"] + 1
+        disk = os.statvfs(self.data_dir)
+        room = min(disk.f_bavail * disk.f_frsize, self._environment.map_size - extent * page)
+        return Space(used * page, max(0, extent - used) * page + max(0, room))
+
+    # -- writes ---------------------------------------------------------------------------------------------------
+
+    def commit(self, transaction: Transaction) -> None:
+        """Makes a transaction durable, whole or not at all: when it returns, it has been synced.
+
+        Raises:
+            DiskFullError: there is no room; nothing was written and it may be tried again.
+            FatalStorageError: the process must end, here or because of an earlier failure.
+            DamageError: what the write has to read is damaged; nothing was written.
+        """
+        self._commit(lambda txn: self._write(txn, transaction))
+
+    def sweep(self) -> bool:
+        """Deletes one slice of garbage in a transaction of its own.
+
+        Returns:
+            True while more is left.
+
+        Raises:
+            As ``commit``.
+        """
+        if self._garbage:
+            self._commit(lambda txn: (self._logs, self._sweep(txn, dict(self._garbage))))
+        return bool(self._garbage)
+
+    def _write(self, txn: WriteTransaction, transaction: Transaction) -> _Written:
+        writer = GroupWriter(self._environment, txn)
+        changed: dict[int, GroupLog | None] = {}
+        garbage = dict(self._garbage)
+        for write in transaction.writes:
+            group = write.group
+            if group in changed:
+                raise FatalStorageError(f"refused to write group {group} twice in one transaction")
+            old = self._logs.get(group)
+            new = changed[group] = writer.write(old, write)
+            if new is None:
+                garbage[group] = None
+            elif old is None:
+                garbage.pop(group, None)
+            elif new.anchor.index > old.anchor.index:
+                garbage[group] = new.anchor.index
+        for key, value in transaction.node_state.items():
+            writer.set_node_row(key, value)
+        self._require_room(writer.entry_bytes)
+        writer.finish()
+        logs = {group: log for group, log in (self._logs | changed).items() if log is not None}
+        return logs, self._sweep(txn, garbage)
+
+    def _sweep(self, txn: WriteTransaction, garbage: _Garbage) -> _Garbage:
+        """Deletes one slice; returns what is left."""
+        if garbage:
+            sweeper = Sweeper(self._environment, txn, self._max_deletes)
+            while garbage and sweeper.left > 0:
+                group, anchor = next(iter(garbage.items()))
+                if sweeper.sweep(group, anchor):
+                    del garbage[group]
+        return garbage
+
+    def _commit(self, write: Callable[[WriteTransaction], _Written]) -> None:
+        with self._commit_lock:
+            if self._failure is not None:
+                raise FatalStorageError(f"storage has failed before: {self._failure}")
+            try:
+                with self._environment.writing() as txn:
+                    logs, garbage = write(txn)
+            except lmdb.Error as error:
+                mapped = self._commit_error(error)
+                if isinstance(mapped, FatalStorageError):
+                    self._failure = mapped
+                raise mapped from error
+            except FatalStorageError as error:
+                self._failure = error
+                raise
+            self._logs, self._garbage = logs, garbage
+
+    def _commit_error(self, error: lmdb.Error) -> StorageError:
+        if isinstance(error, lmdb.MapFullError):
+            return DiskFullError(
+                f"{self.data_dir} has reached its map size of {self._environment.map_size} bytes:"
+                " let retention delete, or restart with a larger map size"
+            )
+        if error.code in _NO_ROOM or isinstance(error, lmdb.DiskError):
+            return self._disk_full()
+        # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
+        return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
+
+    def _require_room(self, entry_bytes: int) -> None:
+        """Refuses what would not fit before LMDB finds out: it reports a write cut short by a full disk as an I/O
+        error, which must be fatal."""
+        disk = os.statvfs(self.data_dir)
+        needed = entry_bytes + entry_bytes // 4 + COMMIT_OVERHEAD_BYTES
+        if disk.f_bavail * disk.f_frsize < needed and self.space().free_bytes < needed:
+            raise self._disk_full()
+
+    def _disk_full(self) -> DiskFullError:
+        return DiskFullError(f"no room left on the disk of {self.data_dir}: free some, or let retention delete")
+
+    # -- the reader's side ----------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _reading(self) -> Iterator[LogReading]:
+        with self._environment.reading() as txn:
+            yield LogReading(self._environment, txn)
+
+    def _read(self, read: Callable[[LogReading], _Result]) -> _Result:
+        try:
+            with self._reading() as reading:
+                return read(reading)
+        except DamageError:
+            with self._commit_lock, self._reading() as reading:
+                return read(reading)
+
+    def _log(self, group: int) -> GroupLog:
+        log = self._logs.get(group)
+        if log is None:
+            raise LookupError(f"there is no replica of group {group} in {self.data_dir}")
+        return log
+
+    def _group_state(self, reading: LogReading, group: int) -> GroupState:
+        log = self._log(group)
+        return GroupState(
+            group=group,
+            configuration=reading.configuration(group),
+            hard_state=log.hard_state,
+            anchor=log.anchor,
+            last=log.last,
+            snapshot=reading.snapshot(group),
+            table=reading.table(group),
+        )
+
+
+def _require_within(log: GroupLog, group: int, first: int, last: int) -> None:
+    if not log.anchor.index < first <= last <= log.last.index:
+        raise LookupError(
+            f"entries {first} to {last} of group {group} are not within {log.anchor.index + 1} to {log.last.index}"
+        )

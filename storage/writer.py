@@ -1,0 +1,100 @@
+"""The storage thread: commits transactions one after the other, and sweeps garbage while there are none."""
+
+from __future__ import annotations
+
+import queue
+import threading
+from collections.abc import Callable
+
+from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import Transaction
+
+#: Transactions that may wait. The node has one under way; more would only mean that nobody paces.
+CAPACITY = 4
+
+
+class StorageWriter:
+    """Owns the thread that commits to a ``Storage``.
+
+    Every submitted transaction is answered exactly once, in order, by ``completed(number, error)`` on the storage
+    thread: an adapter bridges to its loop, with ``call_soon_threadsafe``. ``error`` is None once it is durable, a
+    DiskFullError if nothing happened, anything else is fatal: it answers all transactions from then on.
+    """
+
+    def __init__(
+        self, storage: Storage, completed: Callable[[int, StorageError | None], None], *, capacity: int = CAPACITY
+    ) -> None:
+        """Starts the thread.
+
+        Arguments:
+            completed: must not block, and must not raise.
+            capacity: transactions that may wait for the thread.
+        """
+        self._storage = storage
+        self._completed = completed
+        self._queue: queue.Queue[Transaction | None] = queue.Queue(capacity + 1)
+        self._capacity = capacity
+        self._stopped = False
+        self._failure: StorageError | None = None
+        # A daemon, so that a process that dies of something else is not held up; LMDB's commits are atomic.
+        self._thread = threading.Thread(target=self._run, name="quorumlog-storage", daemon=True)
+        self._thread.start()
+
+    def submit(self, transaction: Transaction) -> None:
+        """Hands over a transaction. Never blocks.
+
+        Raises:
+            StorageError: the writer has been stopped, or ``capacity`` transactions wait already.
+        """
+        if self._stopped:
+            raise StorageError(f"transaction {transaction.number} was submitted after the storage thread was stopped")
+        if self._queue.qsize() >= self._capacity:
+            raise StorageError(f"more than {self._capacity} transactions wait for the storage thread")
+        self._queue.put_nowait(transaction)
+
+    def stop(self) -> None:
+        """Finishes what was submitted and ends the thread. May be called twice."""
+        if not self._stopped:
+            self._stopped = True
+            self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        more_garbage = True
+        while True:
+            try:
+                transaction = self._queue.get(block=not more_garbage)
+            except queue.Empty:
+                more_garbage = self._sweep()
+                continue
+            if transaction is None:
+                return
+            error = self._commit(transaction)
+            more_garbage = error is None
+            self._completed(transaction.number, error)
+
+    def _commit(self, transaction: Transaction) -> StorageError | None:
+        if self._failure is not None:
+            return self._failure
+        try:
+            self._storage.commit(transaction)
+        except DiskFullError as error:
+            return error
+        except StorageError as error:
+            self._failure = error
+        except Exception as error:
+            self._failure = FatalStorageError(f"the storage thread failed: {error!r}")
+            self._failure.__cause__ = error
+        return self._failure
+
+    def _sweep(self) -> bool:
+        """One slice of garbage; False when there is no more, or no sense in going on now."""
+        try:
+            return self._failure is None and self._storage.sweep()
+        except DiskFullError:
+            return False
+        except StorageError as error:
+            # Answers the next transaction: that is where the node looks.
+            self._failure = error
+            return False

@@ -1,0 +1,266 @@
+"""What is committed can be read, by this process and by the next."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+
+from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.storage.interface import DataDirectoryLockedError, FatalStorageError, StorageError
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import GroupWrite, Transaction
+
+ALL_BYTES = 1 << 40
+
+
+@pytest.fixture
+def storage(tmp_path: Path):
+    with Storage(tmp_path / "data") as opened:
+        yield opened
+
+
+def reopened(storage: Storage) -> Storage:
+    storage.close()
+    return Storage(storage.data_dir)
+
+
+def test_entries_come_back_as_they_were_written(storage: Storage) -> None:
+    log = LogBuilder(7)
+    entries = [log.noop(), *log.batches(3), log.batch(5_000_000), log.noop()]
+    storage.commit(transaction(create(7, entries)))
+    assert storage.entries(7, 1, 6, ALL_BYTES) == entries
+    assert storage.entries(7, 2, 3, ALL_BYTES) == entries[1:3]
+    assert storage.term_at(7, 4) == 1
+    assert storage.term_at(7, 0) == 0
+
+
+def test_entries_are_cut_at_max_bytes_but_never_to_none(storage: Storage) -> None:
+    entries = LogBuilder(7).batches(10, 1000)
+    storage.commit(transaction(create(7, entries)))
+    assert storage.entries(7, 3, 10, 1) == entries[2:3]
+    assert storage.entries(7, 1, 10, 2 * len(entries[0].data) + 1) == entries[:3]
+
+
+def test_everything_survives_reopening(tmp_path: Path) -> None:
+    storage = Storage(tmp_path)
+    assert storage.groups() == {}
+    entries = LogBuilder(1000).batches(5, records=3)
+    write = create(1000, entries, table={b"start": b"0", b"gone": None})
+    storage.commit(transaction(create(0), write, node_state={b"directory": b"d1", b"gone": None}))
+    storage.commit(transaction(GroupWrite(1000, configuration=Configuration((1, 2), (4,)), table={b"start": b"1"})))
+    storage.commit(transaction(GroupWrite(1000, hard_state=HardState(9, 3, 5)), node_state={b"boots": b"2"}))
+    with reopened(storage) as again:
+        groups = again.groups()
+        assert set(groups) == {0, 1000}
+        assert groups[0].configuration == CONFIGURATION
+        assert (groups[0].anchor, groups[0].last) == (ORIGIN, ORIGIN)
+        found = groups[1000]
+        assert found.configuration == Configuration((1, 2), (4,))
+        assert found.hard_state == HardState(9, 3, 5)
+        assert found.last == identity(entries[-1])
+        assert found.table == {b"start": b"1"}
+        assert found.snapshot is None
+        assert again.node_state() == {b"directory": b"d1", b"boots": b"2"}
+        assert again.entries(1000, 1, 5, ALL_BYTES) == entries
+
+
+def test_a_transaction_refused_by_one_group_changes_no_group(storage: Storage) -> None:
+    first, second = LogBuilder(1), LogBuilder(2)
+    storage.commit(transaction(create(1, first.batches(2)), create(2, second.batches(2))))
+    second.batch()
+    gap = GroupWrite(2, entries=[second.batch()])
+    with pytest.raises(FatalStorageError, match="group 2"):
+        storage.commit(transaction(GroupWrite(1, entries=first.batches(2)), gap, node_state={b"k": b"v"}))
+    with pytest.raises(FatalStorageError, match="failed before"):
+        storage.commit(Transaction(2))
+    with reopened(storage) as again:
+        assert {group: state.last.index for group, state in again.groups().items()} == {1: 2, 2: 2}
+        assert again.node_state() == {}
+
+
+def test_offsets_find_their_batch(storage: Storage) -> None:
+    log = LogBuilder(5)
+    entries = [log.noop(), log.batch(records=10), log.noop(), log.batch(records=1), log.batch(records=5)]
+    storage.commit(transaction(create(5, entries), create(6, LogBuilder(6).batches(3))))
+    found = {offset: storage.find_offset(5, offset) for offset in (0, 9, 10, 11, 15, 16, 99)}
+    assert found == {0: 2, 9: 2, 10: 4, 11: 5, 15: 5, 16: None, 99: None}
+
+
+def test_truncation_takes_index_rows_along(storage: Storage) -> None:
+    log = LogBuilder(5)
+    kept = log.batches(3, records=4)
+    fork = LogBuilder(5, previous=log.previous, next_offset=log.next_offset, seed=1)
+    storage.commit(transaction(create(5, kept + log.batches(4, records=4), hard_state=HardState(1, 1, 3))))
+    storage.commit(transaction(GroupWrite(5, truncate_from=4)))
+    assert storage.find_offset(5, 12) is None
+    assert storage.find_offset(5, 11) == 3
+    rewritten = fork.batches(2, records=50, term=2)
+    storage.commit(transaction(GroupWrite(5, truncate_from=4, entries=rewritten)))
+    assert [storage.find_offset(5, offset) for offset in (11, 12, 61, 62, 111, 112)] == [3, 4, 4, 5, 5, None]
+    with reopened(storage) as again:
+        assert again.entries(5, 1, 5, ALL_BYTES) == kept + rewritten
+        assert again.groups()[5].last == identity(rewritten[-1])
+
+
+def test_compaction_moves_the_anchor_and_frees_what_lies_below(tmp_path: Path) -> None:
+    storage = Storage(tmp_path, max_deletes=10)
+    entries = LogBuilder(5).batches(100, 3000, records=2)
+    storage.commit(transaction(create(5, entries)))
+    used = storage.space().used_bytes
+    storage.commit(transaction(GroupWrite(5, compact_to=identity(entries[89]))))
+    with pytest.raises(LookupError):
+        storage.entries(5, 90, 91, ALL_BYTES)
+    assert storage.entries(5, 91, 100, ALL_BYTES) == entries[90:]
+    assert storage.find_offset(5, 0) == 91
+    assert storage.term_at(5, 90) == 1
+    storage = reopened(storage)
+    slices = 1
+    while storage.sweep():
+        slices += 1
+    assert slices > 0
+    assert storage.space().used_bytes < used / 4
+    assert storage.find_offset(5, 3) == 91
+    assert storage.find_offset(5, 199) == 100
+    with reopened(storage) as again:
+        assert again.groups()[5].anchor == identity(entries[89])
+        assert again.entries(5, 91, 100, ALL_BYTES) == entries[90:]
+        assert not again.sweep()
+
+
+def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
+    storage.commit(transaction(create(5, LogBuilder(5).batches(20), table={b"old": b"1"})))
+    snapshot = Snapshot(EntryId(50, 3, 12345), Configuration((1, 2, 3, 4)), b"image" * 10_000)
+    install = GroupWrite(5, snapshot=snapshot, hard_state=HardState(3, 2, 50), table={b"new": b"2"})
+    storage.commit(transaction(install))
+    after = LogBuilder(5, previous=snapshot.last, next_offset=70)
+    entries = after.batches(3, term=3)
+    storage.commit(transaction(GroupWrite(5, entries=entries)))
+    with reopened(storage) as again:
+        state = again.groups()[5]
+        assert (state.anchor, state.last, state.snapshot) == (snapshot.last, identity(entries[-1]), snapshot)
+        assert state.table == {b"new": b"2"}
+        assert state.configuration == snapshot.configuration
+        assert again.find_offset(5, 0) == 51
+        assert again.find_offset(5, 72) == 53
+        assert again.find_offset(5, 73) is None
+
+
+def test_a_snapshot_below_the_log_end_leaves_nothing_that_conflicts(storage: Storage) -> None:
+    storage.commit(transaction(create(5, LogBuilder(5).batches(20), hard_state=HardState(1, 1, 4))))
+    snapshot = Snapshot(EntryId(10, 2, 777), CONFIGURATION, b"")
+    storage.commit(transaction(GroupWrite(5, snapshot=snapshot, hard_state=HardState(2, 1, 10))))
+    with reopened(storage) as again:
+        assert again.groups()[5].last == snapshot.last
+        assert again.find_offset(5, 0) is None
+
+
+def test_a_checkpoint_keeps_the_log_and_replaces_the_one_before(storage: Storage) -> None:
+    entries = LogBuilder(0).batches(10)
+    storage.commit(transaction(create(0, entries, table={b"k": b"v"})))
+    for index in (4, 6):
+        checkpoint = Snapshot(identity(entries[index - 1]), CONFIGURATION, b"image at %d" % index)
+        storage.commit(transaction(GroupWrite(0, checkpoint=checkpoint, compact_to=identity(entries[index - 3]))))
+    with reopened(storage) as again:
+        state = again.groups()[0]
+        assert state.snapshot == checkpoint
+        assert state.anchor == identity(entries[3])
+        assert state.table == {b"k": b"v"}
+        assert again.entries(0, 5, 10, ALL_BYTES) == entries[4:]
+
+
+def test_a_destroyed_replica_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
+    storage = Storage(tmp_path, max_deletes=5)
+    neighbours = {group: LogBuilder(group).batches(30) for group in (4, 6)}
+    storage.commit(transaction(create(5, LogBuilder(5).batches(30), table={b"k": b"v"})))
+    storage.commit(transaction(*(create(group, entries) for group, entries in neighbours.items())))
+    storage.commit(transaction(GroupWrite(5, destroy=True)))
+    with pytest.raises(LookupError):
+        storage.entries(5, 1, 1, ALL_BYTES)
+    storage = reopened(storage)
+    assert set(storage.groups()) == {4, 6}
+    fresh = LogBuilder(5, seed=9).batches(3)
+    storage.commit(transaction(create(5, fresh)))
+    with reopened(storage) as again:
+        assert again.entries(5, 1, 3, ALL_BYTES) == fresh
+        assert again.groups()[5].table == {}
+        assert not again.sweep()
+        for group, entries in neighbours.items():
+            assert again.entries(group, 1, 30, ALL_BYTES) == entries
+
+
+def test_the_neighbour_with_the_highest_offset_is_not_mistaken(storage: Storage) -> None:
+    storage.commit(transaction(create(0xFFFFFFFF, LogBuilder(0xFFFFFFFF).batches(2)), create(1), create(0)))
+    assert storage.find_offset(1, 0) is None
+    assert storage.find_offset(0xFFFFFFFF, 1) == 2
+    with reopened(storage) as again:
+        assert again.groups()[0xFFFFFFFF].last.index == 2
+
+
+REFUSED = {
+    "unknown replica": lambda log: [GroupWrite(6, entries=log.batches(1))],
+    "created twice": lambda log: [GroupWrite(5, create=CONFIGURATION)],
+    "gap": lambda log: [GroupWrite(5, entries=log.batches(2)[1:])],
+    "older term": lambda log: [GroupWrite(5, entries=[log.batch(term=0)])],
+    "other group's entry": lambda log: [GroupWrite(5, entries=[LogBuilder(6, previous=log.previous).batch()])],
+    "offset gap": lambda log: [
+        GroupWrite(5, entries=[LogBuilder(5, previous=log.previous, next_offset=log.next_offset + 1).batch()])
+    ],
+    "broken chain": lambda log: [
+        GroupWrite(5, entries=[LogBuilder(5, previous=log.previous._replace(hash=1), next_offset=10).batch()])
+    ],
+    "truncation of what is committed": lambda log: [GroupWrite(5, truncate_from=9)],
+    "older term in hard state": lambda log: [GroupWrite(5, hard_state=HardState(0, 1, 9))],
+    "second vote in a term": lambda log: [GroupWrite(5, hard_state=HardState(1, 2, 9))],
+    "commit goes back": lambda log: [GroupWrite(5, hard_state=HardState(1, 1, 8))],
+    "commit beyond the log": lambda log: [GroupWrite(5, hard_state=HardState(1, 1, 11))],
+    "compaction to another entry": lambda log: [GroupWrite(5, compact_to=EntryId(3, 1, 99))],
+    "compaction beyond the log": lambda log: [GroupWrite(5, compact_to=EntryId(11, 1, 99))],
+    "snapshot without hard state": lambda log: [
+        GroupWrite(5, snapshot=Snapshot(EntryId(50, 1, 1), CONFIGURATION, b""))
+    ],
+    "old snapshot": lambda log: [
+        GroupWrite(5, snapshot=Snapshot(EntryId(3, 1, 1), CONFIGURATION, b""), hard_state=HardState(1, 1, 9))
+    ],
+    "same group twice": lambda log: [GroupWrite(5), GroupWrite(5)],
+    "huge table key": lambda log: [GroupWrite(5, table={b"k" * 600: b""})],
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_a_write_that_contradicts_the_log_is_refused(storage: Storage, case: str) -> None:
+    log = LogBuilder(5)
+    storage.commit(transaction(create(5, log.batches(10))))
+    with pytest.raises(FatalStorageError, match=r"^refused to write group"):
+        storage.commit(transaction(*REFUSED[case](log)))
+    with reopened(storage) as again:
+        assert again.groups()[5].last.index == 10
+
+
+def test_a_directory_belongs_to_one_process(storage: Storage) -> None:
+    with pytest.raises(DataDirectoryLockedError, match=str(storage.data_dir)):
+        Storage(storage.data_dir)
+    storage.close()
+    Storage(storage.data_dir).close()
+
+
+def test_a_directory_that_is_a_file_is_said_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("x")
+    with pytest.raises(StorageError, match="cannot use data directory"):
+        Storage(tmp_path / "file")
+
+
+def test_a_newer_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+    storage.close()
+    monkeypatch.setattr("quorumlog.storage.environment.FORMAT", 0)
+    with pytest.raises(StorageError, match="use a newer quorumlog"):
+        Storage(storage.data_dir)
+
+
+def test_space_counts_what_is_live(storage: Storage) -> None:
+    before = storage.space()
+    storage.commit(transaction(create(1, LogBuilder(1).batches(10, 1 << 20))))
+    after = storage.space()
+    assert after.used_bytes - before.used_bytes == pytest.approx(10 << 20, rel=0.05)
+    assert after.free_bytes > 0
