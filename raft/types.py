@@ -35,7 +35,7 @@ class Role(Enum):
 class Entry(NamedTuple):
     """One log entry. ``data`` is its sealed bytes, shared by disk, followers and readers; ``hash`` chains it."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     term: int
     kind: EntryKind
     hash: int
@@ -45,7 +45,7 @@ class Entry(NamedTuple):
 class EntryId(NamedTuple):
     """An entry's identity: its place, its term, and the hash of it and all before it."""
 
-    index: int
+    index: int  # type: ignore[assignment]
     term: int
     hash: int
 
@@ -181,7 +181,10 @@ class HeartbeatResponse(Message):
 
 @dataclass(slots=True)
 class TimeoutNow(Message):
-    """The leader asks ``to`` to campaign at once (thesis §3.10)."""
+    """The leader asks ``to`` to campaign at once (thesis §3.10). ``last_index`` is where the leader's log ends: it
+    takes no proposals meanwhile, so a receiver whose log ends elsewhere knows that the request is stale."""
+
+    last_index: int = 0
 
 
 @dataclass(slots=True)
@@ -215,7 +218,7 @@ class Ready:
     entries: list[Entry]
     snapshot: Snapshot | None
     messages_after_durable: list[Message]
-    durable: "DurableToken | None"
+    durable: DurableToken | None
     committed: list[Entry]
 
     @property
@@ -226,9 +229,11 @@ class Ready:
 
 class DurableToken(NamedTuple):
     """Names what a write made durable: log up to ``last``, written in the tail's ``generation``, and the vote in
-    ``term``. A token of an older generation says nothing about entries rewritten since (scenario 5: ABA)."""
+    ``term``. A token of an older generation says nothing about entries rewritten since (scenario 5: ABA). ``number``
+    counts the group's writes; a token stands for all writes up to its own."""
 
     last: EntryId
     generation: int
     term: int
     vote: int
+    number: int = 0

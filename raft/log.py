@@ -1,0 +1,323 @@
+"""A replica's log: a tail in memory over the durable store, with commit and applied indexes.
+
+In memory are all entries that are not durable yet, and before them some recent durable ones. Everything older is
+read from the store. ``Log`` knows nothing of roles or messages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorumlog.raft.errors import CompactedError, InvariantViolationError
+from quorumlog.raft.types import DurableToken, Entry, EntryId, LogStore, Snapshot
+
+ChainCheck = Callable[[EntryId, Entry], None]
+
+
+def size_of(entries: list[Entry]) -> int:
+    """Bytes of some entries."""
+    return sum(len(entry.data) for entry in entries)
+
+
+class Log:
+    """One replica's log.
+
+    Attributes (indexes obey: anchor <= applied <= commit <= last; durable <= handed <= last):
+        anchor: identity of the entry before the first one.
+        last: identity of the last entry, the anchor's if there is none.
+        commit_index: known to be committed. Never goes back.
+        applied_index: handed out as committed.
+        durable_index: synced here. Falls when the tail is truncated, never below ``commit_index`` as it was durable.
+        generation: counts truncations and installs. A write names the generation that it was made in: a completion
+            from before a truncation says nothing of the entries written since at the same indexes (scenario 5: ABA).
+    """
+
+    __slots__ = (
+        "_check_chain",
+        "_entries",
+        "_handed_index",
+        "_memory_bytes",
+        "_offset",
+        "_snapshot",
+        "_store",
+        "_truncate_from",
+        "anchor",
+        "applied_index",
+        "commit_index",
+        "durable_index",
+        "generation",
+        "last",
+    )
+
+    def __init__(
+        self,
+        *,
+        store: LogStore,
+        anchor: EntryId,
+        last: EntryId,
+        commit: int,
+        applied: int,
+        check_chain: ChainCheck | None = None,
+    ) -> None:
+        if not anchor.index <= applied <= last.index or commit > last.index:
+            raise InvariantViolationError(
+                f"a log from {anchor.index} to {last.index} cannot be applied up to {applied} "
+                f"and committed to {commit}: the disk lost entries that were acknowledged"
+            )
+        self._store = store
+        self._check_chain = check_chain
+        self.anchor = anchor
+        self.last = last
+        self.commit_index = max(commit, applied)
+        self.applied_index = applied
+        self.durable_index = last.index
+        self.generation = 0
+        self._handed_index = last.index
+        self._truncate_from: int | None = None
+        self._snapshot: Snapshot | None = None
+        self._entries: list[Entry] = []
+        self._offset = last.index + 1
+        self._memory_bytes = 0
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    @property
+    def first_index(self) -> int:
+        """Index of the first entry kept; ``last.index + 1`` when there is none."""
+        return self.anchor.index + 1
+
+    @property
+    def memory_bytes(self) -> int:
+        """Bytes of the entries in memory."""
+        return self._memory_bytes
+
+    @property
+    def has_unhanded(self) -> bool:
+        """True when something was not handed out for writing yet."""
+        return self._handed_index < self.last.index or self._snapshot is not None or self._truncate_from is not None
+
+    @property
+    def has_pending_snapshot(self) -> bool:
+        """True while an installed snapshot is not durable."""
+        return self.durable_index < self.anchor.index
+
+    @property
+    def deliverable_index(self) -> int:
+        """Entries up to here may be applied: committed, and durable here."""
+        return min(self.commit_index, self.durable_index)
+
+    def term_at(self, index: int) -> int:
+        """Term of the entry at ``index``, the anchor included.
+
+        Raises:
+            CompactedError: it is before the anchor.
+        """
+        if index >= self._offset:
+            return self._entries[index - self._offset].term
+        if index == self.last.index:
+            return self.last.term
+        if index == self.anchor.index:
+            return self.anchor.term
+        if index < self.anchor.index:
+            raise CompactedError(index, self.first_index)
+        return self._store.term_at(index)
+
+    def id_at(self, index: int) -> EntryId:
+        """Identity of the entry at ``index``, the anchor included. Raises as ``term_at``."""
+        if index == self.last.index:
+            return self.last
+        if index == self.anchor.index:
+            return self.anchor
+        entry = self.slice(index, index, 0)[0]
+        return EntryId(entry.index, entry.term, entry.hash)
+
+    def holds(self, index: int, term: int) -> bool:
+        """True when the entry at ``index`` is here, with that term (Raft's log matching check)."""
+        return self.anchor.index <= index <= self.last.index and self.term_at(index) == term
+
+    def slice(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries ``first..last`` inclusive, in memory or durable, cut once ``max_bytes`` is reached; at least one.
+
+        Raises:
+            CompactedError: ``first`` is gone.
+        """
+        if first <= self.anchor.index:
+            raise CompactedError(first, self.first_index)
+        if not first <= last <= self.last.index:
+            raise InvariantViolationError(f"entries {first}..{last} wanted of a log that ends at {self.last.index}")
+        found: list[Entry] = []
+        budget = max_bytes
+        if first < self._offset:
+            end = min(last, self._offset - 1)
+            found = self._store.entries(first, end, max_bytes)
+            budget -= size_of(found)
+            if budget <= 0 or not found or found[-1].index < end or end == last:
+                return found
+            first = self._offset
+        for entry in self._entries[first - self._offset : last - self._offset + 1]:
+            budget -= len(entry.data)
+            if budget < 0 and found:
+                break
+            found.append(entry)
+        return found
+
+    def last_at_most(self, high: int, term: int, low: int) -> int:
+        """The largest index in ``low..high`` whose term is at most ``term``; ``low - 1`` if there is none.
+
+        Terms never fall along a log, so a binary search finds it with few reads. Both sides of a refused append skip
+        whole terms with it (Raft §5.3, the fast backtracking).
+        """
+        low, high = max(low, self.anchor.index), min(high, self.last.index)
+        floor = low - 1
+        while low <= high:
+            middle = (low + high) // 2
+            if self.term_at(middle) <= term:
+                floor = middle
+                low = middle + 1
+            else:
+                high = middle - 1
+        return floor
+
+    # -- writing ----------------------------------------------------------------------------------------------
+
+    def append(self, entries: list[Entry]) -> None:
+        """Adds entries at the end. They become durable by ``take_unhanded`` and ``mark_durable``."""
+        last = self.last
+        if entries[0].index != last.index + 1 or entries[0].term < last.term:
+            raise InvariantViolationError(f"{entries[0][:2]} does not follow {last[:2]}")
+        if self._check_chain is not None:
+            for entry in entries:
+                self._check_chain(last, entry)
+                last = EntryId(entry.index, entry.term, entry.hash)
+        self._entries.extend(entries)
+        self._memory_bytes += size_of(entries)
+        newest = entries[-1]
+        self.last = EntryId(newest.index, newest.term, newest.hash)
+
+    def merge(self, previous_index: int, entries: list[Entry]) -> int:
+        """Takes a leader's entries, which follow ``previous_index``, where the logs agree.
+
+        What is here already stays, also what comes after it: only an entry that conflicts, and all after it, are
+        replaced. (Else a delayed, shorter duplicate removes entries that were acknowledged since: scenario 8.)
+
+        Returns:
+            The last index up to which this log now equals the leader's.
+        """
+        fresh = 0
+        if previous_index < self.last.index:
+            for entry in entries:
+                if not self.holds(entry.index, entry.term):
+                    break
+                fresh += 1
+        last_index = previous_index + len(entries)
+        if fresh < len(entries):
+            new = entries[fresh:] if fresh else entries
+            if new[0].index <= self.last.index:
+                self._truncate(new[0].index)
+            self.append(new)
+        return last_index
+
+    def commit_to(self, index: int) -> bool:
+        """Entries up to ``index`` are committed. Returns True when that is news; lower indexes change nothing."""
+        if index <= self.commit_index:
+            return False
+        if index > self.last.index:
+            raise InvariantViolationError(
+                f"the leader counts on entry {index} here, but the log ends at {self.last.index}: "
+                "acknowledged entries were lost from this disk"
+            )
+        self.commit_index = index
+        return True
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replaces the whole log by a snapshot, to be written with the next ``take_unhanded``."""
+        last = snapshot.last
+        if last.index <= self.commit_index:
+            # Going back would un-apply what was acknowledged (scenario 6).
+            raise InvariantViolationError(f"snapshot up to {last.index} is older than commit index {self.commit_index}")
+        self.durable_index = min(self.durable_index, self.commit_index)
+        self.generation += 1
+        self.anchor = self.last = last
+        self.commit_index = self.applied_index = self._handed_index = last.index
+        self._entries = []
+        self._memory_bytes = 0
+        self._offset = last.index + 1
+        self._truncate_from = None
+        self._snapshot = snapshot
+
+    def compact(self, up_to: EntryId) -> None:
+        """The store dropped (or is about to drop) everything up to and including ``up_to``, the new anchor."""
+        if up_to.index <= self.anchor.index:
+            return
+        if up_to.index > min(self.applied_index, self.durable_index):
+            raise InvariantViolationError(f"entries up to {up_to.index} are still needed: applied {self.applied_index}")
+        if self.term_at(up_to.index) != up_to.term:
+            raise InvariantViolationError(f"entry {up_to.index} is of another term than {up_to.term}")
+        self.anchor = up_to
+        if self._offset <= up_to.index:
+            self._forget(up_to.index - self._offset + 1)
+
+    # -- durability -------------------------------------------------------------------------------------------
+
+    def take_unhanded(self) -> tuple[Snapshot | None, int | None, list[Entry]]:
+        """What must be written and was not handed out before: (snapshot, truncate_from, entries), in this order."""
+        snapshot, truncate_from = self._snapshot, self._truncate_from
+        entries = self._entries[self._handed_index + 1 - self._offset :] if self._handed_index < self.last.index else []
+        self._snapshot = None
+        self._truncate_from = None
+        self._handed_index = self.last.index
+        return snapshot, truncate_from, entries
+
+    def mark_durable(self, token: DurableToken) -> bool:
+        """A write is synced. Returns True when more of this log is durable than before."""
+        if token.generation != self.generation or token.last.index <= self.durable_index:
+            return False
+        self.durable_index = token.last.index
+        return True
+
+    def deliver(self, max_bytes: int) -> list[Entry]:
+        """The next committed and durable entries, in order; they count as applied from now on."""
+        first, last = self.applied_index + 1, self.deliverable_index
+        if first > last:
+            return []
+        entries = self.slice(first, last, max_bytes)
+        self.applied_index = entries[-1].index
+        return entries
+
+    def trim(self, keep_bytes: int) -> None:
+        """Forgets the oldest entries in memory, as far as they are durable and applied, down to ``keep_bytes``."""
+        if self._memory_bytes <= keep_bytes:
+            return
+        excess = self._memory_bytes - keep_bytes
+        releasable = min(self.durable_index, self.applied_index) - self._offset + 1
+        count = 0
+        for entry in self._entries:
+            if excess <= 0 or count >= releasable:
+                break
+            excess -= len(entry.data)
+            count += 1
+        if count:
+            self._forget(count)
+
+    def _forget(self, count: int) -> None:
+        self._memory_bytes -= size_of(self._entries[:count])
+        del self._entries[:count]
+        self._offset += count
+
+    def _truncate(self, index: int) -> None:
+        if index <= self.commit_index:
+            raise InvariantViolationError(
+                f"entry {index} conflicts with a leader's, but {self.commit_index} is committed"
+            )
+        previous = self.id_at(index - 1)
+        self.generation += 1
+        if index <= self._handed_index:
+            # A later, lower truncation covers an earlier one that was not handed out yet.
+            self._truncate_from = index if self._truncate_from is None else min(index, self._truncate_from)
+            self._handed_index = index - 1
+        self.durable_index = min(self.durable_index, index - 1)
+        self.last = previous
+        kept = max(index - self._offset, 0)
+        self._memory_bytes -= size_of(self._entries[kept:])
+        del self._entries[kept:]
+        self._offset = min(self._offset, index)

@@ -1,0 +1,68 @@
+"""The two outboxes of a group: messages for now, and messages that may only leave once a write is durable."""
+
+from __future__ import annotations
+
+from quorumlog.raft.types import Message
+
+
+class Outbox:
+    """Messages on their way out, and the numbers of the writes on which they wait.
+
+    A message that speaks of what must be durable (an acknowledgement, a vote) leaves with the write that makes it so.
+    If that write was handed out before, the message is held here until the write's completion comes. If nothing is
+    being written, it may leave at once.
+
+    Attributes:
+        now: messages that may leave at any time.
+        after_durable: messages that wait for everything that this replica has decided so far.
+    """
+
+    __slots__ = ("_durable_number", "_held", "_taken_number", "after_durable", "now")
+
+    def __init__(self) -> None:
+        self.now: list[Message] = []
+        self.after_durable: list[Message] = []
+        self._held: list[tuple[int, list[Message]]] = []
+        self._taken_number = 0
+        self._durable_number = 0
+
+    @property
+    def settled(self) -> bool:
+        """True when no write that was handed out is still under way."""
+        return self._durable_number == self._taken_number
+
+    @property
+    def has_messages(self) -> bool:
+        """True when ``take`` would give out messages, or could put some on hold."""
+        return bool(self.now or self.after_durable)
+
+    def take(self, *, writes: bool) -> tuple[list[Message], list[Message], int]:
+        """Empties the outboxes.
+
+        Arguments:
+            writes: a write goes out with them.
+
+        Returns:
+            Messages for now, messages for after that write, and the write's number.
+        """
+        after = self.after_durable
+        if after:
+            self.after_durable = []
+        if writes:
+            self._taken_number += 1
+        elif after:
+            if self.settled:
+                self.now += after
+            else:
+                self._held.append((self._taken_number, after))
+            after = []
+        now = self.now
+        if now:
+            self.now = []
+        return now, after, self._taken_number
+
+    def durable(self, number: int) -> None:
+        """The write of that number, and so all before it, are synced: what was held for them leaves now."""
+        self._durable_number = max(self._durable_number, number)
+        while self._held and self._held[0][0] <= number:
+            self.now += self._held.pop(0)[1]

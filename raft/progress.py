@@ -1,0 +1,177 @@
+"""What a leader knows of one follower, and how much it may send (Probe, Replicate, Snapshot, as in etcd)."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+
+class ProgressState(Enum):
+    """How entries go to a follower.
+
+    PROBE: where the logs agree is not known; one AppendRequest at a time, the next after an answer or a heartbeat's.
+    REPLICATE: it is known; requests go out ahead of their answers, within the in-flight window.
+    SNAPSHOT: the follower needs entries that are gone; nothing goes out until the snapshot is settled.
+    """
+
+    PROBE = "probe"
+    REPLICATE = "replicate"
+    SNAPSHOT = "snapshot"
+
+
+class Inflights:
+    """AppendRequests under way, bounded by count and bytes; the one that crosses the byte bound is the last."""
+
+    __slots__ = ("_last_indexes", "_max_bytes", "_max_count", "_sizes", "bytes")
+
+    def __init__(self, max_count: int, max_bytes: int) -> None:
+        self._max_count = max_count
+        self._max_bytes = max_bytes
+        self._last_indexes: list[int] = []
+        self._sizes: list[int] = []
+        self.bytes = 0
+
+    def __len__(self) -> int:
+        return len(self._sizes)
+
+    @property
+    def full(self) -> bool:
+        """True when nothing more may be sent."""
+        return self.bytes >= self._max_bytes or len(self._sizes) >= self._max_count
+
+    def add(self, last_index: int, size_bytes: int) -> None:
+        """A request whose last entry is ``last_index`` went out."""
+        self._last_indexes.append(last_index)
+        self._sizes.append(size_bytes)
+        self.bytes += size_bytes
+
+    def free_to(self, index: int) -> None:
+        """Everything up to and including ``index`` was acknowledged."""
+        count = 0
+        for last_index in self._last_indexes:
+            if last_index > index:
+                break
+            count += 1
+        if count:
+            self.bytes -= sum(self._sizes[:count])
+            del self._last_indexes[:count]
+            del self._sizes[:count]
+
+    def clear(self) -> None:
+        """What was under way is lost, or no longer of interest."""
+        self._last_indexes.clear()
+        self._sizes.clear()
+        self.bytes = 0
+
+
+class Progress:
+    """One follower, as its leader knows it.
+
+    Attributes:
+        match_index: the follower durably holds the leader's log up to here. Never goes back within a term: an
+            acknowledgement is a promise that was counted.
+        next_index: the next entry to send; always above ``match_index``.
+        state: ProgressState.
+        last_contact: microseconds, when the follower was last heard.
+        recent_active: it was heard since its connection last broke.
+        paused: in PROBE, the probe is out and unanswered.
+        pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
+        told_commit: the largest commit index sent to it in an AppendRequest.
+    """
+
+    __slots__ = (
+        "_acknowledged_since_heartbeat",
+        "inflights",
+        "last_contact",
+        "match_index",
+        "next_index",
+        "paused",
+        "pending_snapshot",
+        "recent_active",
+        "recheck",
+        "state",
+        "told_commit",
+    )
+
+    def __init__(self, next_index: int, now: int, inflights: Inflights) -> None:
+        self.match_index = 0
+        self.next_index = next_index
+        self.state = ProgressState.PROBE
+        self.last_contact = now
+        self.recent_active = False
+        self.paused = False
+        self.pending_snapshot = 0
+        self.told_commit = 0
+        self.recheck = False
+        self.inflights = inflights
+        self._acknowledged_since_heartbeat = True
+
+    def heard(self, now: int) -> None:
+        """Any message of this term came from it."""
+        self.last_contact = now
+        self.recent_active = True
+
+    def acknowledge(self, index: int) -> bool:
+        """It durably holds everything up to ``index``. Returns True when that is more than was known."""
+        self._acknowledged_since_heartbeat = True
+        self.next_index = max(self.next_index, index + 1)
+        self.inflights.free_to(index)
+        if index <= self.match_index:
+            return False
+        self.match_index = index
+        return True
+
+    def refuse(self, rejected: int, agree_at_most: int) -> bool:
+        """It refused entries after ``rejected``; the logs agree at ``agree_at_most`` or below.
+
+        Returns False for a refusal that speaks of the past: a delayed one must not push ``next_index`` around, or
+        a follower that is caught up would be sent everything again.
+        """
+        if self.state is ProgressState.REPLICATE:
+            if rejected <= self.match_index:
+                return False
+        elif self.state is ProgressState.SNAPSHOT or self.next_index - 1 != rejected:
+            return False
+        self._probe_from(max(min(rejected, agree_at_most + 1), self.match_index + 1))
+        return True
+
+    def probe(self) -> None:
+        """What is under way may be lost: find out where the logs agree, from what is certain."""
+        self._probe_from(self.match_index + 1)
+
+    def probe_after_snapshot(self, delivered: bool) -> None:
+        """The snapshot got there whole, or not. Waits for a sign of life before the next step."""
+        self._probe_from((max(self.pending_snapshot, self.match_index) if delivered else self.match_index) + 1)
+        self.paused = True
+
+    def replicate(self) -> None:
+        """The logs agree up to ``match_index``: send ahead."""
+        self._enter(ProgressState.REPLICATE, self.match_index + 1)
+
+    def await_snapshot(self, index: int) -> None:
+        """A snapshot that ends at ``index`` is on its way."""
+        self._enter(ProgressState.SNAPSHOT, index + 1)
+        self.pending_snapshot = index
+
+    def answered_heartbeat(self) -> None:
+        """It lives. A lost probe is sent again; and when entries were sent ahead but nothing was acknowledged between
+        two answers, an empty AppendRequest asks whether they arrived: a slow disk acknowledges it later, a gap refuses.
+        """
+        self.paused = False
+        if self.state is ProgressState.REPLICATE:
+            silent = not self._acknowledged_since_heartbeat
+            self.recheck = silent and self.match_index < self.next_index - 1
+        self._acknowledged_since_heartbeat = False
+
+    def _probe_from(self, next_index: int) -> None:
+        self._enter(ProgressState.PROBE, next_index)
+        self.told_commit = 0
+
+    def _enter(self, state: ProgressState, next_index: int) -> None:
+        # Every change of state starts with an empty window. (Else bytes in flight before a probe are never freed,
+        # and the follower is throttled for ever: raft.md, scenario 18.)
+        self.state = state
+        self.next_index = next_index
+        self.inflights.clear()
+        self.paused = False
+        self.recheck = False
+        self.pending_snapshot = 0

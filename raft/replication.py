@@ -1,0 +1,242 @@
+"""The leader's side of replication, for one term: what each follower has, what it gets next, what is committed.
+
+It exists only while its replica leads; stepping down drops it with all its state.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+
+from quorumlog.raft.errors import InvariantViolationError
+from quorumlog.raft.log import Log, size_of
+from quorumlog.raft.options import RaftOptions
+from quorumlog.raft.progress import Inflights, Progress, ProgressState
+from quorumlog.raft.quorum import Halves, reached_by_quorum
+from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, Snapshot
+
+#: Later than every time: a deadline that never comes, a contact that never ends.
+NEVER = (1 << 63) - 1
+
+SnapshotSource = Callable[[], Snapshot]
+
+
+class Replication:
+    """What a leader knows and does about its followers in one term.
+
+    Attributes:
+        term: the leader's.
+        term_start: index of the entry that opened the term.
+        progress: one Progress per member, the leader included.
+        uncommitted_bytes: exact size of the entries proposed in this term that are not committed.
+    """
+
+    __slots__ = (
+        "_halves",
+        "_log",
+        "_node_id",
+        "_options",
+        "_uncommitted",
+        "progress",
+        "term",
+        "term_start",
+        "uncommitted_bytes",
+    )
+
+    def __init__(
+        self, *, node_id: int, term: int, log: Log, options: RaftOptions, configuration: Configuration, now: int
+    ) -> None:
+        self._node_id = node_id
+        self._log = log
+        self._options = options
+        self._uncommitted: deque[tuple[int, int]] = deque()
+        self.term = term
+        self.term_start = log.last.index + 1
+        self.uncommitted_bytes = 0
+        self._halves: Halves = (configuration.voters,)
+        self.progress = {member: self._fresh(now) for member in configuration.members}
+        self.note_own_durability()
+
+    def configure(self, configuration: Configuration) -> None:
+        """Members changed. Who stays keeps its progress; who is new is probed, and counts as heard just now."""
+        known = self.progress
+        newest_contact = max(progress.last_contact for progress in known.values())
+        self._halves = (configuration.voters,)
+        self.progress = {member: known.get(member) or self._fresh(newest_contact) for member in configuration.members}
+
+    def _fresh(self, now: int) -> Progress:
+        inflights = Inflights(self._options.max_inflight_appends, self._options.max_inflight_bytes)
+        return Progress(self._log.last.index + 1, now, inflights)
+
+    # -- the leader's own log ---------------------------------------------------------------------------------
+
+    def appended(self, entry: Entry) -> None:
+        """The leader appended an entry of its term."""
+        size = len(entry.data)
+        self._uncommitted.append((entry.index, size))
+        self.uncommitted_bytes += size
+
+    def note_own_durability(self) -> None:
+        """The leader is a replica like any other: its own log counts as far as it is durable, and only then.
+
+        (Else the group commits on disks of which one has nothing: scenario 3.)
+        """
+        own = self.progress.get(self._node_id)
+        if own is not None:
+            own.acknowledge(self._log.durable_index)
+            own.recent_active = True
+
+    def advance_commit(self) -> bool:
+        """Commits what a quorum holds durably. Returns True when the commit index moved.
+
+        Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8). Else a
+        later leader that never saw the old entry could still replace it (scenario 1).
+        """
+        progress = self.progress
+        reached = reached_by_quorum(self._halves, lambda voter: progress[voter].match_index)
+        if reached < self.term_start or not self._log.commit_to(reached):
+            return False
+        while self._uncommitted and self._uncommitted[0][0] <= reached:
+            self.uncommitted_bytes -= self._uncommitted.popleft()[1]
+        return True
+
+    def quorum_contact(self) -> int:
+        """The latest time at which a quorum had been heard, in microseconds; NEVER (ending) for a single voter."""
+        progress = self.progress
+        own = self._node_id
+        return reached_by_quorum(self._halves, lambda voter: NEVER if voter == own else progress[voter].last_contact)
+
+    # -- what a follower gets ---------------------------------------------------------------------------------
+
+    def wants_append(self, to: int) -> bool:
+        """True when there are entries, a probe, or a newer commit index for ``to``, and room in its window."""
+        progress = self.progress.get(to)
+        if progress is None or to == self._node_id:
+            return False
+        if progress.state is ProgressState.PROBE:
+            return not progress.paused
+        if progress.state is ProgressState.SNAPSHOT:
+            return False
+        following = progress.next_index
+        if following <= self._log.last.index and not progress.inflights.full:
+            return True
+        return progress.recheck or min(self._log.commit_index, following - 1) > progress.told_commit
+
+    def next_append(
+        self, to: int, max_bytes: int, snapshot_source: SnapshotSource | None
+    ) -> AppendRequest | InstallSnapshot | None:
+        """What ``to`` gets next; None if nothing. Counted as sent."""
+        if not self.wants_append(to):
+            return None
+        progress = self.progress[to]
+        previous = progress.next_index - 1
+        if previous < self._log.anchor.index:
+            return self._offer_snapshot(to, progress, snapshot_source)
+        entries: list[Entry] = []
+        probing = progress.state is ProgressState.PROBE
+        if previous < self._log.last.index and (probing or not progress.inflights.full):
+            limit = min(max_bytes, self._options.max_append_bytes)
+            entries = self._log.slice(previous + 1, self._log.last.index, limit)
+        sent_to = previous + len(entries)
+        if probing:
+            progress.paused = True
+        elif entries:
+            progress.next_index = sent_to + 1
+            progress.inflights.add(sent_to, size_of(entries))
+        progress.recheck = False
+        commit = min(self._log.commit_index, sent_to)
+        progress.told_commit = max(progress.told_commit, commit)
+        return AppendRequest(self._node_id, to, self.term, previous, self._log.term_at(previous), commit, entries)
+
+    def _offer_snapshot(
+        self, to: int, progress: Progress, snapshot_source: SnapshotSource | None
+    ) -> InstallSnapshot | None:
+        snapshot = snapshot_source() if snapshot_source is not None else None
+        if snapshot is None:
+            # Nothing to offer yet: the next sign of life asks again.
+            progress.probe()
+            progress.paused = True
+            return None
+        if snapshot.last.index < self._log.anchor.index:
+            raise InvariantViolationError(
+                f"the snapshot ends at {snapshot.last.index}, the log begins after {self._log.anchor.index}: "
+                "what is between them is lost"
+            )
+        progress.await_snapshot(snapshot.last.index)
+        return InstallSnapshot(self._node_id, to, self.term, snapshot)
+
+    # -- what a follower answers ------------------------------------------------------------------------------
+
+    def append_response(self, now: int, message: AppendResponse) -> bool:
+        """Takes an answer to an AppendRequest. Returns True when more is known to be durable than before."""
+        progress = self.progress.get(message.sender)
+        if progress is None:
+            return False
+        progress.heard(now)
+        if message.rejected:
+            progress.refuse(message.index, self._agreement(message))
+            return False
+        return self._acknowledged(progress, message.sender, message.index)
+
+    def snapshot_response(self, now: int, sender: int, index: int, rejected: bool) -> bool:
+        """A follower installed a snapshot durably, or refused it. Returns True when more is known to be durable."""
+        progress = self.progress.get(sender)
+        if progress is None:
+            return False
+        progress.heard(now)
+        if not rejected:
+            return self._acknowledged(progress, sender, index)
+        if progress.state is ProgressState.SNAPSHOT and progress.pending_snapshot == index:
+            progress.probe_after_snapshot(delivered=False)
+        return False
+
+    def heartbeat_response(self, now: int, sender: int) -> None:
+        """A follower answered a heartbeat."""
+        progress = self.progress.get(sender)
+        if progress is not None:
+            progress.heard(now)
+            progress.answered_heartbeat()
+
+    def _acknowledged(self, progress: Progress, sender: int, index: int) -> bool:
+        if index > self._log.last.index:
+            raise InvariantViolationError(
+                f"node {sender} acknowledges entry {index}, but its leader's log ends at {self._log.last.index}"
+            )
+        news = progress.acknowledge(index)
+        if progress.state is ProgressState.PROBE and (news or index == progress.match_index):
+            # A follower that already has everything must leave PROBE too (scenario 18).
+            progress.replicate()
+        elif progress.state is ProgressState.SNAPSHOT and progress.match_index >= self._log.anchor.index:
+            progress.replicate()
+        return news
+
+    def _agreement(self, refusal: AppendResponse) -> int:
+        """The largest index at which the follower's log may agree with this one, given its hint."""
+        hint = min(refusal.hint_index, self._log.last.index)
+        if hint <= self._log.anchor.index:
+            return hint
+        return self._log.last_at_most(hint, refusal.hint_term, self._log.anchor.index)
+
+    # -- connections ------------------------------------------------------------------------------------------
+
+    def peer_lost(self, now: int, peer: int) -> None:
+        """The connection broke: what is under way is lost. The peer counts as unheard, with a short grace."""
+        progress = self.progress.get(peer)
+        if progress is None or peer == self._node_id:
+            return
+        grace = self._options.peer_lost_delay_us[1]
+        progress.recent_active = False
+        progress.last_contact = min(progress.last_contact, now - self._options.election_timeout_us + grace)
+        progress.probe()
+
+    def peer_unreachable(self, peer: int) -> None:
+        """Frames in flight to the peer may be lost."""
+        progress = self.progress.get(peer)
+        if progress is not None and peer != self._node_id and progress.state is not ProgressState.SNAPSHOT:
+            progress.probe()
+
+    def snapshot_status(self, peer: int, delivered: bool) -> None:
+        """The snapshot stream to the peer ended."""
+        progress = self.progress.get(peer)
+        if progress is not None and progress.state is ProgressState.SNAPSHOT:
+            progress.probe_after_snapshot(delivered)
