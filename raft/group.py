@@ -374,9 +374,21 @@ class RaftGroup(Replica):
                     self._replication.configure(self.configuration)
         return committed
 
-    def wants_append(self, to: int) -> bool:
-        """True when ``to`` should get entries, a probe, or a newer commit index, and its window has room."""
-        return self._replication is not None and self._replication.wants_append(to)
+    def wants_append(self, to: int, *, commit_only: bool = True) -> bool:
+        """True when ``to`` should get entries, a probe, or a newer commit index, and its window has room.
+
+        Without ``commit_only`` a newer commit index alone is no reason: it rides on the next append or heartbeat.
+        """
+        return self._replication is not None and self._replication.wants_append(to, commit_only=commit_only)
+
+    def match_of(self, copies: int) -> int:
+        """The highest index that is durable on at least ``copies`` voters, this one included; leaders only."""
+        assert self._replication is not None
+        matches = [
+            self.durable_index if node == self.node_id else self.progress[node].match_index
+            for node in self.configuration.voters
+        ]
+        return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
 
     def next_append(self, now: int, to: int, max_bytes: int) -> AppendRequest | InstallSnapshot | None:
         """What ``to`` gets next, or None. It counts as sent, so it must be sent, before or after any fsync.

@@ -108,8 +108,9 @@ class Replication:
 
     # -- what a follower gets ---------------------------------------------------------------------------------
 
-    def wants_append(self, to: int) -> bool:
-        """True when there are entries, a probe, or a newer commit index for ``to``, and room in its window."""
+    def wants_append(self, to: int, *, commit_only: bool) -> bool:
+        """True when there are entries, a probe, or (with ``commit_only``) just a newer commit index for ``to``, and
+        room in its window."""
         progress = self.progress.get(to)
         if progress is None or to == self._node_id:
             return False
@@ -120,13 +121,15 @@ class Replication:
         following = progress.next_index
         if following <= self._log.last.index and not progress.inflights.full:
             return True
-        return progress.recheck or min(self._log.commit_index, following - 1) > progress.told_commit
+        return progress.recheck or (
+            commit_only and min(self._log.commit_index, following - 1) > progress.told_commit
+        )
 
     def next_append(
         self, to: int, max_bytes: int, snapshot_source: SnapshotSource | None
     ) -> AppendRequest | InstallSnapshot | None:
         """What ``to`` gets next; None if nothing. Counted as sent."""
-        if not self.wants_append(to):
+        if not self.wants_append(to, commit_only=True):
             return None
         progress = self.progress[to]
         previous = progress.next_index - 1

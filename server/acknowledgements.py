@@ -1,0 +1,155 @@
+"""Produce calls on their way: what each still waits for, and when it may be answered."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import NamedTuple
+
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+ACKS_NONE = 0
+ACKS_LEADER = 1
+ACKS_ALL = -1
+
+
+@dataclass(slots=True)
+class ProduceCall:
+    """One ProduceRequest: a result slot per batch; answered once all slots are filled or its time is up."""
+
+    request_id: int
+    response: data_plane_pb2.ProduceResponse
+    deadline: int
+    remaining: int
+    open_slots: set[int] = field(default_factory=set)
+
+    def fill(self, slot: int, **fields: object) -> None:
+        """Fills a slot once; a slot that the time-out has filled stays as it is."""
+        if slot in self.open_slots:
+            self.open_slots.discard(slot)
+            self.remaining -= 1
+            result = self.response.results[slot]
+            for name, value in fields.items():
+                if name == "error":
+                    result.error.CopyFrom(value)  # type: ignore[arg-type]
+                else:
+                    setattr(result, name, value)
+
+    @property
+    def done(self) -> bool:
+        """True once every batch has its result."""
+        return self.remaining == 0
+
+
+class Waiter(NamedTuple):
+    """A batch in the log that a slot of a call waits for. ``copies``: durable data replicas that it needs."""
+
+    log_index: int
+    copies: int
+    call: ProduceCall
+    slot: int
+    base_offset: int
+    append_time_ms: int
+
+
+class Acknowledgements:
+    """Waiters of one partition while this replica leads it, in the order of the log."""
+
+    __slots__ = ("_all", "_leader", "_order")
+
+    def __init__(self) -> None:
+        self._all: list[tuple[int, int, Waiter]] = []
+        self._leader: list[tuple[int, int, Waiter]] = []
+        self._order = count()
+
+    def add(self, acks: int, waiter: Waiter) -> None:
+        """Waits for a batch: with ACKS_ALL for commit and copies, with ACKS_LEADER for the leader's own disk."""
+        heap = self._all if acks == ACKS_ALL else self._leader
+        heapq.heappush(heap, (waiter.log_index, next(self._order), waiter))
+
+    def resolve(self, committed: int, durable: int, index_on: Callable[[int], int]) -> Iterator[Waiter]:
+        """Takes out the waiters that may be answered now.
+
+        Arguments:
+            committed: the commit index, once an entry of the leader's own term is committed; else 0.
+            durable: the leader's own durable index.
+            index_on: the highest index durable on that many replicas.
+        """
+        while self._leader and self._leader[0][0] <= durable:
+            yield heapq.heappop(self._leader)[2]
+        while self._all and self._all[0][0] <= committed:
+            waiter = self._all[0][2]
+            if waiter.log_index > index_on(waiter.copies):
+                return
+            heapq.heappop(self._all)
+            yield waiter
+
+    def take_short(self, committed: int, live: int) -> Iterator[Waiter]:
+        """Takes out the waiters that are committed but need more copies than there are live replicas."""
+        while self._all and self._all[0][0] <= committed and self._all[0][2].copies > live:
+            yield heapq.heappop(self._all)[2]
+
+    def drain(self) -> Iterator[Waiter]:
+        """Takes out all waiters: the leadership ended, what becomes of their batches is not known."""
+        for heap in (self._leader, self._all):
+            while heap:
+                yield heapq.heappop(heap)[2]
+
+    def __bool__(self) -> bool:
+        return bool(self._all or self._leader)
+
+
+class ProduceCalls:
+    """All produce calls of a node that wait for an answer, with their deadlines."""
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: dict[int, ProduceCall] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    @property
+    def full(self) -> bool:
+        """True when no further call may wait."""
+        return len(self._calls) >= self._limit
+
+    def add(self, call: ProduceCall) -> None:
+        """A call begins to wait."""
+        self._calls[call.request_id] = call
+        heapq.heappush(self._deadlines, (call.deadline, call.request_id))
+
+    def forget(self, request_id: int) -> None:
+        """The client is gone or has its answer."""
+        self._calls.pop(request_id, None)
+
+    def expired(self, now: int) -> Iterator[ProduceCall]:
+        """Takes out the calls whose time is up, their open slots filled with REQUEST_TIMED_OUT (indefinite)."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            call = self._calls.pop(heapq.heappop(self._deadlines)[1], None)
+            if call is None:
+                continue
+            for slot in sorted(call.open_slots):
+                call.fill(
+                    slot,
+                    error=error(
+                        ErrorCode.REQUEST_TIMED_OUT,
+                        "appended, but not confirmed by enough replicas in time; send it again with the same sequence",
+                        definite=False,
+                    ),
+                    base_offset=-1,
+                    log_append_time_ms=-1,
+                )
+            yield call
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the next call's time is up."""
+        while self._deadlines and self._deadlines[0][1] not in self._calls:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def __len__(self) -> int:
+        return len(self._calls)

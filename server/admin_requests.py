@@ -1,0 +1,226 @@
+"""Metadata, topic creation and descriptions, as the node serves them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker import Broker
+from quorumlog.server.controller_client import ControllerClient
+from quorumlog.server.metadata_replica import MetadataReplica
+from quorumlog.server.partitions import Partitions
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: How long an admin request may take when the client does not say (µs), and at most.
+DEFAULT_WAIT_US = 30_000_000
+MAX_WAIT_US = 300_000_000
+
+Reply = Callable[[int, ProtoMessage], None]
+
+
+def wait_us(timeout_ms: int) -> int:
+    """How long a request may take, in microseconds."""
+    return min(timeout_ms * 1000, MAX_WAIT_US) if timeout_ms else DEFAULT_WAIT_US
+
+
+class AdminRequests:
+    """Serves administration from the metadata image, and passes changes on to the controller."""
+
+    def __init__(
+        self,
+        metadata: MetadataReplica,
+        partitions: Partitions,
+        broker: Broker,
+        client: ControllerClient,
+        cluster_id: str,
+        reply: Reply,
+    ) -> None:
+        self._metadata = metadata
+        self._partitions = partitions
+        self._broker = broker
+        self._client = client
+        self._cluster_id = cluster_id
+        self._reply = reply
+        self._awaiting_topics: list[tuple[int, int, admin_pb2.CreateTopicsResponse]] = []
+
+    # -- metadata ---------------------------------------------------------------------------------------------
+
+    def metadata(self, request_id: int, request: data_plane_pb2.MetadataRequest, image_age_ms: int) -> None:
+        """Describes brokers and topics from this node's image."""
+        image = self._metadata.image
+        response = data_plane_pb2.MetadataResponse(
+            cluster_id=self._cluster_id, controller_id=self._metadata.raft.leader_id, image_age_ms=image_age_ms
+        )
+        for broker in image.brokers.values():
+            response.brokers.add(
+                node_id=broker.node_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                fenced=broker.fenced,
+                broker_epoch=broker.epoch,
+                version=broker.registration.version,
+            )
+        for name in image.topics if request.all_topics else request.topics:
+            self._describe_topic(name, response.topics.add(name=name))
+        self._reply(request_id, response)
+
+    def _describe_topic(self, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+        image = self._metadata.image
+        topic = image.topics.get(name)
+        if topic is None:
+            described.error.CopyFrom(
+                error(
+                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                    f"topic {name} does not exist; create it first (topics are not created by mentioning them)",
+                )
+            )
+            return
+        described.topic_id = topic.topic_id
+        described.configs.update(topic.configs)
+        for record in topic.partitions:
+            leader, epoch = image.available_leader(record), record.leader_epoch
+            replica = self._partitions.get(record.group)
+            if replica is not None and replica.raft.term > epoch and replica.raft.leader_id != NO_NODE:
+                # The group's own replica here knows of a leader that has not been reported yet.
+                leader, epoch = replica.raft.leader_id, replica.raft.term
+            described.partitions.add(
+                partition=record.number,
+                leader=leader,
+                leader_epoch=epoch,
+                replicas=record.replicas,
+                isr=record.isr,
+                partition_epoch=record.partition_epoch,
+                group_id=record.group,
+            )
+
+    def missing_partition(self, topic_id: bytes, number: int) -> errors_pb2.Error:
+        """The error for a partition without a replica on this node: it is elsewhere, or nowhere."""
+        topic = self._metadata.image.topics_by_id.get(topic_id)
+        if topic is None or not 0 <= number < len(topic.partitions):
+            what = (
+                f"topic {topic.name} has no partition {number}" if topic else f"topic id {topic_id.hex()} is not known"
+            )
+            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what}; refresh the metadata")
+        record = topic.partitions[number]
+        return error(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"this node has no replica of {topic.name}-{number}; ask its leader",
+            leader=self._metadata.image.available_leader(record),
+            leader_epoch=record.leader_epoch,
+        )
+
+    # -- changes ----------------------------------------------------------------------------------------------
+
+    def create_topics(self, now: int, request_id: int, request: admin_pb2.CreateTopicsRequest) -> None:
+        """Passes the request on, and answers once this node's own image shows the topics too."""
+        deadline = now + wait_us(request.timeout_ms)
+
+        def created(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is not None and response.HasField("create_topics"):
+                self._awaiting_topics.append((request_id, deadline, response.create_topics))
+                self.on_applied()
+                return
+            problem = _failure(response)
+            failed = admin_pb2.CreateTopicsResponse()
+            for topic in request.topics:
+                failed.results.add(name=topic.name, error=problem)
+            self._reply(request_id, failed)
+
+        self._client.ask(deadline, peer_pb2.ControllerRequest(create_topics=request), created)
+
+    def on_applied(self) -> None:
+        """The image moved on: creations that it shows by now are answered."""
+        if not self._awaiting_topics:
+            return
+        image = self._metadata.image
+        waiting = []
+        for request_id, deadline, response in self._awaiting_topics:
+            if all(r.HasField("error") or not r.topic_id or r.topic_id in image.topics_by_id for r in response.results):
+                self._reply(request_id, response)
+            else:
+                waiting.append((request_id, deadline, response))
+        self._awaiting_topics = waiting
+
+    def on_time(self, now: int) -> None:
+        """Answers creations that are done although this node's image does not show them in time."""
+        for request_id, deadline, response in self._awaiting_topics:
+            if deadline <= now:
+                self._reply(request_id, response)
+        self._awaiting_topics = [waiting for waiting in self._awaiting_topics if waiting[1] > now]
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return min((deadline for _, deadline, _ in self._awaiting_topics), default=None)
+
+    def init_producer_id(self, now: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
+        """Gives a new producer identity."""
+
+        def given(producer_id: int | None) -> None:
+            response = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+            if producer_id is None:
+                response.error.CopyFrom(_failure(None))
+            else:
+                response.producer_id, response.producer_epoch = producer_id, 0
+            self._reply(request_id, response)
+
+        self._broker.producer_id(now, now + wait_us(request.timeout_ms), given)
+
+    # -- descriptions -----------------------------------------------------------------------------------------
+
+    def describe_quorum(self, now: int, request_id: int) -> None:
+        """Describes the metadata quorum, as its leader sees it."""
+        if self._metadata.raft.is_leader:
+            self._reply(request_id, self.quorum(now))
+            return
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is not None and response.HasField("describe_quorum"):
+                self._reply(request_id, response.describe_quorum)
+            else:
+                self._reply(request_id, admin_pb2.DescribeQuorumResponse(leader_id=-1, error=_failure(response)))
+
+        self._client.ask(
+            now + 5_000_000,
+            peer_pb2.ControllerRequest(describe_quorum=admin_pb2.DescribeQuorumRequest()),
+            answered,
+        )
+
+    def quorum(self, now: int) -> admin_pb2.DescribeQuorumResponse:
+        """The metadata quorum as this node, its leader, sees it."""
+        raft = self._metadata.raft
+        response = admin_pb2.DescribeQuorumResponse(
+            leader_id=raft.leader_id, leader_epoch=raft.term, high_watermark=raft.commit_index
+        )
+        image = self._metadata.image
+        for members, described in (
+            (raft.configuration.voters, response.voters),
+            (raft.configuration.learners, response.observers),
+        ):
+            for node in members:
+                broker = image.brokers.get(node)
+                directory = broker.registration.directory_id if broker is not None else ""
+                if node == raft.leader_id:
+                    described.add(node_id=node, directory_id=directory, log_end_index=raft.last_id.index)
+                    continue
+                progress = raft.progress[node]
+                contact = (now - progress.last_contact) // 1000 if progress.last_contact else -1
+                described.add(
+                    node_id=node, directory_id=directory, log_end_index=progress.match_index, last_contact_ms=contact
+                )
+        return response
+
+
+def _failure(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:
+    if response is not None and response.HasField("error"):
+        return response.error
+    return error(
+        ErrorCode.REQUEST_TIMED_OUT,
+        "the active controller did not answer; check that a majority of the controllers is up and try again",
+        definite=False,
+    )

@@ -1,0 +1,69 @@
+"""Requests from this node to the active controller, wherever it is: bounded, answered once, timed out."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.v1 import peer_pb2
+
+OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
+
+
+class ControllerClient:
+    """Asks the active controller.
+
+    Arguments:
+        send: gives a request to a node's controller; False when it cannot be reached.
+        leader: who leads the metadata group as far as this node knows.
+        limit: requests that may wait for an answer.
+    """
+
+    def __init__(
+        self,
+        send: Callable[[int, peer_pb2.ControllerRequest], bool],
+        leader: Callable[[], int],
+        limit: int,
+    ) -> None:
+        self._send = send
+        self._leader = leader
+        self._limit = limit
+        self._next_id = 0
+        self._waiting: dict[int, OnAnswer] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    def ask(self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer) -> None:
+        """Sends a request. ``on_answer`` is called once: with the answer, or with None when there was nobody to ask
+        or no answer came before ``deadline`` (microseconds); then it is not known whether the request took effect.
+        """
+        target = self._leader()
+        if target == NO_NODE or len(self._waiting) >= self._limit:
+            on_answer(None)
+            return
+        self._next_id += 1
+        request.request_id = self._next_id
+        self._waiting[request.request_id] = on_answer
+        heapq.heappush(self._deadlines, (deadline, request.request_id))
+        if not self._send(target, request):
+            self.on_response(peer_pb2.ControllerResponse(request_id=request.request_id), lost=True)
+
+    def on_response(self, response: peer_pb2.ControllerResponse, *, lost: bool = False) -> None:
+        """An answer came. Answers to requests that are no longer waited for are dropped."""
+        on_answer = self._waiting.pop(response.request_id, None)
+        if on_answer is not None:
+            on_answer(None if lost else response)
+
+    def on_time(self, now: int) -> None:
+        """Gives up the requests whose time is over."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            on_answer = self._waiting.pop(heapq.heappop(self._deadlines)[1], None)
+            if on_answer is not None:
+                on_answer(None)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the next request's time is over."""
+        while self._deadlines and self._deadlines[0][1] not in self._waiting:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None

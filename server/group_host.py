@@ -1,0 +1,266 @@
+"""Many Raft groups in one node: their rounds, their one write transaction, their timers.
+
+A round steps every group that has something to do, gathers what must become durable in one transaction for all of
+them, and keeps what may only be said afterwards until that transaction is synced. While it is under way, the next
+one gathers: that is the group commit.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
+from quorumlog.storage.transaction import GroupWrite, Transaction
+
+
+class StateMachine(Protocol):
+    """What a group replicates."""
+
+    def apply(self, entries: list[Entry]) -> None:
+        """Applies committed entries, in order."""
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the state by a snapshot's."""
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """Rows of the table that changed since the last call."""
+
+
+@dataclass(slots=True)
+class Replica:
+    """One group on this node. ``lazy_commit``: followers may learn of commits with the next append or heartbeat."""
+
+    raft: RaftGroup
+    machine: StateMachine
+    lazy_commit: bool
+
+
+@dataclass(slots=True)
+class _Batch:
+    """What gathers for one transaction, and what waits for it."""
+
+    writes: dict[int, GroupWrite] = field(default_factory=dict)
+    node_state: dict[bytes, bytes | None] = field(default_factory=dict)
+    tokens: list[tuple[int, DurableToken]] = field(default_factory=list)
+    messages: list[tuple[int, Message]] = field(default_factory=list)
+    callbacks: list[Callable[[], None]] = field(default_factory=list)
+
+    def __bool__(self) -> bool:
+        return bool(self.writes or self.node_state or self.tokens or self.messages or self.callbacks)
+
+
+class GroupHost:
+    """The groups of a node.
+
+    Arguments:
+        send: takes (group, message) pairs that may leave now.
+    """
+
+    def __init__(self, send: Callable[[int, Message], None]) -> None:
+        self.replicas: dict[int, Replica] = {}
+        self._send = send
+        self._active: set[int] = set()
+        self._gathering = _Batch()
+        self._in_flight: _Batch | None = None
+        self._transaction: Transaction | None = None
+        self._number = 0
+        self._timers: list[tuple[int, int]] = []
+        self._armed: dict[int, int] = {}
+        self.in_flight_since = 0
+
+    # -- groups -----------------------------------------------------------------------------------------------
+
+    def add(self, group: int, replica: Replica) -> None:
+        """A replica that was found on disk, or whose creation gathers in this round."""
+        assert group not in self.replicas
+        self.replicas[group] = replica
+        self.touch(group)
+
+    def create(self, write: GroupWrite) -> None:
+        """A replica comes to be with the next transaction; whatever it says waits for that (raft.md 4)."""
+        assert write.create is not None and write.group not in self._gathering.writes
+        self._gathering.writes[write.group] = write
+
+    def touch(self, group: int) -> None:
+        """The group may have something to do in this round."""
+        self._active.add(group)
+
+    def set_node_state(self, key: bytes, value: bytes | None) -> None:
+        """A row of the node itself, written with the next transaction."""
+        self._gathering.node_state[key] = value
+
+    def after_durable(self, callback: Callable[[], None]) -> None:
+        """Calls back once everything that has gathered so far is durable: at once if nothing gathers."""
+        if self._gathering:
+            self._gathering.callbacks.append(callback)
+        else:
+            callback()
+
+    def checkpoint(self, group: int, snapshot: Snapshot) -> None:
+        """Keeps a snapshot of our own and drops the entries that it replaces, with the next transaction."""
+        write = self._write_of(group)
+        write.checkpoint = snapshot
+        write.compact_to = snapshot.last
+
+    @property
+    def has_work(self) -> bool:
+        """Whether another round has something to do."""
+        return bool(self._active)
+
+    # -- rounds -----------------------------------------------------------------------------------------------
+
+    def run_round(self) -> list[int]:
+        """Steps every active group until none has anything to do; returns the groups that were active, sorted."""
+        touched: set[int] = set()
+        while self._active:
+            groups = sorted(self._active)
+            self._active.clear()
+            for group in groups:
+                touched.add(group)
+                replica = self.replicas[group]
+                while replica.raft.has_ready():
+                    self._carry_out(group, replica, replica.raft.take_ready())
+        for group in touched:
+            self._arm(group)
+        return sorted(touched)
+
+    def _carry_out(self, group: int, replica: Replica, ready: Ready) -> None:
+        for message in ready.messages:
+            self._send(group, message)
+        if ready.snapshot is not None:
+            replica.machine.restore(ready.snapshot)
+        if ready.must_write:
+            self._gather(group, ready)
+        if ready.durable is not None:
+            self._gathering.tokens.append((group, ready.durable))
+        for message in ready.messages_after_durable:
+            self._gathering.messages.append((group, message))
+        if ready.committed:
+            replica.machine.apply(ready.committed)
+        if group in self._gathering.writes:
+            self._gathering.writes[group].table.update(replica.machine.take_rows())
+
+    def _write_of(self, group: int) -> GroupWrite:
+        write = self._gathering.writes.get(group)
+        if write is None:
+            write = self._gathering.writes[group] = GroupWrite(group)
+        return write
+
+    def _gather(self, group: int, ready: Ready) -> None:
+        write = self._write_of(group)
+        if ready.hard_state is not None:
+            write.hard_state = ready.hard_state
+        if ready.snapshot is not None:
+            write.snapshot = ready.snapshot
+            write.configuration = ready.snapshot.configuration
+            write.checkpoint = write.compact_to = write.truncate_from = None
+            write.entries.clear()
+            write.table.clear()
+        if ready.truncate_from is not None:
+            self._truncate(group, write, ready.truncate_from)
+        assert not (write.entries and ready.entries) or write.entries[-1].index + 1 == ready.entries[0].index
+        write.entries.extend(ready.entries)
+
+    def _truncate(self, group: int, write: GroupWrite, first: int) -> None:
+        while write.entries and write.entries[-1].index >= first:
+            write.entries.pop()
+        if not write.entries and (write.truncate_from is None or first < write.truncate_from):
+            write.truncate_from = first
+        # What was to be confirmed has been replaced before it became durable: it must never be confirmed.
+        self._gathering.messages = [
+            (other, message)
+            for other, message in self._gathering.messages
+            if not (
+                other == group
+                and isinstance(message, AppendResponse)
+                and not message.rejected
+                and message.index >= first
+            )
+        ]
+
+    # -- the transaction --------------------------------------------------------------------------------------
+
+    def take_transaction(self, now: int) -> Transaction | None:
+        """The transaction to write now: None while one is under way or when nothing gathers."""
+        if self._in_flight is not None:
+            return None
+        batch = self._gathering
+        if not batch.writes and not batch.node_state:
+            if batch:
+                # Nothing of it needs the disk, and nothing is under way: all before it is durable already.
+                self._gathering = _Batch()
+                self._speak(now, batch)
+            return None
+        self._number += 1
+        self._in_flight, self._gathering = batch, _Batch()
+        self._transaction = Transaction(self._number, list(batch.writes.values()), batch.node_state)
+        self.in_flight_since = now
+        return self._transaction
+
+    @property
+    def writing(self) -> bool:
+        """True while a transaction is under way."""
+        return self._in_flight is not None
+
+    def on_durable(self, now: int, number: int) -> None:
+        """The transaction is synced: what waited for it may be said."""
+        assert self._in_flight is not None and number == self._number, f"completion {number}, expected {self._number}"
+        batch, self._in_flight = self._in_flight, None
+        self._transaction = None
+        self._speak(now, batch)
+
+    def retry(self, number: int) -> Transaction:
+        """The transaction that was refused for want of room, to be given again."""
+        assert self._transaction is not None and number == self._number
+        return self._transaction
+
+    def _speak(self, now: int, batch: _Batch) -> None:
+        for group, message in batch.messages:
+            self._send(group, message)
+        for group, token in batch.tokens:
+            replica = self.replicas.get(group)
+            if replica is not None:
+                replica.raft.on_durable(now, token)
+                self.touch(group)
+        for callback in batch.callbacks:
+            callback()
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _arm(self, group: int) -> None:
+        # Deadlines mostly move away (a heartbeat came): the old timer then finds that it is early and is set anew.
+        deadline = self.replicas[group].raft.next_deadline
+        armed = self._armed.get(group)
+        if armed is None or deadline < armed:
+            self._armed[group] = deadline
+            heapq.heappush(self._timers, (deadline, group))
+
+    def fire_timers(self, now: int) -> None:
+        """Runs the deadlines that have come."""
+        while self._timers and self._timers[0][0] <= now:
+            armed, group = heapq.heappop(self._timers)
+            if self._armed.get(group) != armed:
+                continue
+            del self._armed[group]
+            replica = self.replicas.get(group)
+            if replica is None:
+                continue
+            if replica.raft.next_deadline <= now:
+                replica.raft.on_time(now)
+                self.touch(group)
+            self._arm(group)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the next timer is due."""
+        return self._timers[0][0] if self._timers else None
+
+    def led(self) -> Iterator[tuple[int, Replica]]:
+        """The groups that this node leads."""
+        for group, replica in self.replicas.items():
+            if replica.raft.is_leader:
+                yield group, replica

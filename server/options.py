@@ -1,0 +1,76 @@
+"""What a node is told when it is made: who it is, whom it forms a cluster with, and its limits."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from quorumlog.raft.options import RaftOptions
+
+
+@dataclass(slots=True, frozen=True)
+class Limits:
+    """Bounds of everything that could grow. Past each comes a retriable error."""
+
+    #: Bytes of batches in one produce request.
+    request_bytes: int = 32 << 20
+    #: Bytes of one batch, whatever a topic's max.message.bytes says.
+    batch_bytes: int = 8 << 20
+    #: Produce requests waiting for their acknowledgement.
+    pending_produces: int = 10_000
+    #: Fetches waiting for data.
+    parked_fetches: int = 10_000
+    #: Bytes of entries in one fetch response.
+    fetch_bytes: int = 16 << 20
+    #: Requests to the controller that wait for an answer.
+    controller_requests: int = 1_000
+    #: Bytes of entries in one data frame; a single larger entry still travels alone.
+    frame_bytes: int = 1 << 20
+    #: Producers whose sequences a partition remembers.
+    producers_per_partition: int = 5_000
+    #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
+    storage_refuse_above: float = 0.85
+    storage_resume_below: float = 0.80
+    #: Appends are refused as well when fewer bytes than this are free.
+    storage_reserve_bytes: int = 64 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class NodeOptions:
+    """A node's identity, peers and times. Times are in microseconds.
+
+    Arguments:
+        node_id: unique in the cluster, at least 0.
+        address: host:port at which clients and peers reach this node.
+        controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
+        rack: for placement; empty when unknown.
+    """
+
+    node_id: int
+    address: str
+    controllers: dict[int, str]
+    rack: str = ""
+    version: str = "0.1.0"
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    limits: Limits = field(default_factory=Limits)
+    heartbeat_interval_us: int = 100_000
+    replica_lag_time_max_us: int = 10_000_000
+    isr_check_interval_us: int = 250_000
+    broker_heartbeat_interval_us: int = 500_000
+    broker_session_timeout_us: int = 3_000_000
+    controller_request_timeout_us: int = 1_500_000
+    identify_interval_us: int = 100_000
+    storage_stall_us: int = 2_000_000
+    storage_retry_us: int = 500_000
+    frame_ack_timeout_us: int = 5_000_000
+    stop_timeout_us: int = 5_000_000
+    metadata_checkpoint_entries: int = 2_000
+
+    @property
+    def host(self) -> str:
+        """Host part of the address."""
+        return self.address.rpartition(":")[0]
+
+    @property
+    def port(self) -> int:
+        """Port part of the address."""
+        return int(self.address.rpartition(":")[2])

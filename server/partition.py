@@ -1,0 +1,382 @@
+"""One replica of a partition: appends, the high watermark, reads, acknowledgements.
+
+Its replicated state is a function of the committed log: the next offset (the high watermark), the log start and the
+producer table, kept as rows of the group's table and written with the group's next transaction. What a leader knows
+beyond that (log end offset, uncommitted batches of producers, waiting calls) is rebuilt when a leadership begins.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import deque
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import Entry, EntryKind, Snapshot
+from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.options import Limits
+from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused
+from quorumlog.server.sealing import GroupSealer
+from quorumlog.server.topic_config import TopicConfig
+from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.entry import (
+    NO_PRODUCER_ID,
+    BatchHeader,
+    CorruptEntryError,
+    TimestampType,
+    parse_header,
+    verify,
+)
+from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
+MAX_AHEAD_MS = 3_600_000
+
+META_ROW = b"m"
+_META = struct.Struct("<QqqQ")
+
+
+class PartitionId(NamedTuple):
+    """A partition, as clients name it."""
+
+    topic_id: bytes
+    topic: str
+    number: int
+
+
+class Partition:
+    """A partition's state machine over one Raft group.
+
+    Arguments:
+        sealer: seals entries of the group.
+        raft: the group's replica on this node.
+        reader: durable state, for offset look-ups.
+        table: the group's rows as found at opening; empty for a new replica.
+    """
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        group: int,
+        raft: RaftGroup,
+        sealer: GroupSealer,
+        reader: StorageReader,
+        table: dict[bytes, bytes],
+        limits: Limits,
+    ) -> None:
+        self.identity = identity
+        self.group = group
+        self.raft = raft
+        self.config = TopicConfig()
+        self._sealer = sealer
+        self._reader = reader
+        self._limits = limits
+        self._producers = ProducerTable(limits.producers_per_partition)
+        self._producers.load(table)
+        self._applied, self.high_watermark, self.log_start_offset, _ = decode_meta(table.get(META_ROW))
+        self._rows_due = False
+        # Leader only.
+        self.log_end_offset = self.high_watermark
+        self._leading_term = 0
+        self._not_durable: deque[tuple[int, int]] = deque()
+        self._acknowledgements = Acknowledgements()
+
+    # -- the replicated state ---------------------------------------------------------------------------------
+
+    def apply(self, entries: list[Entry]) -> None:
+        """Applies committed entries, in order."""
+        for entry in entries:
+            assert entry.index == self._applied + 1, f"group {self.group}: applied {self._applied}, then {entry.index}"
+            self._applied = entry.index
+            if entry.kind is EntryKind.BATCH:
+                header = parse_header(entry.data)
+                # Offsets are dense: a gap here would be a record lost, an overlap a record given twice (I8).
+                assert header.base_offset == self.high_watermark, (
+                    f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
+                )
+                self.high_watermark = header.last_offset + 1
+                self._producers.apply(header, entry.index)
+        self._rows_due = bool(entries) or self._rows_due
+        assert self.log_end_offset >= self.high_watermark or not self._leading_term
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Partition logs are never truncated from below yet, so nobody sends a partition's snapshot."""
+        raise AssertionError(f"group {self.group}: a snapshot up to {snapshot.last.index} of a log that is kept whole")
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """Rows of the table that changed, to be written with the group's next transaction."""
+        if not self._rows_due:
+            return {}
+        self._rows_due = False
+        rows = self._producers.take_rows()
+        rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, 0)
+        return rows
+
+    # -- leadership -------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """True while this replica leads and has rebuilt what a leader knows."""
+        return self._leading_term != 0 and self.raft.is_leader and self.raft.term == self._leading_term
+
+    def update_leadership(self) -> list[ProduceCall]:
+        """Follows the Raft role: to be called after every step of the group, before anything is appended.
+
+        Returns the produce calls that are done because a leadership ended under them.
+        """
+        term = self.raft.term if self.raft.is_leader else 0
+        if term == self._leading_term:
+            return []
+        done = self._end_leadership() if self._leading_term else []
+        self._leading_term = term
+        if term:
+            self._begin_leadership()
+        return done
+
+    def _begin_leadership(self) -> None:
+        tail: list[tuple[BatchHeader, int]] = []
+        index = self._applied + 1
+        while index <= self.raft.last_id.index:
+            for entry in self.raft.entries_between(index, self.raft.last_id.index, self._limits.fetch_bytes):
+                if entry.kind is EntryKind.BATCH:
+                    tail.append((parse_header(entry.data), entry.index))
+                index = entry.index + 1
+        self._producers.rebuild_tail(tail)
+        self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
+        self._not_durable = deque(
+            (header.last_offset, index) for header, index in tail if index > self.raft.durable_index
+        )
+
+    def _end_leadership(self) -> list[ProduceCall]:
+        self._producers.drop_tail()
+        self._not_durable.clear()
+        failure = error(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the leadership of {self.name} moved while the batch was on its way; send it again to the new leader",
+            definite=False,
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+        return _fail(self._acknowledgements.drain(), failure)
+
+    def fail_short_of_copies(self, live_replicas: int) -> list[ProduceCall]:
+        """A replica went away: committed batches that need more copies than are left are answered now.
+
+        Returns the produce calls that are done by that.
+        """
+        failure = error(
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            f"appended to {self.name}, but only {live_replicas} replicas are left to confirm it; send it again later",
+            definite=False,
+        )
+        committed = self.raft.commit_index if self.raft.leads_committed else 0
+        return _fail(self._acknowledgements.take_short(committed, live_replicas), failure)
+
+    @property
+    def name(self) -> str:
+        """topic-number."""
+        return f"{self.identity.topic}-{self.identity.number}"
+
+    def not_leader(self) -> errors_pb2.Error:
+        """The error for a request that only the leader can serve, with a hint where the leader is."""
+        return error(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"this node does not lead {self.name}; ask its leader",
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+
+    # -- appending --------------------------------------------------------------------------------------------
+
+    @property
+    def copies_needed(self) -> int:
+        """Durable copies that acks=all needs: max(min.insync.replicas, data quorum)."""
+        return max(self.config.min_insync_replicas, len(self.raft.configuration.voters) // 2 + 1)
+
+    def append(
+        self, now: int, wall_ms: int, batch: bytes, acks: int, call: ProduceCall, slot: int, live_replicas: int
+    ) -> errors_pb2.Error | None:
+        """Checks a batch, appends it and makes its slot wait for what ``acks`` asks.
+
+        Arguments:
+            now: microseconds; wall_ms: milliseconds since the epoch.
+            live_replicas: voters that can be expected to confirm, this one included.
+        Returns:
+            The error if nothing was appended (always definite), else None.
+        """
+        if not self.leads:
+            return self.not_leader()
+        if len(batch) > min(self.config.max_message_bytes, self._limits.batch_bytes):
+            return error(
+                ErrorCode.RECORD_TOO_LARGE,
+                f"a batch of {len(batch)} bytes exceeds max.message.bytes={self.config.max_message_bytes} of topic"
+                f" {self.identity.topic}; send smaller batches or raise it",
+            )
+        try:
+            header = _check_unsealed(batch)
+        except CorruptEntryError as corrupt:
+            return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
+        if refusal := _check_rules(header, acks, wall_ms):
+            return refusal
+        if header.producer_id != NO_PRODUCER_ID:
+            verdict = self._producers.check(header)
+            if isinstance(verdict, Refused):
+                return error(verdict.code, verdict.message)
+            if isinstance(verdict, Duplicate):
+                # Never answered at once: the original may be uncommitted, and then be lost (raft.md 22).
+                self._wait(acks, call, slot, verdict.batch.log_index, verdict.batch.base_offset, -1)
+                return None
+        if acks == ACKS_ALL and live_replicas < self.copies_needed:
+            return error(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} has {live_replicas} live replicas, acks=all needs {self.copies_needed}; try again later",
+            )
+        return self._propose(now, wall_ms, batch, header, acks, call, slot)
+
+    def _propose(
+        self, now: int, wall_ms: int, batch: bytes, header: BatchHeader, acks: int, call: ProduceCall, slot: int
+    ) -> errors_pb2.Error | None:
+        base_offset = self.log_end_offset
+        append_time = wall_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        try:
+            entry = self.raft.propose(now, self._sealer.batch(batch, base_offset, append_time))
+        except NotLeaderError:
+            return self.not_leader()
+        except ProposalRefusedError as refused:
+            return error(ErrorCode.SERVER_BUSY, f"{self.name} takes no batches for a moment: {refused}")
+        self._producers.append(header, base_offset, entry.index)
+        self.log_end_offset = base_offset + header.record_count
+        self._not_durable.append((self.log_end_offset - 1, entry.index))
+        if acks == ACKS_NONE:
+            call.fill(slot, base_offset=-1, log_append_time_ms=-1)
+        else:
+            self._wait(acks, call, slot, entry.index, base_offset, -1 if append_time is None else append_time)
+        return None
+
+    def _wait(self, acks: int, call: ProduceCall, slot: int, index: int, base_offset: int, append_ms: int) -> None:
+        self._acknowledgements.add(acks, Waiter(index, self.copies_needed, call, slot, base_offset, append_ms))
+
+    def resolve_acknowledgements(self) -> list[ProduceCall]:
+        """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
+        if not self._acknowledgements:
+            return []
+        raft = self.raft
+        while self._not_durable and self._not_durable[0][1] <= raft.durable_index:
+            self._not_durable.popleft()
+        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2).
+        committed = raft.commit_index if raft.leads_committed else 0
+        done = []
+        for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of):
+            waiter.call.fill(
+                waiter.slot,
+                base_offset=waiter.base_offset,
+                log_append_time_ms=waiter.append_time_ms,
+                log_start_offset=self.log_start_offset,
+                leader_epoch=raft.term,
+            )
+            if waiter.call.done:
+                done.append(waiter.call)
+        return done
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def check_epoch(self, leader_epoch: int) -> errors_pb2.Error | None:
+        """Fences a client by the leader epoch that it knows (KIP-320); -1 is not checked."""
+        term = self.raft.term
+        if leader_epoch in (-1, term):
+            return None
+        if leader_epoch < term:
+            return error(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.name} is led in epoch {term}, not {leader_epoch}; refresh the metadata",
+                leader=self.raft.leader_id,
+                leader_epoch=term,
+            )
+        return error(
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node knows {self.name} only up to epoch {term}; try again shortly"
+        )
+
+    def check_readable(self, leader_epoch: int) -> errors_pb2.Error | None:
+        """Whether this replica may serve reads: it leads, and an entry of its own term is committed (I11)."""
+        if not self.leads:
+            return self.not_leader()
+        if not self.raft.leads_committed:
+            return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {self.name} is not ready yet; try again")
+        return self.check_epoch(leader_epoch)
+
+    def check_offset(self, offset: int) -> errors_pb2.Error | None:
+        """Whether an offset may be fetched: from the log start to the log end."""
+        if self.log_start_offset <= offset <= self.log_end_offset:
+            return None
+        return error(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.name} is outside {self.log_start_offset}..{self.log_end_offset}",
+        )
+
+    def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""
+        if offset >= self.high_watermark:
+            return []
+        index = self._reader.find_offset(self.group, offset)
+        if index is None:
+            index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
+        assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
+        batches: list[bytes] = []
+        size = 0
+        while index <= self._applied and (size < max_bytes or not batches):
+            entries = self.raft.entries_between(index, self._applied, max(1, max_bytes - size))
+            for entry in entries:
+                if entry.kind is EntryKind.BATCH:
+                    batches.append(entry.data)
+                    size += len(entry.data)
+            index = entries[-1].index + 1
+        if len(batches) > 1 and size > max_bytes:
+            batches.pop()
+        return batches
+
+
+def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:
+    """(applied index, high watermark, log start offset, reserved) in a partition's meta row."""
+    return _META.unpack(row) if row is not None else (0, 0, 0, 0)
+
+
+def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceCall]:
+    done = []
+    for waiter in waiters:
+        waiter.call.fill(waiter.slot, error=failure, base_offset=-1, log_append_time_ms=-1)
+        if waiter.call.done:
+            done.append(waiter.call)
+    return done
+
+
+def _check_unsealed(batch: bytes) -> BatchHeader:
+    envelope = verify(batch)
+    if envelope.kind is not WireKind.BATCH:
+        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
+    header = parse_header(batch)
+    if envelope.group or envelope.term or envelope.index or envelope.previous_hash or header.base_offset:
+        raise CorruptEntryError("a producer leaves group, term, index, previous hash and base offset zero")
+    return header
+
+
+def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
+    idempotent = header.producer_id != NO_PRODUCER_ID
+    if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):
+        return error(
+            ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
+        )
+    if idempotent and acks != ACKS_ALL:
+        return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
+    if header.timestamp_type is not TimestampType.CREATE_TIME:
+        return error(ErrorCode.INVALID_RECORD, "a producer sends batches of timestamp type CREATE_TIME")
+    if header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
+        return error(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {header.max_timestamp_ms} ms is more than an hour ahead of the node's clock ({wall_ms} ms)",
+        )
+    return None

@@ -1,0 +1,192 @@
+"""The partition replicas of a node: created as the metadata say, found by topic and number, reported as led."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Iterator
+
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.server.group_host import GroupHost, Replica
+from quorumlog.server.group_log import GroupLog, check_chain
+from quorumlog.server.isr import IsrTracker
+from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.partition import META_ROW, Partition, PartitionId, decode_meta
+from quorumlog.server.sealing import GroupSealer
+from quorumlog.server.topic_config import parse_topic_config
+from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.v1 import peer_pb2
+
+
+class Partitions:
+    """Partition replicas on this node.
+
+    Arguments:
+        image: gives the current metadata image.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        host: GroupHost,
+        reader: StorageReader,
+        rng: random.Random,
+        image: Callable[[], MetadataImage],
+    ) -> None:
+        self._options = options
+        self._host = host
+        self._reader = reader
+        self._rng = rng
+        self._image = image
+        self._by_group: dict[int, Partition] = {}
+        self._by_name: dict[tuple[bytes, int], Partition] = {}
+        self._found: dict[int, GroupState] = {}
+        self._trackers: dict[int, tuple[int, IsrTracker]] = {}
+
+    def found(self, states: dict[int, GroupState]) -> None:
+        """Replicas found on disk at opening. Each begins to take part once the metadata name it."""
+        self._found = dict(states)
+
+    def reconcile(self, now: int) -> None:
+        """Makes the replicas that the metadata say this node has, and tells each its topic's configuration."""
+        for group, record in self._image().partitions.items():
+            if group not in self._by_group and self._options.node_id in record.replicas:
+                self.ensure(now, group)
+
+    def ensure(self, now: int, group: int) -> None:
+        """Makes the replica of a group if this node has one by the metadata."""
+        record = self._image().partitions.get(group)
+        if record is None or self._options.node_id not in record.replicas or group in self._by_group:
+            return
+        state = self._found.pop(group, None)
+        fresh = state is None
+        if state is None:
+            configuration = Configuration(record.replicas)
+            state = GroupState(group, configuration, HardState(), ORIGIN, ORIGIN, None, {})
+            self._host.create(GroupWrite(group, create=configuration, hard_state=HardState()))
+        applied = decode_meta(state.table.get(META_ROW))[0]
+        sealer = GroupSealer(group)
+        raft = make_group(self._options, state, applied, sealer, self._reader, self._rng, now)
+        identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
+        partition = Partition(identity, group, raft, sealer, self._reader, state.table, self._options.limits)
+        partition.config = parse_topic_config(record.topic.configs)
+        self._by_group[group] = partition
+        self._by_name[(record.topic.topic_id, record.number)] = partition
+        self._host.add(group, Replica(raft, partition, lazy_commit=True))
+        if fresh and record.replicas[0] == self._options.node_id:
+            # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
+            raft.campaign(now)
+
+    def __getitem__(self, group: int) -> Partition:
+        return self._by_group[group]
+
+    def get(self, group: int) -> Partition | None:
+        """The replica of a group, if there is one here."""
+        return self._by_group.get(group)
+
+    def find(self, topic_id: bytes, number: int) -> Partition | None:
+        """The replica of a topic's partition, if there is one here."""
+        return self._by_name.get((topic_id, number))
+
+    def __iter__(self) -> Iterator[Partition]:
+        return iter(self._by_group.values())
+
+    def __len__(self) -> int:
+        return len(self._by_group)
+
+    # -- reports to the controller ----------------------------------------------------------------------------
+
+    def needs_report(self, partition: Partition) -> bool:
+        """Whether this node leads a partition for good and the metadata do not say so."""
+        record = self._image().partitions.get(partition.group)
+        return (
+            record is not None
+            and partition.leads
+            and partition.raft.leads_committed
+            and record.leader_epoch < partition.raft.term
+        )
+
+    def unreported(self) -> list[peer_pb2.LeaderReport]:
+        """Leaderships that the metadata do not show yet."""
+        return [
+            peer_pb2.LeaderReport(group=group, leader_epoch=partition.raft.term)
+            for group, partition in self._by_group.items()
+            if self.needs_report(partition)
+        ]
+
+    def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
+        """In-sync sets that differ from the metadata's, as compare-and-set proposals."""
+        image = self._image()
+        changes = []
+        for group, partition in self._by_group.items():
+            record = image.partitions.get(group)
+            if record is None or not partition.leads or record.leader_epoch != partition.raft.term:
+                self._trackers.pop(group, None)
+                continue
+            term, tracker = self._trackers.get(group, (0, None))
+            if tracker is None or term != partition.raft.term:
+                tracker = IsrTracker(now, record.isr)
+                self._trackers[group] = (partition.raft.term, tracker)
+            matches = {node: progress.match_index for node, progress in partition.raft.progress.items()}
+            matches.pop(self._options.node_id, None)
+            last = partition.raft.last_id.index
+            in_sync = tracker.check(now, last, matches, record.isr, self._options.replica_lag_time_max_us)
+            members = [
+                node
+                for node in record.replicas
+                if node == self._options.node_id
+                or (node in in_sync and (node in record.isr or not image.is_fenced(node)))
+            ]
+            if set(members) != set(record.isr):
+                changes.append(
+                    peer_pb2.IsrChange(
+                        group=group,
+                        leader_epoch=partition.raft.term,
+                        partition_epoch=record.partition_epoch,
+                        isr=[peer_pb2.IsrMember(node_id=node, broker_epoch=_epoch(image, node)) for node in members],
+                    )
+                )
+        return changes
+
+
+def _epoch(image: MetadataImage, node: int) -> int:
+    broker = image.brokers.get(node)
+    return broker.epoch if broker is not None else -1
+
+
+def make_group(
+    options: NodeOptions,
+    state: GroupState,
+    applied: int,
+    sealer: GroupSealer,
+    reader: StorageReader,
+    rng: random.Random,
+    now: int,
+    snapshot_source: Callable[[], Snapshot] | None = None,
+) -> RaftGroup:
+    """A group's Raft replica from what is durable of it.
+
+    Arguments:
+        applied: entries up to here are in the state machine already; they were committed.
+    """
+    hard_state = state.hard_state
+    committed = min(max(hard_state.commit, applied), state.last.index)
+    return RaftGroup(
+        node_id=options.node_id,
+        group=state.group,
+        configuration=state.configuration,
+        hard_state=HardState(hard_state.term, hard_state.vote, committed),
+        last=state.last,
+        first_index=state.anchor.index + 1,
+        anchor=EntryId(*state.anchor),
+        applied=max(applied, state.anchor.index),
+        store=GroupLog(state.group, reader),
+        sealer=sealer,
+        rng=random.Random(rng.getrandbits(64)),
+        now=now,
+        options=options.raft,
+        check_chain=check_chain,
+        snapshot_source=snapshot_source,
+    )

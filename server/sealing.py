@@ -1,0 +1,73 @@
+"""Builds sealed entries of one group, in the layout of `quorumlog.v1.entry`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorumlog.raft.types import Configuration, Entry, EntryKind
+from quorumlog.v1 import entry as layout
+from quorumlog.v1 import peer_pb2
+
+Seal = Callable[[int, int, int], Entry]
+
+
+def configuration_to_proto(configuration: Configuration) -> peer_pb2.GroupConfiguration:
+    """The wire form of a configuration."""
+    return peer_pb2.GroupConfiguration(voters=configuration.voters, learners=configuration.learners)
+
+
+def configuration_from_proto(message: peer_pb2.GroupConfiguration) -> Configuration:
+    """The configuration in its wire form."""
+    return Configuration(tuple(message.voters), tuple(message.learners))
+
+
+class GroupSealer:
+    """The entry sealer of one group: implements `quorumlog.raft.types.EntrySealer`, and seals what hosts propose."""
+
+    __slots__ = ("_group",)
+
+    def __init__(self, group: int) -> None:
+        self._group = group
+
+    def noop(self, index: int, term: int, previous_hash: int) -> Entry:
+        """The empty entry with which a leader opens its term."""
+        return self._seal(index, term, previous_hash, EntryKind.NOOP, b"")
+
+    def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
+        """An entry that changes the configuration."""
+        body = configuration_to_proto(configuration).SerializeToString(deterministic=True)
+        return self._seal(index, term, previous_hash, EntryKind.CONFIG, body)
+
+    def configuration_of(self, entry: Entry) -> Configuration:
+        """The configuration in an entry of kind CONFIG."""
+        body = entry.data[layout.ENVELOPE_BYTES :]
+        return configuration_from_proto(peer_pb2.GroupConfiguration.FromString(body))
+
+    def command(self, body: bytes) -> Seal:
+        """How to seal a command of the metadata group once its place is known."""
+
+        def seal(index: int, term: int, previous_hash: int) -> Entry:
+            return self._seal(index, term, previous_hash, EntryKind.COMMAND, body)
+
+        return seal
+
+    def batch(self, batch: bytes, base_offset: int, append_time_ms: int | None) -> Seal:
+        """How to seal a checked batch once its place is known."""
+
+        def seal(index: int, term: int, previous_hash: int) -> Entry:
+            data = layout.seal_batch(
+                batch,
+                group=self._group,
+                term=term,
+                index=index,
+                previous_hash=previous_hash,
+                base_offset=base_offset,
+                append_time_ms=append_time_ms,
+            )
+            return Entry(index, term, EntryKind.BATCH, layout.entry_hash(data), data)
+
+        return seal
+
+    def _seal(self, index: int, term: int, previous_hash: int, kind: EntryKind, body: bytes) -> Entry:
+        data = layout.seal(self._group, term, index, previous_hash, layout.EntryKind(kind), body)
+        return Entry(index, term, kind, layout.entry_hash(data), data)

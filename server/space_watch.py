@@ -1,0 +1,54 @@
+"""Keeps appends away from a disk that is nearly full, so that deletes always find pages to write.
+
+Refusing begins above one level of use and ends below a lower one; in between nothing changes.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.options import Limits
+from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+CHECK_INTERVAL_US = 1_000_000
+
+
+class SpaceWatch:
+    """Looks at the storage's use once a second."""
+
+    def __init__(self, reader: StorageReader, limits: Limits, now: int) -> None:
+        self._reader = reader
+        self._limits = limits
+        self.last = reader.space()
+        self.next_deadline = now + CHECK_INTERVAL_US
+        self._refusing = False
+        self._judge()
+
+    def on_time(self, now: int) -> None:
+        """Looks again when it is time."""
+        if now >= self.next_deadline:
+            self.next_deadline = now + CHECK_INTERVAL_US
+            self.last = self._reader.space()
+            self._judge()
+
+    def failed(self) -> None:
+        """A transaction found no room: appends are refused until there is some again."""
+        self._refusing = True
+
+    def refusal(self) -> errors_pb2.Error | None:
+        """Why appends are refused now; None while they are taken."""
+        if not self._refusing:
+            return None
+        return error(
+            ErrorCode.STORAGE_ERROR,
+            f"the node's disk is nearly full ({self.last.free_bytes >> 20} MiB free); free space on it and try again",
+        )
+
+    def _judge(self) -> None:
+        used, free = self.last.used_bytes, self.last.free_bytes
+        share = used / max(1, used + free)
+        if share > self._limits.storage_refuse_above or free < self._limits.storage_reserve_bytes:
+            self._refusing = True
+        elif share < self._limits.storage_resume_below and free > 2 * self._limits.storage_reserve_bytes:
+            self._refusing = False
