@@ -77,7 +77,7 @@ def _is_meant_for_users(error: BaseException) -> bool:
     families = (
         ("quorumlog.sdk.errors", "QuorumlogError"),
         ("quorumlog.storage.interface", "StorageError"),
-        ("quorumlog.server.errors", "ServerError"),
+        ("quorumlog.server.settings", "SettingsError"),
     )
     for module, name in families:
         family = getattr(sys.modules.get(module), name, None)

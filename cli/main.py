@@ -6,6 +6,7 @@ import sys
 from typing import Annotated
 
 import typer
+
 from quorumlog.cli import boundary, chaos, cluster, consume, health, log, node, produce, quorum, topics
 
 app = typer.Typer(

@@ -46,14 +46,17 @@ def start(
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS and authentication.")
     ] = False,
+    metrics_listen: Annotated[
+        str | None, typer.Option("--metrics-listen", metavar="HOST:PORT", help="Where to serve Prometheus metrics.")
+    ] = None,
 ) -> None:
     """Runs a node until SIGTERM or Ctrl-C, which hand its leaderships over and stop it. No formatting comes first.
 
-    Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file; flags win, then the
-    environment, then the file.
+    Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …); flags win,
+    then the environment, then the file.
     """
     from quorumlog.server.runtime import run
-    from quorumlog.server.settings import load_settings
+    from quorumlog.server.settings import load
 
     flags: dict[str, object] = {
         "node_id": node_id,
@@ -63,5 +66,6 @@ def start(
         "advertise": advertise,
         "rack": rack,
         "insecure": insecure or None,
+        "metrics_listen": metrics_listen,
     }
-    run(load_settings(config, {name: value for name, value in flags.items() if value is not None}))
+    raise typer.Exit(run(load(flags, config)))

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import typer
+
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import print_json
 

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
+
 from quorumlog.cli import topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
 from quorumlog.cli.options import (

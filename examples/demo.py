@@ -17,13 +17,14 @@ from dataclasses import dataclass, field
 
 from demo_load import Load
 from demo_spark import SparkCount, count_in_spark
-from quorumlog.sdk import Admin, Consumer, NewTopic, PartitionDescription, TopicPartition
-from quorumlog.server.local import LocalCluster
 from rich import box
 from rich.console import Console
 from rich.panel import Panel
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.table import Table
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, PartitionDescription, TopicPartition
+from quorumlog.server.local import LocalCluster
 
 TOPIC = "orders"
 PARTITIONS = 3

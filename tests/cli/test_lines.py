@@ -9,12 +9,13 @@ import sys
 from pathlib import Path
 
 import pytest
+from typer.testing import CliRunner
+
 from quorumlog.cli import boundary, options, produce, record_text, topic_text
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app
 from quorumlog.sdk import ConsumerRecord, PartitionDescription, TopicDescription
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
-from typer.testing import CliRunner
 
 RECORD = ConsumerRecord("orders", 2, 41, 1_700_000_000_000, b"k1", b"v1", [("h", b"x"), ("empty", None)])
 BINARY = ConsumerRecord("orders", 0, 0, None, None, b"\xff\x00", [])
