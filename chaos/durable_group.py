@@ -1,0 +1,151 @@
+"""One group on a simulated disk: the meaning of a ``GroupWrite``, in memory.
+
+It refuses what the shipped storage refuses, and answers as it does: a test gives both the same transactions.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from dataclasses import dataclass, field
+
+from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage.interface import FatalStorageError
+from quorumlog.storage.transaction import GroupWrite
+from quorumlog.v1.entry import parse_header
+
+
+@dataclass(slots=True)
+class DurableGroup:
+    """What is on the disk of one group. ``batches`` holds (last offset, index) of each batch, in order."""
+
+    group: int
+    configuration: Configuration
+    hard_state: HardState = field(default_factory=HardState)
+    anchor: EntryId = ORIGIN
+    entries: list[Entry] = field(default_factory=list)
+    snapshot: Snapshot | None = None
+    table: dict[bytes, bytes] = field(default_factory=dict)
+    batches: list[tuple[int, int]] = field(default_factory=list)
+    size_bytes: int = 0
+
+    @property
+    def last(self) -> EntryId:
+        """Id of the last entry, or of what stands before the first."""
+        return identity_of(self.entries[-1]) if self.entries else self.anchor
+
+    def entry(self, index: int) -> Entry | None:
+        """The entry at ``index``, if it is kept."""
+        place = index - self.anchor.index - 1
+        return self.entries[place] if 0 <= place < len(self.entries) else None
+
+    def find_offset(self, offset: int) -> int | None:
+        """Index of the first batch whose last offset is at or after ``offset``."""
+        place = bisect_left(self.batches, (offset, 0))
+        return self.batches[place][1] if place < len(self.batches) else None
+
+    # -- the steps of a write ---------------------------------------------------------------------------------------
+
+    def install(self, snapshot: Snapshot) -> None:
+        """Replaces log and table."""
+        floor = max(self.hard_state.commit, self.anchor.index)
+        self._require(snapshot.last.index >= floor, f"snapshot at {snapshot.last.index} is older than {floor}")
+        self.snapshot = snapshot
+        self.anchor = snapshot.last
+        self.configuration = snapshot.configuration
+        self.entries, self.batches, self.table, self.size_bytes = [], [], {}, 0
+
+    def truncate(self, index: int) -> None:
+        """Removes the entries from ``index`` on."""
+        floor = max(self.anchor.index, self.hard_state.commit)
+        self._require(index > floor, f"truncation from {index}, committed or compacted up to {floor}")
+        keep = index - self.anchor.index - 1
+        self.size_bytes -= sum(len(entry.data) for entry in self.entries[keep:])
+        del self.entries[keep:]
+        while self.batches and self.batches[-1][1] >= index:
+            self.batches.pop()
+
+    def append(self, entry: Entry) -> None:
+        """Adds the entry that follows the last one."""
+        last = self.last
+        follows = entry.index == last.index + 1 and entry.term >= last.term
+        self._require(follows, f"entry {entry.index} of term {entry.term} after {last}")
+        self.entries.append(entry)
+        self.size_bytes += len(entry.data)
+        if entry.kind == EntryKind.BATCH:
+            header = parse_header(entry.data)
+            dense = not self.batches or header.base_offset == self.batches[-1][0] + 1
+            self._require(dense, f"batch {entry.index} at offset {header.base_offset} after {self.batches[-1:]}")
+            self.batches.append((header.last_offset, entry.index))
+
+    def set_hard_state(self, state: HardState) -> None:
+        """Replaces term, vote and commit index."""
+        old = self.hard_state
+        kept_vote = state.term > old.term or state.vote == old.vote or old.vote < 0
+        holds = state.term >= old.term and kept_vote and old.commit <= state.commit <= self.last.index
+        self._require(holds, f"hard state {state} after {old}, log ends at {self.last.index}")
+        self.hard_state = state
+
+    def checkpoint(self, snapshot: Snapshot) -> None:
+        """Keeps a snapshot of the state at an entry that the log holds."""
+        self._require_entry(snapshot.last, "checkpoint at")
+        self.snapshot = snapshot
+
+    def compact(self, up_to: EntryId) -> None:
+        """Removes the entries up to and including ``up_to``."""
+        self._require_entry(up_to, "compaction to")
+        gone = up_to.index - self.anchor.index
+        self.size_bytes -= sum(len(entry.data) for entry in self.entries[:gone])
+        del self.entries[:gone]
+        self.anchor = up_to
+        while self.batches and self.batches[0][1] <= up_to.index:
+            self.batches.pop(0)
+
+    def _require_entry(self, wanted: EntryId, what: str) -> None:
+        entry = self.entry(wanted.index)
+        known = self.anchor if wanted.index == self.anchor.index else identity_of(entry) if entry is not None else None
+        self._require(known == wanted, f"{what} {wanted}, the log has {known}")
+
+    def _require(self, holds: bool, what: str) -> None:
+        if not holds:
+            raise FatalStorageError(f"refused to write group {self.group}: {what}")
+
+
+def identity_of(entry: Entry) -> EntryId:
+    """An entry's identity."""
+    return EntryId(entry.index, entry.term, entry.hash)
+
+
+def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup | None:
+    """Carries out a write; returns the group as it is afterwards, None when there is none.
+
+    Raises:
+        FatalStorageError: the write contradicts what is stored.
+    """
+    if write.create is not None:
+        if group is not None:
+            raise FatalStorageError(f"refused to write group {write.group}: create of a replica that exists")
+        group = DurableGroup(write.group, write.create)
+    if group is None:
+        raise FatalStorageError(f"refused to write group {write.group}: no such replica")
+    if write.destroy:
+        return None
+    if write.snapshot is not None:
+        group.install(write.snapshot)
+    if write.truncate_from is not None:
+        group.truncate(write.truncate_from)
+    for entry in write.entries:
+        group.append(entry)
+    if write.hard_state is not None:
+        group.set_hard_state(write.hard_state)
+    if write.configuration is not None:
+        group.configuration = write.configuration
+    for key, value in write.table.items():
+        if value is None:
+            group.table.pop(key, None)
+        else:
+            group.table[key] = value
+    if write.checkpoint is not None:
+        group.checkpoint(write.checkpoint)
+    if write.compact_to is not None:
+        group.compact(write.compact_to)
+    return group

@@ -1,0 +1,117 @@
+"""What the clients of a run did and saw: one record per operation, one JSON object per line.
+
+The simulator and the real-process suite write the same history, and the same checkers judge it. Times are
+microseconds on the one clock of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass, field
+from enum import Enum
+from pathlib import Path
+
+
+class Kind(Enum):
+    """What a client did."""
+
+    SEND = "send"
+    POLL = "poll"
+    END_OFFSET = "end-offset"
+
+
+class Outcome(Enum):
+    """How it ended. FAIL: definitely without effect. INFO: nobody knows."""
+
+    OK = "ok"
+    FAIL = "fail"
+    INFO = "info"
+
+
+@dataclass(slots=True)
+class Operation:
+    """One operation of one client.
+
+    Arguments:
+        process: which client; a consumer's name stands for one assignment.
+        invoked_us, returned_us: when it began and ended.
+        partition: ``topic-number``.
+        value: of a SEND, unique in the run.
+        offset: of a SEND that is OK, where its record is; of an END_OFFSET, the answer; else -1.
+        leader_epoch: in which it was answered; -1 when unknown.
+        acks_all: a SEND that promised durability.
+        records: of a POLL, (offset, value) in the order given.
+        high_watermark: of a POLL, what came with it; -1 when unknown.
+        final: a POLL of the reader that starts from 0 after the cluster has healed.
+    """
+
+    process: str
+    kind: Kind
+    invoked_us: int
+    returned_us: int
+    outcome: Outcome
+    partition: str
+    value: str = ""
+    offset: int = -1
+    leader_epoch: int = -1
+    acks_all: bool = True
+    records: list[tuple[int, str]] = field(default_factory=list)
+    high_watermark: int = -1
+    final: bool = False
+
+
+class History:
+    """Operations in the order of their end."""
+
+    def __init__(self, operations: Iterable[Operation] = ()) -> None:
+        self.operations: list[Operation] = list(operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def __iter__(self) -> Iterator[Operation]:
+        return iter(self.operations)
+
+    def add(self, operation: Operation) -> None:
+        """Records an operation that has ended."""
+        self.operations.append(operation)
+
+    def sends(self, outcome: Outcome | None = None) -> Iterator[Operation]:
+        """Sends, of one outcome or all."""
+        return (o for o in self.operations if o.kind is Kind.SEND and outcome in (None, o.outcome))
+
+    def polls(self) -> Iterator[Operation]:
+        """Polls that returned."""
+        return (o for o in self.operations if o.kind is Kind.POLL and o.outcome is Outcome.OK)
+
+    def end_offsets(self) -> Iterator[Operation]:
+        """Linearizable end offsets that returned."""
+        return (o for o in self.operations if o.kind is Kind.END_OFFSET and o.outcome is Outcome.OK)
+
+    def save(self, path: Path) -> None:
+        """Writes JSON Lines."""
+        with path.open("w", encoding="utf-8") as lines:
+            for operation in self.operations:
+                row = asdict(operation)
+                row["kind"], row["outcome"] = operation.kind.value, operation.outcome.value
+                lines.write(json.dumps(row, separators=(",", ":")) + "\n")
+
+    @classmethod
+    def load(cls, path: Path) -> History:
+        """Reads what ``save`` wrote.
+
+        Raises:
+            ValueError: a line is not an operation; says which.
+        """
+        history = cls()
+        with path.open(encoding="utf-8") as lines:
+            for number, line in enumerate(lines, 1):
+                try:
+                    row = json.loads(line)
+                    row["kind"], row["outcome"] = Kind(row["kind"]), Outcome(row["outcome"])
+                    row["records"] = [(offset, value) for offset, value in row["records"]]
+                    history.add(Operation(**row))
+                except (ValueError, KeyError, TypeError) as error:
+                    raise ValueError(f"{path}, line {number} is not an operation of a history: {error}") from error
+        return history

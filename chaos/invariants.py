@@ -1,0 +1,331 @@
+"""What must hold after every step of any node, checked incrementally: only what the step touched is looked at.
+
+The checker keeps one model of the whole cluster: per group the committed log (from the first node that knew an entry
+to be committed), who led which term, and every entry's hash by (index, term). Since entries are chained by hash, equal
+ids at one place mean equal logs up to there, so single comparisons stand for whole prefixes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from quorumlog.chaos.sim_disk import SimDisk
+from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
+from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.v1.entry import parse_header, payload_of
+
+
+class Violation(Exception):
+    """A promise was broken. The message says which, where, and the ids concerned."""
+
+
+class RaftView(Protocol):
+    """What the checker sees of one Raft group on one node."""
+
+    @property
+    def term(self) -> int:
+        """Current term."""
+
+    @property
+    def is_leader(self) -> bool:
+        """Whether it leads its term."""
+
+    @property
+    def commit_index(self) -> int:
+        """Highest index it knows to be committed."""
+
+    @property
+    def first_index(self) -> int:
+        """First index that its log keeps."""
+
+    @property
+    def last_id(self) -> EntryId:
+        """Last entry of its log, durable or not."""
+
+    @property
+    def configuration(self) -> Configuration:
+        """The members it goes by."""
+
+    def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries of its log, durable or not."""
+
+
+class ReplicaView(Protocol):
+    """What holds a Raft group on a node."""
+
+    @property
+    def raft(self) -> RaftView:
+        """The group."""
+
+
+def values_of(entry: bytes) -> list[str]:
+    """The unique values in a batch that the simulation's producers made."""
+    return bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
+
+
+@dataclass(slots=True)
+class CommittedBatch:
+    """One batch of the committed log."""
+
+    base_offset: int
+    index: int
+    values: list[str]
+    entry: Entry
+
+
+@dataclass(slots=True)
+class GroupModel:
+    """What is known of one group over the whole cluster."""
+
+    leaders: dict[int, int] = field(default_factory=dict)
+    hashes: dict[tuple[int, int], int] = field(default_factory=dict)
+    committed: list[EntryId] = field(default_factory=list)
+    committed_terms: list[int] = field(default_factory=list)
+    batches: dict[int, CommittedBatch] = field(default_factory=dict)
+    next_offset: int = 0
+
+    @property
+    def last_committed(self) -> int:
+        """Index of the last entry known to be committed."""
+        return len(self.committed)
+
+
+@dataclass(slots=True)
+class _Seen:
+    """What was last seen of one replica in one life of its process."""
+
+    term: int = 0
+    commit: int = 0
+    led_term: int = -1
+
+
+class ClusterInvariants:
+    """Judges every step and every sync.
+
+    Arguments:
+        disks: every node's disk, alive or not.
+        unique: whether a value may be committed only once (idempotent producers) in the batch with that value.
+    """
+
+    def __init__(self, disks: Mapping[int, SimDisk], unique: Callable[[str], bool] = lambda value: True) -> None:
+        self.groups: dict[int, GroupModel] = {}
+        self.images: dict[int, str] = {}
+        self.tables: dict[tuple[int, int], str] = {}
+        self.elections = 0
+        self._disks = disks
+        self._unique = unique
+        self._seen: dict[tuple[int, int], _Seen] = {}
+        self._places: dict[tuple[int, str], int] = {}
+        self._image_indexes: dict[int, int] = {}
+
+    def model(self, group: int) -> GroupModel:
+        """The model of one group."""
+        return self.groups.setdefault(group, GroupModel())
+
+    def process_started(self, node: int) -> None:
+        """The node's volatile state is gone; what it knew to be committed may be found again."""
+        for key in [key for key in self._seen if key[0] == node]:
+            del self._seen[key]
+        self._image_indexes.pop(node, None)
+
+    # -- after each step ----------------------------------------------------------------------------------------
+
+    def after_step(self, node: int, replicas: Mapping[int, ReplicaView]) -> None:
+        """Looks at what the step changed.
+
+        Raises:
+            Violation: an invariant is broken.
+        """
+        for group, hosted in replicas.items():
+            replica = hosted.raft
+            seen = self._seen.get((node, group))
+            if seen is None:
+                seen = self._seen[(node, group)] = _Seen()
+            if replica.term != seen.term:
+                if replica.term < seen.term:
+                    raise Violation(f"term of group {group} on node {node} went back: {seen.term} → {replica.term}")
+                seen.term = replica.term
+            if replica.is_leader and seen.led_term != replica.term:
+                seen.led_term = replica.term
+                self._elected(node, group, replica)
+            if replica.commit_index != seen.commit:
+                if replica.commit_index < seen.commit:
+                    change = f"{seen.commit} → {replica.commit_index}"
+                    raise Violation(f"commit index of group {group} on node {node} went back: {change}")
+                self._committed(node, group, replica, seen.commit)
+                seen.commit = replica.commit_index
+
+    def _elected(self, node: int, group: int, replica: RaftView) -> None:
+        model = self.model(group)
+        self.elections += 1
+        other = model.leaders.setdefault(replica.term, node)
+        if other != node:
+            raise Violation(f"election safety: nodes {other} and {node} both lead group {group} in term {replica.term}")
+        # A late winner of an old term may lack what a newer term has committed; it must hold all that older terms have.
+        place = model.last_committed
+        while place > 0 and model.committed_terms[place - 1] >= replica.term:
+            place -= 1
+        if place == 0:
+            return
+        held = self._id_in_log(node, group, replica, place)
+        if held != model.committed[place - 1]:
+            raise Violation(
+                f"leader completeness: node {node} leads group {group} in term {replica.term} with {held} at {place},"
+                f" where {model.committed[place - 1]} is committed"
+            )
+
+    def _id_in_log(self, node: int, group: int, replica: RaftView, index: int) -> EntryId | None:
+        if index > replica.last_id.index:
+            return None
+        if index < replica.first_index:
+            return self.model(group).committed[index - 1]  # compacted: only what was committed ever is
+        entry = replica.entries_between(index, index, 1)[0]
+        return EntryId(entry.index, entry.term, entry.hash)
+
+    def _committed(self, node: int, group: int, replica: RaftView, before: int) -> None:
+        model = self.model(group)
+        commit = replica.commit_index
+        first = max(before + 1, replica.first_index)
+        while first <= commit:
+            for entry in replica.entries_between(first, commit, 1 << 24):
+                self._commit_one(node, group, replica, model, entry)
+                first = entry.index + 1
+
+    def _commit_one(self, node: int, group: int, replica: RaftView, model: GroupModel, entry: Entry) -> None:
+        identity = EntryId(entry.index, entry.term, entry.hash)
+        if entry.index <= model.last_committed:
+            if model.committed[entry.index - 1] != identity:
+                raise Violation(
+                    f"node {node} takes {identity} of group {group} for committed,"
+                    f" but {model.committed[entry.index - 1]} is"
+                )
+            return
+        if entry.index != model.last_committed + 1:
+            raise Violation(f"group {group}: committed entry {entry.index} follows {model.last_committed}")
+        voters = replica.configuration.voters
+        holders = [voter for voter in voters if self.holds(voter, group, identity)]
+        if 2 * len(holders) <= len(voters):
+            raise Violation(
+                f"node {node} takes {identity} of group {group} for committed, but of the voters {list(voters)} only"
+                f" {holders} have it on disk"
+            )
+        model.committed.append(identity)
+        model.committed_terms.append(replica.term)
+        if entry.kind == EntryKind.BATCH:
+            self._commit_batch(group, model, entry)
+
+    def _commit_batch(self, group: int, model: GroupModel, entry: Entry) -> None:
+        header = parse_header(entry.data)
+        if header.base_offset != model.next_offset:
+            raise Violation(
+                f"offsets of group {group} are not dense: batch at index {entry.index} begins at {header.base_offset},"
+                f" {model.next_offset} comes next"
+            )
+        values = values_of(entry.data)
+        if len(values) != header.record_count:
+            raise Violation(f"batch {entry.index} of group {group} has {len(values)} values, not {header.record_count}")
+        model.batches[header.base_offset] = CommittedBatch(header.base_offset, entry.index, values, entry)
+        model.next_offset = header.base_offset + header.record_count
+        for place, value in enumerate(values):
+            offset = header.base_offset + place
+            if self._places.setdefault((group, value), offset) != offset and self._unique(value):
+                first = self._places[(group, value)]
+                raise Violation(f"value {value} is committed twice in group {group}: at {first} and at {offset}")
+
+    def holds(self, node: int, group: int, identity: EntryId) -> bool:
+        """Whether the node's synced log has that entry (or has compacted it away, or has a snapshot over it)."""
+        disk = self._disks.get(node)
+        durable = disk.synced.get(group) if disk is not None else None
+        if durable is None:
+            return False
+        if durable.anchor.index >= identity.index:
+            return True
+        entry = durable.entry(identity.index)
+        return entry is not None and entry.term == identity.term and entry.hash == identity.hash
+
+    # -- at each sync -------------------------------------------------------------------------------------------
+
+    def before_sync(self, disk: SimDisk, transaction: Transaction) -> None:
+        """Looks at a transaction that is about to become durable.
+
+        Raises:
+            Violation: an invariant is broken.
+        """
+        for write in transaction.writes:
+            self._hard_state(disk, write)
+            self._truncation(disk, write)
+            hashes = self.model(write.group).hashes
+            for entry in write.entries:
+                if hashes.setdefault((entry.index, entry.term), entry.hash) != entry.hash:
+                    raise Violation(
+                        f"log matching: node {disk.node_id} writes another entry at index {entry.index}, term"
+                        f" {entry.term} of group {write.group} than some node had there"
+                    )
+
+    def _hard_state(self, disk: SimDisk, write: GroupWrite) -> None:
+        durable = disk.synced.get(write.group)
+        if durable is None or write.hard_state is None:
+            return
+        old, new = durable.hard_state, write.hard_state
+        if new.term < old.term:
+            raise Violation(f"node {disk.node_id} persists term {new.term} of group {write.group} after {old.term}")
+        if new.term == old.term and old.vote not in (NO_NODE, new.vote):
+            raise Violation(
+                f"node {disk.node_id} votes twice in term {new.term} of group {write.group}: {old.vote}, {new.vote}"
+            )
+
+    def _truncation(self, disk: SimDisk, write: GroupWrite) -> None:
+        durable = disk.synced.get(write.group)
+        model = self.model(write.group)
+        index = write.truncate_from
+        if durable is None or index is None or index > model.last_committed:
+            return
+        committed = model.committed[index - 1]
+        entry = durable.entry(index)
+        if index <= durable.anchor.index or (entry is not None and entry.hash == committed.hash):
+            raise Violation(f"node {disk.node_id} truncates group {write.group} from {index}: {committed} is committed")
+
+    # -- replicated state ---------------------------------------------------------------------------------------
+
+    def image_at(self, node: int, applied: int, digest: Callable[[], str]) -> None:
+        """A node's metadata image stands at ``applied``: all that ever stand there are equal.
+
+        Raises:
+            Violation: two images differ, or the index went back.
+        """
+        before = self._image_indexes.get(node, -1)
+        if applied == before:
+            return
+        if applied < before:
+            raise Violation(f"the metadata image of node {node} went back from {before} to {applied}")
+        self._image_indexes[node] = applied
+        found = digest()
+        if self.images.setdefault(applied, found) != found:
+            raise Violation(f"metadata images differ at index {applied}: node {node} has another than some node had")
+
+    def acknowledged(
+        self, node: int, group: int, offset: int, epoch: int, values: list[str], copies: int, acks_all: bool
+    ) -> None:
+        """A node is about to tell a client that a batch is safe.
+
+        Raises:
+            Violation: it is not: not committed there, or fewer durable copies than ``copies``.
+        """
+        model = self.model(group)
+        if epoch not in model.leaders:
+            raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which nobody led")
+        if not acks_all:
+            return
+        batch = model.batches.get(offset)
+        if batch is None or batch.values != values:
+            found = "nothing" if batch is None else str(batch.values)
+            raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}; committed is {found}")
+        identity = EntryId(batch.entry.index, batch.entry.term, batch.entry.hash)
+        holders = [number for number in sorted(self._disks) if self.holds(number, group, identity)]
+        if len(holders) < copies:
+            raise Violation(
+                f"node {node} acknowledges {values} of group {group}, but only {holders} have it on disk,"
+                f" {copies} copies are promised"
+            )

@@ -1,0 +1,86 @@
+"""Virtual time: a heap of (microseconds, sequence number, action), and the hash of all that happened.
+
+Nothing in a simulation reads a clock or the global random generator; two runs of one seed therefore do the same things
+in the same order, and their traces have the same hash.
+"""
+
+from __future__ import annotations
+
+import heapq
+import random
+from collections.abc import Callable
+from hashlib import blake2b
+
+
+class Timer:
+    """Something that will happen, unless cancelled."""
+
+    __slots__ = ("action", "when")
+
+    def __init__(self, when: int, action: Callable[[], None]) -> None:
+        self.when = when
+        self.action: Callable[[], None] | None = action
+
+    def cancel(self) -> None:
+        """It will not happen. Cancelling twice, or afterwards, does nothing."""
+        self.action = None
+
+
+class Scheduler:
+    """The simulation's clock.
+
+    Arguments:
+        seed: every random stream of the simulation is derived from it.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = seed
+        self.now = 0
+        self.executed = 0
+        self._sequence = 0
+        self._heap: list[tuple[int, int, Timer]] = []
+        self._trace = blake2b(digest_size=16)
+
+    def stream(self, name: str) -> random.Random:
+        """A random generator of its own for one part, so that one part's draws do not shift another's."""
+        return random.Random(f"{self.seed}/{name}")
+
+    def at(self, when: int, action: Callable[[], None]) -> Timer:
+        """Does ``action`` at ``when`` (µs); at the present moment, after what is already due, if that has passed."""
+        timer = Timer(max(when, self.now), action)
+        self._sequence += 1
+        heapq.heappush(self._heap, (timer.when, self._sequence, timer))
+        return timer
+
+    def after(self, delay: int, action: Callable[[], None]) -> Timer:
+        """Does ``action`` in ``delay`` µs."""
+        return self.at(self.now + delay, action)
+
+    def run(self, until: int, stop: Callable[[], bool] | None = None) -> bool:
+        """Lets time pass up to ``until``, or until ``stop`` says so (asked after each action).
+
+        Returns:
+            True when ``stop`` ended it.
+        """
+        while self._heap and self._heap[0][0] <= until:
+            when, _, timer = heapq.heappop(self._heap)
+            action = timer.action
+            if action is None:
+                continue
+            assert when >= self.now, "time went back"
+            self.now = when
+            self.executed += 1
+            timer.action = None
+            action()
+            if stop is not None and stop():
+                return True
+        self.now = max(self.now, until)
+        return False
+
+    def trace(self, text: str) -> None:
+        """Adds what just happened to the trace."""
+        self._trace.update(f"{self.now} {text}\n".encode())
+
+    def trace_hash(self) -> str:
+        """Hash of everything traced so far."""
+        return self._trace.hexdigest()

@@ -1,0 +1,378 @@
+"""Clients in virtual time: where they find leaders, and the producer that retries as the SDK does.
+
+They speak the shipped wire messages to the shipped node, record a history, and compare each reply with the model of
+the committed log at the moment when the node gives it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import NamedTuple, Protocol
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.chaos.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.scheduler import Scheduler
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+
+ACKS_ALL = -1
+
+
+class Unanswered(Enum):
+    """Why a request has no response."""
+
+    REFUSED = "refused"
+    LOST = "lost"
+
+
+Answer = Callable[[ProtoMessage | Unanswered], None]
+
+
+class Port(Protocol):
+    """How clients reach nodes."""
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Every node, running or not."""
+
+    def request(
+        self,
+        client: str,
+        node: int,
+        message: ProtoMessage,
+        answered: Answer,
+        served: Callable[[ProtoMessage], None] | None = None,
+    ) -> None:
+        """Sends a request; ``served`` is called as the node gives its reply, ``answered`` when that arrives."""
+
+
+class PartitionName(NamedTuple):
+    """A partition as clients name it."""
+
+    topic: str
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.topic}-{self.number}"
+
+
+@dataclass(slots=True)
+class Leadership:
+    """What a client knows of one partition."""
+
+    topic_id: bytes
+    group: int
+    leader: int
+    epoch: int
+    replicas: int
+
+
+class Directory:
+    """One client's picture of who leads what, refreshed from any node that answers."""
+
+    def __init__(self, client: str, port: Port, scheduler: Scheduler, rng: random.Random) -> None:
+        self.partitions: dict[PartitionName, Leadership] = {}
+        self._client = client
+        self._port = port
+        self._scheduler = scheduler
+        self._rng = rng
+        self._asked = 0
+        self._pending = False
+
+    def refresh(self) -> None:
+        """Asks some node, unless an answer is awaited already."""
+        if self._pending:
+            return
+        self._pending = True
+        self._asked += 1
+        number = self._asked
+        request = pb.MetadataRequest(all_topics=True)
+        self._port.request(
+            self._client, self._rng.choice(self._port.node_ids), request, lambda answer: self._answered(number, answer)
+        )
+        self._scheduler.after(300_000, lambda: self._answered(number, Unanswered.LOST))
+
+    def _answered(self, number: int, answer: ProtoMessage | Unanswered) -> None:
+        if number != self._asked:
+            return
+        self._pending = False
+        if not isinstance(answer, pb.MetadataResponse):
+            return
+        for topic in answer.topics:
+            for row in topic.partitions:
+                name = PartitionName(topic.name, row.partition)
+                known = self.partitions.get(name)
+                if known is None or row.leader_epoch >= known.epoch:
+                    self.partitions[name] = Leadership(
+                        topic.topic_id, row.group_id, row.leader, row.leader_epoch, len(row.replicas)
+                    )
+
+    def learn(self, name: PartitionName, error: Error) -> None:
+        """Takes what an error says about the leader; asks when it says nothing new."""
+        known = self.partitions[name]
+        hint = error.leader
+        if error.HasField("leader") and hint.node_id >= 0 and hint.leader_epoch >= known.epoch:
+            known.leader, known.epoch = hint.node_id, hint.leader_epoch
+        else:
+            self.refresh()
+
+
+@dataclass(slots=True)
+class Batch:
+    """A batch on its way. ``attempt`` numbers attempts, so that late answers to earlier ones are told apart."""
+
+    values: list[str]
+    data: bytes
+    invoked_us: int
+    deadline_us: int
+    attempt: int = 0
+    outstanding: bool = False
+    maybe_applied: bool = False
+
+
+@dataclass(slots=True)
+class Lane:
+    """One producer's way into one partition, with a producer id of its own."""
+
+    name: PartitionName
+    queue: deque[Batch] = field(default_factory=deque)
+    waiting: deque[list[str]] = field(default_factory=deque)
+    producer_id: int = NO_PRODUCER_ID
+    producer_epoch: int = NO_PRODUCER_EPOCH
+    next_sequence: int = 0
+    asking_id: bool = False
+    retry_at: int = 0
+
+
+@dataclass(slots=True)
+class ProducerOptions:
+    """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries."""
+
+    interval_us: tuple[int, int] = (5_000, 60_000)
+    max_in_flight: int = 3
+    delivery_timeout_us: int = 30_000_000
+    request_timeout_us: int = 1_000_000
+    acks: int = ACKS_ALL
+    records: tuple[int, int] = (1, 3)
+
+
+class Judge(Protocol):
+    """Who is told what nodes say to clients."""
+
+    def batch_acknowledged(
+        self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
+    ) -> None:
+        """A node says that a batch is safe."""
+
+
+class SimProducer:
+    """An idempotent producer of unique values (or, with acks=1, one that fires and hopes)."""
+
+    def __init__(
+        self,
+        name: str,
+        partitions: list[PartitionName],
+        port: Port,
+        scheduler: Scheduler,
+        options: ProducerOptions,
+        history: History,
+        judge: Judge,
+    ) -> None:
+        self.name = name
+        self.acknowledged = 0
+        self._port = port
+        self._scheduler = scheduler
+        self._rng = scheduler.stream(name)
+        self._options = options
+        self._history = history
+        self._judge = judge
+        self._directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
+        self._lanes = [Lane(partition) for partition in partitions]
+        self._made = 0
+        self._stopped = False
+        self._tick()
+
+    @property
+    def idle(self) -> bool:
+        """Nothing is waiting for an outcome."""
+        return not any(lane.queue or lane.waiting for lane in self._lanes)
+
+    def stop(self) -> None:
+        """Makes no new batches, and from now on never gives up on those under way."""
+        self._stopped = True
+        for lane in self._lanes:
+            for batch in lane.queue:
+                batch.deadline_us = 1 << 62
+
+    def describe(self) -> str:
+        """What is still under way, for a report on a run that does not converge."""
+        waiting = [f"{lane.name}: {[batch.values for batch in lane.queue]}" for lane in self._lanes if lane.queue]
+        return f"{self.name} waits for {'; '.join(waiting)}"
+
+    def _tick(self) -> None:
+        if self._stopped:
+            return
+        lane = self._rng.choice(self._lanes)
+        if len(lane.queue) + len(lane.waiting) < 2 * self._options.max_in_flight:
+            count = self._rng.randint(*self._options.records)
+            lane.waiting.append([f"{self.name}.{self._made + n}" for n in range(count)])
+            self._made += count
+            self._pump(lane)
+        self._scheduler.after(self._rng.randint(*self._options.interval_us), self._tick)
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def _pump(self, lane: Lane) -> None:
+        """Sends what may be sent, in sequence order."""
+        known = self._directory.partitions.get(lane.name)
+        if known is None or known.leader < 0:
+            self._directory.refresh()
+            self._pump_later(lane)
+            return
+        if self._options.acks == ACKS_ALL and lane.producer_id == NO_PRODUCER_ID:
+            self._ask_for_id(lane)
+            return
+        while lane.waiting and len(lane.queue) < self._options.max_in_flight:
+            lane.queue.append(self._build(lane, lane.waiting.popleft()))
+        self._give_up_overdue(lane)
+        for batch in lane.queue:
+            if not batch.outstanding:
+                self._send(lane, batch, known)
+
+    def _pump_later(self, lane: Lane) -> None:
+        if lane.retry_at <= self._scheduler.now:
+            lane.retry_at = self._scheduler.now + self._rng.randint(20_000, 120_000)
+            self._scheduler.at(lane.retry_at, lambda: self._pump(lane))
+
+    def _ask_for_id(self, lane: Lane) -> None:
+        if lane.asking_id:
+            return
+        lane.asking_id = True
+        node = self._rng.choice(self._port.node_ids)
+        finished = False
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            nonlocal finished
+            if finished:
+                return
+            finished = True
+            lane.asking_id = False
+            if isinstance(answer, pb.InitProducerIdResponse) and answer.error.code == ErrorCode.NONE:
+                lane.producer_id, lane.producer_epoch = answer.producer_id, answer.producer_epoch
+                lane.next_sequence = 0
+                self._pump(lane)
+            else:
+                self._pump_later(lane)
+
+        self._port.request(self.name, node, pb.InitProducerIdRequest(timeout_ms=1_000), answered)
+        self._scheduler.after(1_200_000, lambda: answered(Unanswered.LOST))
+
+    def _build(self, lane: Lane, values: list[str]) -> Batch:
+        payload = ",".join(values).encode()
+        payload += b"\0" * (-len(payload) % 8)
+        idempotent = self._options.acks == ACKS_ALL
+        now_ms = 1_700_000_000_000 + self._scheduler.now // 1_000
+        data = build_batch(
+            payload,
+            record_count=len(values),
+            codec=Codec.NONE,
+            base_timestamp_ms=now_ms,
+            max_timestamp_ms=now_ms,
+            producer_id=lane.producer_id,
+            producer_epoch=lane.producer_epoch,
+            base_sequence=lane.next_sequence if idempotent else NO_SEQUENCE,
+        )
+        lane.next_sequence = (lane.next_sequence + len(values)) % SEQUENCE_MODULUS
+        deadline = 1 << 62 if self._stopped else self._scheduler.now + self._options.delivery_timeout_us
+        return Batch(values, data, self._scheduler.now, deadline)
+
+    def _send(self, lane: Lane, batch: Batch, known: Leadership) -> None:
+        batch.outstanding = True
+        batch.attempt += 1
+        attempt, node = batch.attempt, known.leader
+        timeout_us = self._options.request_timeout_us
+        request = pb.ProduceRequest(
+            correlation_id=batch.attempt,
+            acks=self._options.acks,
+            timeout_ms=timeout_us // 1_000,
+            batches=[pb.PartitionBatch(topic_id=known.topic_id, partition=lane.name.number, batch=batch.data)],
+        )
+
+        def served(message: ProtoMessage) -> None:
+            assert isinstance(message, pb.ProduceResponse)
+            result = message.results[0]
+            if result.error.code == ErrorCode.NONE:
+                self._judge.batch_acknowledged(node, lane.name, known.group, batch.values, self._options.acks, result)
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if attempt == batch.attempt and batch.outstanding and batch in lane.queue:
+                batch.outstanding = False
+                self._answered(lane, batch, answer)
+
+        self._port.request(self.name, node, request, answered, served)
+        self._scheduler.after(timeout_us + timeout_us // 4, lambda: answered(Unanswered.LOST))
+
+    # -- answers ------------------------------------------------------------------------------------------------
+
+    def _answered(self, lane: Lane, batch: Batch, answer: ProtoMessage | Unanswered) -> None:
+        if isinstance(answer, pb.ProduceResponse):
+            result = answer.results[0]
+            if result.error.code == ErrorCode.NONE:
+                lane.queue.remove(batch)
+                self.acknowledged += len(batch.values)
+                self._record(lane, batch, Outcome.OK, result.base_offset, result.leader_epoch)
+                self._pump(lane)
+                return
+            batch.maybe_applied |= not result.error.definite
+            self._directory.learn(lane.name, result.error)
+            in_sequence = result.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+            if not result.error.retriable and not in_sequence:
+                self._give_up(lane, batch)
+                return
+        else:
+            batch.maybe_applied |= answer is Unanswered.LOST
+            self._directory.refresh()
+        if self._options.acks != ACKS_ALL and batch.maybe_applied:
+            self._give_up(lane, batch)  # without a sequence a second attempt could put the values in twice
+        else:
+            self._pump_later(lane)
+
+    def _give_up_overdue(self, lane: Lane) -> None:
+        overdue = [b for b in lane.queue if b.deadline_us < self._scheduler.now and not b.outstanding]
+        if overdue:
+            self._give_up(lane, overdue[0])
+
+    def _give_up(self, lane: Lane, batch: Batch) -> None:
+        """Ends a batch without an acknowledgement. Those behind it in the sequence can no longer follow it, so they
+        end too, and the lane goes on under a new producer id."""
+        abandoned = list(lane.queue) if self._options.acks == ACKS_ALL else [batch]
+        for other in abandoned:
+            lane.queue.remove(other)
+            indefinite = other.maybe_applied or other.outstanding
+            self._record(lane, other, Outcome.INFO if indefinite else Outcome.FAIL, -1, -1)
+        if self._options.acks == ACKS_ALL:
+            lane.producer_id = NO_PRODUCER_ID
+        self._pump_later(lane)
+
+    def _record(self, lane: Lane, batch: Batch, outcome: Outcome, offset: int, epoch: int) -> None:
+        for place, value in enumerate(batch.values):
+            self._history.add(
+                Operation(
+                    process=self.name,
+                    kind=Kind.SEND,
+                    invoked_us=batch.invoked_us,
+                    returned_us=self._scheduler.now,
+                    outcome=outcome,
+                    partition=str(lane.name),
+                    value=value,
+                    offset=offset + place if outcome is Outcome.OK else -1,
+                    leader_epoch=epoch,
+                    acks_all=self._options.acks == ACKS_ALL,
+                )
+            )

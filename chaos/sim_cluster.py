@@ -1,0 +1,219 @@
+"""A whole cluster in virtual time: processes, disks, network, and the judge of every step."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from hashlib import blake2b
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.chaos.invariants import ClusterInvariants, Violation
+from quorumlog.chaos.scheduler import Scheduler
+from quorumlog.chaos.sim_clients import ACKS_ALL, Answer, PartitionName, Unanswered
+from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
+from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
+from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
+from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.entry import parse_header
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+CLIENT_DELAY_US = (100, 3_000)
+
+
+@dataclass(slots=True)
+class ClusterOptions:
+    """What kind of cluster a seed has."""
+
+    nodes: int = 3
+    replication_factor: int = 3
+    min_insync_replicas: int = 1
+    disk: DiskOptions = field(default_factory=DiskOptions)
+    network: NetworkOptions = field(default_factory=NetworkOptions)
+    through_codec: bool = False
+    disks_lie: bool = False
+
+
+class SimCluster:
+    """Node processes and everything between them. Implements what network, processes and clients ask for."""
+
+    def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
+        self.scheduler = scheduler
+        self.options = options
+        self.client_requests = 0
+        self._disks: dict[int, SimDisk] = {}
+        self.invariants = ClusterInvariants(self._disks, unique=lambda value: not value.startswith("hope"))
+        carry = carry_through_codec if options.through_codec else carry_as_it_is
+        self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
+        self._rng = scheduler.stream("clients")
+        self._lanes: dict[tuple[str, int], int] = {}
+        self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
+        self._watermarks: dict[int, tuple[int, int]] = {}
+        controllers = {number: address for address, number in list(self._numbers.items())[:3]}
+        if options.nodes >= 5:
+            controllers = {number: address for address, number in self._numbers.items()}
+        self.processes: dict[int, SimProcess] = {}
+        for address, number in self._numbers.items():
+            self._disks[number] = SimDisk(
+                number,
+                scheduler,
+                scheduler.stream(f"disk-{number}"),
+                options.disk,
+                self.invariants.before_sync,
+                lies=options.disks_lie,
+            )
+            node_options = NodeOptions(node_id=number, address=address, controllers=controllers)
+            self.processes[number] = SimProcess(node_options, self._disks[number], scheduler, self.network, self)
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Every node, running or not."""
+        return tuple(self.processes)
+
+    @property
+    def steps(self) -> int:
+        """Steps that all nodes have taken."""
+        return sum(process.steps for process in self.processes.values())
+
+    def start(self, node: int) -> None:
+        """Starts a node's process on its disk."""
+        self.invariants.process_started(node)
+        self.processes[node].start()
+
+    def heal(self) -> None:
+        """Everything runs, nothing is slow, cut or full."""
+        self.network.heal()
+        for number, process in self.processes.items():
+            process.disk.full = False
+            process.disk.stalled_until = 0
+            process.wall_offset_ms = 0
+            if not process.running:
+                self.start(number)
+            elif process.paused:
+                process.resume()
+
+    # -- for the network ------------------------------------------------------------------------------------------
+
+    def is_up(self, node: int) -> bool:
+        """The process runs (it may be paused)."""
+        return self.processes[node].running
+
+    def deliver(self, node: int, event: Event) -> None:
+        """Puts an event into the node's queue."""
+        self.processes[node].deliver(event)
+
+    def identity(self, node: int) -> PeerIdentity:
+        """What the running node answers when asked who it is."""
+        running = self.processes[node].node
+        assert running is not None
+        return running.identity
+
+    def refusal(self, node: int, identity: PeerIdentity) -> str | None:
+        """Why the node refuses streams of that peer, or None."""
+        running = self.processes[node].node
+        assert running is not None
+        return running.accepts_peer(identity)
+
+    # -- for the processes ----------------------------------------------------------------------------------------
+
+    def stepped(self, process: SimProcess, effects: Effects) -> None:
+        """Judges a step."""
+        self.invariants.after_step(process.node_id, process.replicas)
+        image = process.image
+        if image is not None:
+            self.invariants.image_at(process.node_id, image.applied_index, lambda: image_digest(image))
+
+    def identify(self, node: int, address: str) -> None:
+        """Asks the node at an address who it is, if it can be reached."""
+        other = self._numbers[address]
+
+        def answer() -> None:
+            asked, asker = self.processes[other], self.processes[node]
+            if asked.node is not None and asker.running and not asked.paused and self.network.reachable(node, other):
+                asker.deliver(PeerIdentified(asked.node.identity, asked.node.founders))
+
+        self.scheduler.after(self._rng.randint(500, 4_000), answer)
+
+    def halted(self, process: SimProcess, error: str | None) -> None:
+        """A node ends by itself: as asked, or because it cannot go on, which nothing here gives it reason to."""
+        if error is not None:
+            raise Violation(f"node {process.node_id} gives up: {error}")
+        process.die(silent=False)
+
+    # -- for the clients ------------------------------------------------------------------------------------------
+
+    def request(
+        self,
+        client: str,
+        node: int,
+        message: ProtoMessage,
+        answered: Answer,
+        served: Callable[[ProtoMessage], None] | None = None,
+    ) -> None:
+        """Carries a request to a node; one client's requests to one node arrive in order."""
+        self.client_requests += 1
+        when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
+        self._lanes[(client, node)] = when
+        process = self.processes[node]
+
+        def arrive() -> None:
+            if process.running:
+                process.request(message, answered, served)
+            else:
+                self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
+
+        self.scheduler.at(when, arrive)
+
+    # -- what nodes tell clients ------------------------------------------------------------------------------------
+
+    def batch_acknowledged(
+        self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
+    ) -> None:
+        """A node says that a batch is safe: is it?"""
+        copies = max(self.options.min_insync_replicas, self.options.replication_factor // 2 + 1)
+        self.invariants.acknowledged(
+            node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
+        )
+
+    def entries_served(self, node: int, name: PartitionName, group: int, result: pb.FetchResult) -> None:
+        """A node answers a fetch: only with what is committed, and a high watermark that never goes back."""
+        if result.error.code != ErrorCode.NONE:
+            return
+        model = self.invariants.model(group)
+        for entry in result.entries:
+            batch = model.batches.get(parse_header(entry).base_offset)
+            if batch is None or batch.entry.data != entry:
+                raise Violation(f"node {node} serves an entry of {name} that is not committed")
+        if result.high_watermark > model.next_offset:
+            raise Violation(
+                f"node {node} says high watermark {result.high_watermark} of {name}, committed are {model.next_offset}"
+            )
+        newest, highest = self._watermarks.get(group, (0, 0))
+        if result.leader_epoch >= newest and result.high_watermark < highest:
+            raise Violation(
+                f"the high watermark of {name} went back from {highest} (epoch {newest}) to {result.high_watermark}"
+                f" (epoch {result.leader_epoch}, node {node})"
+            )
+        if result.leader_epoch >= newest:
+            self._watermarks[group] = (result.leader_epoch, result.high_watermark)
+
+
+def image_digest(image: MetadataImage) -> str:
+    """Hash of a metadata image."""
+    return blake2b(image.to_snapshot(), digest_size=16).hexdigest()
+
+
+def carry_as_it_is(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
+    """The same frame: nothing in it is changed by either end."""
+    return frame
+
+
+def carry_through_codec(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
+    """What the shipped codec makes of a frame on its way."""
+    if frame.stream is Stream.SNAPSHOT:
+        return frame
+    return decode_frame(parse_frame(encode_frame(frame)), frame.stream, sender, receiver)

@@ -1,0 +1,169 @@
+"""A disk in virtual time, with what is written and what is synced kept apart.
+
+It implements ``StorageReader`` and takes transactions as the storage thread does. LMDB commits are atomic: of the
+transaction under way, a crash keeps all or nothing. Everything synced survives.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.chaos.durable_group import DurableGroup, apply_write
+from quorumlog.chaos.scheduler import Scheduler, Timer
+from quorumlog.raft.types import Entry
+from quorumlog.server.events import StorageDone, StorageFailed
+from quorumlog.storage.interface import DiskFullError
+from quorumlog.storage.transaction import GroupState, GroupWrite, Space, Transaction
+
+#: Called when a transaction is about to become durable, with the disk as it still is.
+Witness = Callable[["SimDisk", Transaction], None]
+
+
+@dataclass(slots=True)
+class DiskOptions:
+    """How a disk behaves. Times in µs; probabilities per transaction."""
+
+    sync_us: tuple[int, int] = (200, 3_000)
+    slow_probability: float = 0.02
+    slow_us: tuple[int, int] = (20_000, 200_000)
+    capacity_bytes: int = 1 << 30
+
+
+class SimDisk:
+    """The disk of one node; it outlives the node's processes.
+
+    Arguments:
+        node_id: whose disk.
+        witness: sees each transaction just before it becomes durable.
+        lies: a planted fault: completions are reported before the sync. A simulator worth its name must notice.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        scheduler: Scheduler,
+        rng: random.Random,
+        options: DiskOptions,
+        witness: Witness,
+        lies: bool = False,
+    ) -> None:
+        self.node_id = node_id
+        self.synced: dict[int, DurableGroup] = {}
+        self.rows: dict[bytes, bytes] = {}
+        self.full = False
+        self.stalled_until = 0
+        self._scheduler = scheduler
+        self._rng = rng
+        self._options = options
+        self._witness = witness
+        self._lies = lies
+        self._under_way: deque[Transaction] = deque()
+        self._timers: list[Timer] = []
+        self._last_sync = 0
+        self._used_bytes = 0
+
+    # -- writing ------------------------------------------------------------------------------------------------
+
+    def submit(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
+        """Writes and syncs in virtual time, then calls ``done``. One at a time, as the node promises."""
+        assert self._lies or not self._under_way, f"node {self.node_id} gave a transaction while another was under way"
+        if self.full:
+            error = DiskFullError(f"no room on the disk of node {self.node_id}: free some space")
+            failed = StorageFailed(transaction.number, error)
+            self._timers = [self._scheduler.after(500, lambda: done(failed))]
+            return
+        self._under_way.append(transaction)
+        delay = self._rng.randint(*self._options.sync_us)
+        if self._rng.random() < self._options.slow_probability:
+            delay = self._rng.randint(*self._options.slow_us)
+        when = self._last_sync = max(self._scheduler.now + delay, self.stalled_until, self._last_sync)
+        number = transaction.number
+        # The sync ends a moment before the node hears of it: a crash between the two keeps what nobody was told of.
+        told = self._scheduler.now + 50 if self._lies else when + self._rng.randint(10, 200)
+        self._timers = [timer for timer in self._timers if timer.action is not None]
+        self._timers.append(self._scheduler.at(when, self._sync))
+        self._timers.append(self._scheduler.at(told, lambda: done(StorageDone(number))))
+
+    def crash(self) -> None:
+        """The process or the machine dies: the transaction under way is kept whole or lost, by the seed."""
+        for timer in self._timers:
+            timer.cancel()
+        self._timers = []
+        if self._under_way and not self._lies and self._rng.random() < 0.5:
+            self._sync()
+        self._under_way.clear()
+        self._last_sync = 0
+
+    def _sync(self) -> None:
+        transaction = self._under_way.popleft()
+        self._witness(self, transaction)
+        for write in transaction.writes:
+            self._apply(write)
+        for key, value in transaction.node_state.items():
+            if value is None:
+                self.rows.pop(key, None)
+            else:
+                self.rows[key] = value
+
+    def _apply(self, write: GroupWrite) -> None:
+        group = self.synced.pop(write.group, None)
+        if group is not None:
+            self._used_bytes -= group.size_bytes
+        after = apply_write(group, write)
+        if after is not None:
+            self.synced[write.group] = after
+            self._used_bytes += after.size_bytes
+
+    # -- reading: StorageReader ---------------------------------------------------------------------------------
+
+    def groups(self) -> dict[int, GroupState]:
+        """Every group with a replica here."""
+        return {
+            number: GroupState(
+                number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table)
+            )
+            for number, g in sorted(self.synced.items())
+        }  # fmt: skip
+
+    def node_state(self) -> dict[bytes, bytes]:
+        """The node's own rows."""
+        return dict(self.rows)
+
+    def term_at(self, group: int, index: int) -> int:
+        """Term of a durable entry, or of the anchor."""
+        durable = self.synced[group]
+        if index == durable.anchor.index:
+            return durable.anchor.term
+        entry = durable.entry(index)
+        assert entry is not None, f"node {self.node_id} asks the term of entry {index}, which group {group} lacks"
+        return entry.term
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
+        """Entries first..last, cut once ``max_bytes`` is reached; at least one."""
+        durable = self.synced[group]
+        start = first - durable.anchor.index - 1
+        stop = last - durable.anchor.index
+        assert 0 <= start < stop <= len(durable.entries), (
+            f"node {self.node_id} reads {first}..{last} of group {group}, which has"
+            f" {durable.anchor.index + 1}..{durable.last.index}"
+        )
+        taken: list[Entry] = []
+        size = 0
+        for entry in durable.entries[start:stop]:
+            taken.append(entry)
+            size += len(entry.data)
+            if size >= max_bytes:
+                break
+        return taken
+
+    def find_offset(self, group: int, offset: int) -> int | None:
+        """Index of the first batch whose last offset is at or after ``offset``."""
+        return self.synced[group].find_offset(offset)
+
+    def space(self) -> Space:
+        """Use of the disk now."""
+        free = 0 if self.full else self._options.capacity_bytes - self._used_bytes
+        return Space(self._used_bytes, free)

@@ -1,0 +1,216 @@
+"""One node process in virtual time: it gathers events, steps the shipped node, and carries out the effects."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from typing import Protocol
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.chaos.scheduler import Scheduler, Timer
+from quorumlog.chaos.sim_clients import Answer, Unanswered
+from quorumlog.chaos.sim_disk import SimDisk
+from quorumlog.chaos.sim_network import SimNetwork
+from quorumlog.server.events import ClientRequest, Effects, Event, FrameReceived, StopRequested
+from quorumlog.server.group_host import Replica
+from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.node import Node
+from quorumlog.server.options import NodeOptions
+
+EPOCH_MS = 1_700_000_000_000
+
+
+class Observer(Protocol):
+    """Who watches the processes."""
+
+    def stepped(self, process: SimProcess, effects: Effects) -> None:
+        """A step has been taken; its effects have not been carried out yet."""
+
+    def identify(self, node: int, address: str) -> None:
+        """A node asks who is at an address."""
+
+    def halted(self, process: SimProcess, error: str | None) -> None:
+        """A node says that it is done."""
+
+
+class SimProcess:
+    """A machine with a disk, on which the node's process starts, pauses and dies.
+
+    Arguments:
+        offset_us: how far this machine's monotonic clock is from the simulation's.
+    """
+
+    def __init__(
+        self, options: NodeOptions, disk: SimDisk, scheduler: Scheduler, network: SimNetwork, observer: Observer
+    ) -> None:
+        self.node_id = options.node_id
+        self.disk = disk
+        self.node: Node | None = None
+        self.paused = False
+        self.wall_offset_ms = 0
+        self.steps = 0
+        self._options = options
+        self._scheduler = scheduler
+        self._network = network
+        self._observer = observer
+        self._rng = scheduler.stream(f"process-{options.node_id}")
+        self._clock_offset_us = self._rng.randrange(0, 1 << 40)
+        self._addresses: dict[str, int] = {}
+        self._life = 0
+        self._inbox: list[Event] = []
+        self._step_timer: Timer | None = None
+        self._deadline_timer: Timer | None = None
+        self._requests = 0
+        self._pending: dict[int, tuple[Answer, Callable[[ProtoMessage], None] | None]] = {}
+
+    @property
+    def running(self) -> bool:
+        """Whether the process exists, paused or not."""
+        return self.node is not None
+
+    @property
+    def replicas(self) -> dict[int, Replica]:
+        """The running node's replicas by group; none when it does not run."""
+        return {} if self.node is None else self.node._host.replicas
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """The running node's metadata image, once it belongs to a cluster."""
+        metadata = None if self.node is None else self.node._metadata
+        return None if metadata is None else metadata.image
+
+    # -- life -----------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """A new process on what is on the disk."""
+        assert self.node is None
+        self._life += 1
+        self.paused = False
+        seed = self._rng.getrandbits(64)
+        self.node = Node(
+            self._options, self.disk, random.Random(seed), self._now(), self._wall_ms(), self._rng.getrandbits(63)
+        )
+        self._scheduler.trace(f"{self.node_id} starts life {self._life}")
+        self._wake()
+
+    def die(self, silent: bool) -> None:
+        """SIGKILL, or (``silent``) the machine's power. Clients of a killed process learn of it at once."""
+        if self.node is None:
+            return
+        self.node = None
+        self._inbox = []
+        for timer in (self._step_timer, self._deadline_timer):
+            if timer is not None:
+                timer.cancel()
+        self._step_timer = self._deadline_timer = None
+        self.disk.crash()
+        self._network.process_died(self.node_id, silent)
+        pending, self._pending = self._pending, {}
+        for answered, _ in pending.values():
+            self._scheduler.after(1_000, lambda answered=answered: answered(Unanswered.LOST))  # type: ignore[misc]
+        self._scheduler.trace(f"{self.node_id} dies")
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.paused = False
+        if self.node is not None:
+            self._wake()
+
+    def stop(self) -> None:
+        """SIGTERM."""
+        if self.node is not None:
+            self.deliver(StopRequested())
+
+    # -- events ---------------------------------------------------------------------------------------------------
+
+    def deliver(self, event: Event) -> None:
+        """Puts an event into the queue of the running process."""
+        self._inbox.append(event)
+        self._wake()
+
+    def request(self, message: ProtoMessage, answered: Answer, served: Callable[[ProtoMessage], None] | None) -> None:
+        """A client's request has arrived."""
+        self._requests += 1
+        self._pending[self._requests] = (answered, served)
+        self.deliver(ClientRequest(self._requests, message))
+
+    def _wake(self) -> None:
+        if self._step_timer is None and not self.paused:
+            self._step_timer = self._scheduler.after(self._rng.randint(10, 150), self._step)
+
+    def _step(self) -> None:
+        self._step_timer = None
+        if self.node is None or self.paused:
+            return
+        events, self._inbox = self._inbox, []
+        self.steps += 1
+        effects = self.node.step(self._now(), self._wall_ms(), events)
+        self._trace(events, effects)
+        self._observer.stepped(self, effects)
+        self._carry_out(effects)
+        if self.node is not None:
+            self._arm(self.node.next_deadline)
+
+    def _arm(self, deadline: int) -> None:
+        when = deadline - self._clock_offset_us
+        if self._deadline_timer is not None:
+            if self._deadline_timer.action is not None and self._deadline_timer.when == when:
+                return
+            self._deadline_timer.cancel()
+        self._deadline_timer = self._scheduler.at(when, self._wake)
+
+    def _carry_out(self, effects: Effects) -> None:
+        life = self._life
+        for peer, frame in effects.frames:
+            self._network.send(self.node_id, peer, frame)
+        if effects.transaction is not None:
+
+            def done(event: Event) -> None:
+                if self.node is not None and self._life == life:
+                    self.deliver(event)
+
+            self.disk.submit(effects.transaction, done)
+        for reply in effects.replies:
+            answered, served = self._pending.pop(reply.request_id)
+            if served is not None:
+                served(reply.message)
+            self._scheduler.after(
+                self._rng.randint(100, 2_000), lambda a=answered, m=reply.message: a(m)  # type: ignore[misc]
+            )  # fmt: skip
+        for address in effects.identify:
+            self._observer.identify(self.node_id, address)
+        if effects.connect is not None:
+            self._network.want(self.node_id, tuple(sorted(effects.connect)))
+        if effects.halt is not None:
+            self._observer.halted(self, effects.halt.error)
+
+    def _now(self) -> int:
+        return self._scheduler.now + self._clock_offset_us
+
+    def _wall_ms(self) -> int:
+        return EPOCH_MS + self.wall_offset_ms + self._scheduler.now // 1_000
+
+    def _trace(self, events: list[Event], effects: Effects) -> None:
+        seen = ",".join(
+            f"{type(event).__name__}:{event.peer}.{event.frame.stream.value}.{event.frame.sequence}"
+            if isinstance(event, FrameReceived)
+            else type(event).__name__
+            for event in events
+        )
+        sent = ",".join(
+            f"{peer}.{frame.stream.value}.{frame.sequence}.{frame.acknowledged}.{len(frame.messages)}"
+            for peer, frame in effects.frames
+        )
+        written = ""
+        if effects.transaction is not None:
+            written = ",".join(
+                f"{write.group}:{write.truncate_from}:{[entry.hash for entry in write.entries]}:{write.hard_state}"
+                for write in effects.transaction.writes
+            )
+        replied = ",".join(f"{reply.request_id}:{type(reply.message).__name__}" for reply in effects.replies)
+        self._scheduler.trace(f"{self.node_id} {seen} > {sent} > {written} > {replied}")
