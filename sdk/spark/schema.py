@@ -1,0 +1,48 @@
+"""The columns of the source, and what a user's own ``.schema(...)`` may ask of them."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from quorumlog.sdk.spark.errors import SchemaError
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+HEADERS = "headers"
+#: Column and Spark type, in the order of Spark's Kafka source.
+COLUMNS = {
+    "key": "binary",
+    "value": "binary",
+    "topic": "string",
+    "partition": "int",
+    "offset": "bigint",
+    "timestamp": "timestamp",
+    "timestampType": "int",
+    HEADERS: "array<struct<key:string,value:binary>>",
+}
+#: Columns that a producer may leave null.
+_NULLABLE = frozenset({"key", "value", "timestamp", HEADERS})
+
+
+def ddl(include_headers: bool) -> str:
+    """The schema as DDL text, which the JVM parses: a worker has no session to parse it with."""
+    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if include_headers or name != HEADERS)
+
+
+def check_projection(schema: StructType, include_headers: bool) -> None:
+    """Checks that every column asked for exists with that very type, so that batches pass through without a cast.
+
+    Raises:
+        SchemaError: a column is unknown, of another type, declared NOT NULL though it may be null, or not included.
+    """
+    for field in schema.fields:
+        if field.name not in COLUMNS:
+            raise SchemaError(f"column {field.name!r} is not one of {', '.join(COLUMNS)} (upper and lower case count)")
+        if field.name == HEADERS and not include_headers:
+            raise SchemaError("column 'headers' is only there with option includeHeaders set to true")
+        given, expected = field.dataType.simpleString(), COLUMNS[field.name]
+        if given != expected:
+            raise SchemaError(f"column {field.name!r} is {expected}, not {given}: read it so, then cast it in a select")
+        if not field.nullable and field.name in _NULLABLE:
+            raise SchemaError(f"column {field.name!r} may be null: declare it without NOT NULL")

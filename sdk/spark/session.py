@@ -1,0 +1,87 @@
+"""One call to a Spark session on this machine that is set up well: for demos, notebooks and tests."""
+
+from __future__ import annotations
+
+import os
+import pkgutil
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from quorumlog.sdk.spark.java import find_java_home
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_REGISTRATION_MODULE = "pyspark_quorumlog"
+
+_DEFAULTS = {
+    "spark.ui.enabled": "false",
+    "spark.ui.showConsoleProgress": "false",
+    "spark.sql.session.timeZone": "UTC",
+    "spark.sql.execution.arrow.pyspark.enabled": "true",
+    "spark.sql.shuffle.partitions": "4",
+    "spark.driver.host": "127.0.0.1",
+    "spark.driver.bindAddress": "127.0.0.1",
+    "spark.driver.memory": "1g",
+}
+
+_LOG4J = """\
+rootLogger.level = {level}
+rootLogger.appenderRef.stderr.ref = stderr
+# Without a level of its own, the gateway raises the root's to WARN and prints that it did.
+logger.gateway.name = org.apache.spark.api.python.PythonGatewayServer
+logger.gateway.level = {level}
+appender.console.type = Console
+appender.console.name = stderr
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{{HH:mm:ss}} %p %c{{1}}: %m%n%ex{{3}}
+"""
+
+
+def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "error", **conf: str) -> SparkSession:
+    """Starts, or returns, the Spark session of this process, with format ``quorumlog`` registered.
+
+    It uses the interpreter that runs it, the loopback interface, UTC, Arrow and no web UI, finds a Java runtime
+    (quorumlog.sdk.spark.java), and logs only what is at least ``log_level``.
+
+    Arguments:
+        app_name: the application's name.
+        master: Spark's master URL.
+        log_level: of the JVM's log on stderr: off, fatal, error, warn, info.
+        conf: further Spark settings, dots written as two underscores: ``spark__driver__memory="2g"``.
+
+    Raises:
+        JavaError: no Java runtime that Spark can use.
+    """
+    os.environ["JAVA_HOME"] = str(find_java_home())
+    os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
+    os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+    _make_registration_visible()
+    from pyspark.sql import SparkSession
+
+    builder = SparkSession.builder.appName(app_name).master(master)
+    settings = _DEFAULTS | {name.replace("__", "."): value for name, value in conf.items()}
+    with tempfile.TemporaryDirectory(prefix="quorumlog-spark-") as folder:
+        # The JVM reads its log settings once, when it starts; the file is not needed afterwards.
+        log4j = Path(folder, "log4j2.properties")
+        log4j.write_text(_LOG4J.format(level=log_level))
+        java_options = (
+            f"-Dlog4j2.configurationFile={log4j.as_uri()} {settings.get('spark.driver.extraJavaOptions', '')}"
+        )
+        settings["spark.driver.extraJavaOptions"] = java_options.strip()
+        for name, value in settings.items():
+            builder = builder.config(name, value)
+        return builder.getOrCreate()
+
+
+def _make_registration_visible() -> None:
+    """Spark finds the format's module by listing the folders of sys.path, where an editable install does not show."""
+    if any(module.name == _REGISTRATION_MODULE for module in pkgutil.iter_modules()):
+        return
+    folder = str(Path(__file__).parent / "registration")
+    paths = os.environ.get("PYTHONPATH", "").split(os.pathsep)
+    if folder not in paths:
+        os.environ["PYTHONPATH"] = os.pathsep.join([folder, *filter(None, paths)])

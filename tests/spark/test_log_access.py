@@ -1,0 +1,119 @@
+"""Reading a partition from nodes that misbehave: the range is read exactly, or an error says what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from quorumlog.sdk.errors import CorruptRecordError, NoBrokersAvailableError, QuorumlogError
+from quorumlog.sdk.spark import nodes
+from quorumlog.sdk.spark.errors import DataLossError
+from quorumlog.sdk.spark.log_access import ClusterCatalog, stored_rows
+from quorumlog.sdk.spark.planning import OffsetRange
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.entry import Codec
+from tests.spark.stand_in import StandIn
+
+
+@pytest.fixture
+def node() -> Iterator[StandIn]:
+    with StandIn() as stand_in:
+        yield stand_in
+
+
+def read(node: StandIn, start: int, end: int, *, strict: bool = True, topic: str = "t") -> list[bytes]:
+    wanted = OffsetRange(topic, node.topic_ids[topic], 0, start, end)
+    rows = stored_rows(node.address, wanted, strict)
+    return [value for piece in rows for value in piece.columns.column("value").to_pylist()]
+
+
+def test_batches_of_every_codec_come_in_order_until_the_range_is_covered(node: StandIn) -> None:
+    (log,) = node.create("t")
+    for number, codec in enumerate([Codec.NONE, Codec.LZ4, Codec.ZSTD, Codec.NONE]):
+        log.append([b"%d-%d" % (number, index) for index in range(100)], codec)
+    assert read(node, 0, 400) == [b"%d-%d" % (number, index) for number in range(4) for index in range(100)]
+    assert read(node, 150, 250)[50:150] == [b"%d-%d" % (1 + i // 100, i % 100) for i in range(50, 150)]
+
+
+def test_more_than_one_answer_is_asked_for_when_one_does_not_suffice(node: StandIn) -> None:
+    (log,) = node.create("t")
+    for _ in range(6):
+        log.append([b"x" * (1 << 20)] * 4)
+    assert len(read(node, 0, 24)) == 24
+    assert node.fetches == 3
+
+
+def test_a_leader_that_says_that_it_is_none_is_asked_for_the_new_one(node: StandIn) -> None:
+    (log,) = node.create("t")
+    log.append([b"a", b"b"])
+    codes = [errors_pb2.NOT_LEADER_OR_FOLLOWER, errors_pb2.FENCED_LEADER_EPOCH, errors_pb2.UNKNOWN_TOPIC_OR_PARTITION]
+    node.fetch_errors = [errors_pb2.Error(code=code, retriable=code < 14) for code in codes]
+    node.fetch_errors[1].retriable = True
+    assert read(node, 0, 2) == [b"a", b"b"]
+
+
+def test_offsets_that_retention_removed_are_data_loss_or_skipped(node: StandIn) -> None:
+    (log,) = node.create("t")
+    for number in range(4):
+        log.append([b"%d" % (2 * number), b"%d" % (2 * number + 1)])
+    del log.entries[:2]
+    log.log_start = 4
+    with pytest.raises(
+        DataLossError, match=r"topic t partition 0: offsets \[1, 4\) are gone, the query reads \[1, 8\)"
+    ):
+        read(node, 1, 8)
+    assert read(node, 1, 8, strict=False) == [b"4", b"5", b"6", b"7"]
+
+
+def test_a_topic_created_anew_is_not_mistaken_for_the_one_planned(node: StandIn) -> None:
+    (log,) = node.create("t")
+    log.append([b"old"])
+    wanted = OffsetRange("t", node.topic_ids["t"], 0, 0, 1)
+    (log,) = node.create("t")
+    log.append([b"new"])
+    with pytest.raises(DataLossError, match=r"topic t was deleted and created anew .* offsets \[0, 1\)"):
+        list(stored_rows(node.address, wanted, True))
+    del node.topic_ids["t"]
+    with pytest.raises(DataLossError, match="topic t does not exist any more"):
+        list(stored_rows(node.address, wanted, True))
+
+
+def test_damage_on_the_way_is_found_by_the_reader(node: StandIn) -> None:
+    (log,) = node.create("t")
+    log.append([b"payload"])
+    log.entries[0] = log.entries[0].replace(b"payload", b"paYload")
+    with pytest.raises(CorruptRecordError, match="checksum"):
+        read(node, 0, 1)
+
+
+def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nodes.Patience.__init__, "__defaults__", (0.3,))
+    (log,) = node.create("t")
+    log.append([b"a"])
+    with pytest.raises(QuorumlogError, match=r"nothing at offset 1 of topic t partition 0 offsets \[0, 2\)"):
+        read(node, 0, 2)
+    node.leader = -1
+    with pytest.raises(QuorumlogError, match="topic t partition 0 has no leader"):
+        ClusterCatalog(node.address).offsets(_described(node))
+
+
+def _described(node: StandIn) -> list[tuple[str, int]]:
+    return list(node.partitions)
+
+
+def test_nobody_there_is_said_with_the_address() -> None:
+    with pytest.raises(NoBrokersAvailableError, match=r"no node answers at 127\.0\.0\.1:9: start the cluster"):
+        ClusterCatalog("127.0.0.1:9").describe(["t"])
+
+
+def test_the_catalog_knows_topics_and_offsets(node: StandIn) -> None:
+    (log, _) = node.create("t", partitions=2)
+    node.create("u")
+    log.append([b"a", b"b", b"c"])
+    log.log_start = 1
+    catalog = ClusterCatalog(node.address)
+    assert sorted(catalog.topic_names()) == ["t", "u"]
+    shapes = catalog.describe(["t", "nope"])
+    assert {name: shape.partition_count for name, shape in shapes.items()} == {"t": 2}
+    assert catalog.offsets([("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}

@@ -1,0 +1,160 @@
+"""Stored batches to Spark's columns: exact types, exact offsets, bounded batches."""
+
+import datetime as dt
+from collections.abc import Iterable
+
+import pyarrow as pa
+import pytest
+from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    IntegerType,
+    LongType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
+
+from quorumlog.sdk.spark.errors import DataLossError, SchemaError
+from quorumlog.sdk.spark.planning import OffsetRange
+from quorumlog.sdk.spark.ranges import exact
+from quorumlog.sdk.spark.rows import MAX_BYTES, TARGET_BYTES, StoredRows, spark_batches
+from quorumlog.sdk.spark.schema import check_projection, ddl
+
+HEADER = StructType([StructField("key", StringType()), StructField("value", BinaryType())])
+FULL = StructType(
+    [
+        StructField("key", BinaryType()),
+        StructField("value", BinaryType()),
+        StructField("topic", StringType()),
+        StructField("partition", IntegerType()),
+        StructField("offset", LongType()),
+        StructField("timestamp", TimestampType()),
+        StructField("timestampType", IntegerType()),
+        StructField("headers", ArrayType(HEADER)),
+    ]
+)
+ARROW = to_arrow_schema(FULL, timezone="UTC")
+LOG_SCHEMA = pa.schema(
+    [
+        ("key", pa.binary()),
+        ("value", pa.binary()),
+        ("timestamp", pa.timestamp("us", "UTC")),
+        ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+    ]
+)
+
+
+def stored(
+    offset: int, values: Iterable[bytes | None], timestamp_type: int = 0, append_ms: int | None = None
+) -> StoredRows:
+    values = list(values)
+    columns = {
+        "key": [None if index % 3 == 0 else b"k%d" % index for index in range(len(values))],
+        "value": values,
+        "timestamp": [1_700_000_000_000_000 + offset + index for index in range(len(values))],
+        "headers": [None if index % 2 else [{"key": "h", "value": None}] for index in range(len(values))],
+    }
+    batch = pa.RecordBatch.from_arrays([pa.array(columns[f.name], f.type) for f in LOG_SCHEMA], schema=LOG_SCHEMA)
+    return StoredRows(offset, timestamp_type, append_ms, batch)
+
+
+def spark(rows: Iterable[StoredRows], schema: pa.Schema = ARROW) -> list[pa.RecordBatch]:
+    return list(spark_batches(rows, "t", 7, schema))
+
+
+def test_small_batches_are_gathered_into_one_with_every_column() -> None:
+    (batch,) = spark([stored(5, [b"a", None]), stored(7, [b""], timestamp_type=1, append_ms=1_800_000_000_000)])
+    assert batch.schema.equals(ARROW)
+    batch.validate(full=True)
+    assert batch.column("offset").to_pylist() == [5, 6, 7]
+    assert batch.column("value").to_pylist() == [b"a", None, b""]
+    assert batch.column("key").to_pylist() == [None, b"k1", None]
+    assert batch.column("topic").to_pylist() == ["t"] * 3
+    assert batch.column("partition").to_pylist() == [7] * 3
+    assert batch.column("timestampType").to_pylist() == [0, 0, 1]
+    assert batch.column("headers").to_pylist() == [[{"key": "h", "value": None}], None, [{"key": "h", "value": None}]]
+    assert batch.column("timestamp").cast(pa.int64()).to_pylist() == [
+        1_700_000_000_000_005, 1_700_000_000_000_006, 1_800_000_000_000_000
+    ]  # fmt: skip
+    assert batch.column("timestamp")[2].as_py() == dt.datetime.fromtimestamp(1_800_000_000, dt.UTC)
+
+
+def test_only_the_columns_asked_for_in_their_order() -> None:
+    wanted = to_arrow_schema(StructType([FULL["offset"], FULL["value"]]), timezone="UTC")
+    (batch,) = spark([stored(0, [b"x", b"y"])], wanted)
+    assert batch.schema.names == ["offset", "value"]
+    assert batch.to_pylist() == [{"offset": 0, "value": b"x"}, {"offset": 1, "value": b"y"}]
+
+
+def test_batches_stay_within_their_limits_and_lose_nothing() -> None:
+    large = stored(0, [bytes([index]) * (1 << 20) for index in range(80)])
+    small = [stored(80 + 10 * index, [b"v" * 100_000] * 10) for index in range(40)]
+    batches = spark([large, *small])
+    assert [offset for batch in batches for offset in batch.column("offset").to_pylist()] == list(range(480))
+    assert all(batch.nbytes <= MAX_BYTES + (1 << 20) for batch in batches)
+    assert all(batch.nbytes >= TARGET_BYTES for batch in batches[:-1])
+
+
+def test_one_row_beyond_the_limit_travels_alone() -> None:
+    batches = spark([stored(0, [b"a", b"b" * (MAX_BYTES + 1), b"c"])])
+    assert [batch.column("offset").to_pylist() for batch in batches] == [[0], [1], [2]]
+
+
+def test_a_range_is_read_exactly() -> None:
+    log = [stored(0, [b"0", b"1", b"2"]), stored(3, [b"3", b"4"]), stored(5, [b"5", b"6"])]
+    pieces = exact(log, OffsetRange("t", b"", 7, 2, 6), fail_on_data_loss=True)
+    assert [value for piece in pieces for value in piece.columns.column("value").to_pylist()] == [
+        b"2",
+        b"3",
+        b"4",
+        b"5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("log", "gone"),
+    [
+        ([stored(3, [b""] * 2), stored(5, [b""] * 5)], "[1, 3)"),
+        ([stored(0, [b""] * 4), stored(6, [b""] * 4)], "[4, 6)"),
+        ([stored(0, [b""] * 4), stored(12, [b""] * 4)], "[4, 8)"),
+        ([stored(0, [b""] * 4)], "[4, 8)"),
+        ([], "[1, 8)"),
+    ],
+)
+def test_a_gap_is_an_error_that_names_it_unless_allowed(log: list[StoredRows], gone: str) -> None:
+    wanted = OffsetRange("t", b"", 7, 1, 8)
+    with pytest.raises(DataLossError) as raised:
+        list(exact(log, wanted, fail_on_data_loss=True))
+    for word in ("topic t", "partition 7", gone, "[1, 8)"):
+        assert word in str(raised.value)
+    batches = spark(exact(log, wanted, fail_on_data_loss=False))
+    offsets = [offset for batch in batches for offset in batch.column("offset").to_pylist()]
+    there = {offset for rows in log for offset in range(rows.offset, rows.end)}
+    assert offsets == [offset for offset in range(1, 8) if offset in there]
+
+
+def test_the_schema_is_that_of_spark_s_kafka_source() -> None:
+    assert ddl(include_headers=False) == (
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+    )
+    assert ddl(include_headers=True).endswith(", headers array<struct<key:string,value:binary>>")
+    check_projection(FULL, include_headers=True)
+
+
+@pytest.mark.parametrize(
+    ("field", "words"),
+    [
+        (StructField("valu", BinaryType()), ["'valu'", "value"]),
+        (StructField("value", StringType()), ["'value'", "binary", "string"]),
+        (StructField("headers", ArrayType(HEADER)), ["includeHeaders"]),
+        (StructField("key", BinaryType(), nullable=False), ["'key'", "NOT NULL"]),
+    ],
+)
+def test_a_schema_that_cannot_be_served_is_refused(field: StructField, words: list[str]) -> None:
+    with pytest.raises(SchemaError) as raised:
+        check_projection(StructType([field]), include_headers=False)
+    for word in words:
+        assert word in str(raised.value)
