@@ -9,11 +9,11 @@ and what speaks of them waits until that is durable.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.raft.errors import MalformedMessageError, RaftError
+from quorumlog.raft.errors import MalformedMessageError, NotLeaderError, ProposalRefusedError
 from quorumlog.raft.types import (
     NO_NODE,
     ORIGIN,
@@ -53,6 +53,7 @@ from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, Formation, Fo
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.handover import Handover
 from quorumlog.server.links import Links
+from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
 from quorumlog.server.options import NodeOptions
@@ -153,6 +154,16 @@ class Node:
     def founders(self) -> tuple[Founder, ...]:
         """The controllers with which the cluster was formed; empty before."""
         return self._membership.founders if self._membership is not None else ()
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        """The Raft groups with a replica here, by group id; for inspection."""
+        return self._host.replicas
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """The metadata image; None before the node belongs to a cluster."""
+        return self._metadata.image if self._metadata is not None else None
 
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
@@ -264,6 +275,8 @@ class Node:
         if metadata.raft.leader_id != self._known_controller:
             self._known_controller = metadata.raft.leader_id
             self._broker.controller_changed(self._now)
+        if metadata.controller is not None:
+            self._admit_learners()
         checkpoint = metadata.due_checkpoint(self._options.metadata_checkpoint_entries)
         if checkpoint is not None:
             self._host.checkpoint(METADATA_GROUP, checkpoint)
@@ -500,12 +513,9 @@ class Node:
     # -- metadata ---------------------------------------------------------------------------------------------
 
     def _on_metadata_applied(self, result: ApplyResult) -> None:
-        metadata = self._joined()
         for group in sorted(result.changed_groups):
             self._partitions.ensure(self._now, group)
             self._answer_early(group)
-        if result.brokers_changed and metadata.raft.is_leader:
-            self._admit_learners()
         self._admin.on_applied()
 
     def _on_metadata_restored(self) -> None:
@@ -524,8 +534,9 @@ class Node:
         if new:
             try:
                 raft.propose_configuration(self._now, Configuration(known.voters, (*known.learners, *new)))
-            except RaftError as refused:
-                self._log("warning", "learner_not_admitted", nodes=new, reason=str(refused))
+            except (NotLeaderError, ProposalRefusedError):
+                # An earlier change is not applied yet: the round after that tries again.
+                return
 
     def _controller_id(self) -> int:
         if self._metadata is None:

@@ -455,12 +455,17 @@ class TimeoutNow(_message.Message):
 
     DESCRIPTOR: _descriptor.Descriptor
 
+    LAST_INDEX_FIELD_NUMBER: _builtins.int
+    last_index: _builtins.int
+    """The leader's last index when it said so: a receiver that has less ignores a message that came late."""
     def __init__(
         self,
+        *,
+        last_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["last_index", b"last_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

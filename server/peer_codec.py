@@ -1,0 +1,352 @@
+"""Frames between nodes: the values that the node works with, to and from the bytes on the wire.
+
+Whatever a peer sends is checked here, so that nothing damaged or contradictory reaches the Raft core: each entry's
+checksum, its group and place, and that it names the hash of the entry before it. Copies per entry: one into the
+message, one by its serialization; on the way in one out of the message, one for the checksum.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import google_crc32c
+from google.protobuf.message import DecodeError
+
+from quorumlog.raft.types import (
+    AppendRequest,
+    AppendResponse,
+    Configuration,
+    Entry,
+    EntryId,
+    EntryKind,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    Snapshot,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
+)
+from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.v1 import peer_pb2
+from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
+
+#: Bytes of snapshot data in one chunk.
+SNAPSHOT_CHUNK_BYTES = 1 << 20
+_KINDS = {int(kind): kind for kind in EntryKind}
+
+
+class FrameError(Exception):
+    """A peer sent something that is not a frame, or contradicts itself. The message is one line."""
+
+
+# -- identities ---------------------------------------------------------------------------------------------------
+
+
+def encode_identity(identity: PeerIdentity) -> peer_pb2.NodeIdentity:
+    """The wire form of an identity."""
+    return peer_pb2.NodeIdentity(
+        cluster_id=identity.cluster_id,
+        node_id=identity.node_id,
+        directory_id=identity.directory_id,
+        boot_id=identity.boot_id,
+        address=identity.address,
+    )
+
+
+def decode_identity(wire: peer_pb2.NodeIdentity) -> PeerIdentity:
+    """The identity in a wire message.
+
+    Raises:
+        FrameError: no directory id or an impossible node id: not a node of ours.
+    """
+    if wire.node_id < 0 or not wire.directory_id:
+        raise FrameError("the first frame of a stream must say which node and data directory it comes from")
+    return PeerIdentity(wire.cluster_id, wire.node_id, wire.directory_id, wire.boot_id, wire.address)
+
+
+# -- frames out ---------------------------------------------------------------------------------------------------
+
+
+def encode_frame(frame: PeerFrame) -> bytes:
+    """The bytes of a frame of any stream but SNAPSHOT."""
+    wire = peer_pb2.Frame(
+        sequence=frame.sequence,
+        acknowledged=frame.acknowledged,
+        controller_requests=frame.controller_requests,
+        controller_responses=frame.controller_responses,
+    )
+    for group, message in frame.messages:
+        _ENCODERS[type(message)](wire.messages.add(group=group, term=message.term), message)
+    return wire.SerializeToString()
+
+
+def encode_hello(identity: PeerIdentity) -> bytes:
+    """The first frame of a stream in each direction."""
+    return peer_pb2.Frame(identity=encode_identity(identity)).SerializeToString()
+
+
+def _vote_request(wire: peer_pb2.GroupMessage, message: VoteRequest) -> None:
+    body = wire.vote_request
+    body.last_index = message.last_index
+    body.last_term = message.last_term
+    body.pre_vote = message.pre_vote
+    body.transfer = message.transfer
+    body.SetInParent()
+
+
+def _vote_response(wire: peer_pb2.GroupMessage, message: VoteResponse) -> None:
+    wire.vote_response.pre_vote = message.pre_vote
+    wire.vote_response.granted = message.granted
+    wire.vote_response.SetInParent()
+
+
+def _append_request(wire: peer_pb2.GroupMessage, message: AppendRequest) -> None:
+    body = wire.append_request
+    body.prev_index = message.prev_index
+    body.prev_term = message.prev_term
+    body.commit = message.commit
+    body.entries.extend([entry.data for entry in message.entries])
+    body.SetInParent()
+
+
+def _append_response(wire: peer_pb2.GroupMessage, message: AppendResponse) -> None:
+    body = wire.append_response
+    body.index = message.index
+    body.rejected = message.rejected
+    body.hint_index = message.hint_index
+    body.hint_term = message.hint_term
+    body.SetInParent()
+
+
+def _heartbeat(wire: peer_pb2.GroupMessage, message: Heartbeat) -> None:
+    wire.heartbeat.commit = message.commit
+    wire.heartbeat.round = message.round
+    wire.heartbeat.SetInParent()
+
+
+def _heartbeat_response(wire: peer_pb2.GroupMessage, message: HeartbeatResponse) -> None:
+    wire.heartbeat_response.round = message.round
+    wire.heartbeat_response.SetInParent()
+
+
+def _timeout_now(wire: peer_pb2.GroupMessage, message: TimeoutNow) -> None:
+    wire.timeout_now.last_index = message.last_index
+    wire.timeout_now.SetInParent()
+
+
+def _snapshot_response(wire: peer_pb2.GroupMessage, message: SnapshotResponse) -> None:
+    wire.snapshot_response.index = message.index
+    wire.snapshot_response.rejected = message.rejected
+    wire.snapshot_response.SetInParent()
+
+
+_Encoder = Callable[[peer_pb2.GroupMessage, "Message"], None]
+_ENCODERS: dict[type[Message], _Encoder] = {
+    VoteRequest: _vote_request,  # type: ignore[dict-item]  # each is given only messages of its key
+    VoteResponse: _vote_response,  # type: ignore[dict-item]
+    AppendRequest: _append_request,  # type: ignore[dict-item]
+    AppendResponse: _append_response,  # type: ignore[dict-item]
+    Heartbeat: _heartbeat,  # type: ignore[dict-item]
+    HeartbeatResponse: _heartbeat_response,  # type: ignore[dict-item]
+    TimeoutNow: _timeout_now,  # type: ignore[dict-item]
+    SnapshotResponse: _snapshot_response,  # type: ignore[dict-item]
+}
+
+
+# -- frames in ----------------------------------------------------------------------------------------------------
+
+
+def parse_frame(data: bytes) -> peer_pb2.Frame:
+    """The message in received bytes.
+
+    Raises:
+        FrameError: they are not a frame.
+    """
+    try:
+        return peer_pb2.Frame.FromString(data)
+    except DecodeError:
+        raise FrameError(f"{len(data)} bytes that are not a frame") from None
+
+
+def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> PeerFrame:
+    """A received frame as the node takes it, with every entry verified.
+
+    Arguments:
+        stream: where it arrived: CONTROL and DATA on streams that ``sender`` opened, the ANSWER kinds on our own.
+        sender: node id of the peer at the other end.
+        to: our node id.
+
+    Raises:
+        FrameError: a message that does not belong on this stream, or that is not known to this version.
+        CorruptEntryError: an entry is damaged, misplaced, or does not follow the one before it.
+    """
+    if stream is Stream.DATA and wire.sequence == 0:
+        raise FrameError("a data frame without a number")
+    messages: list[tuple[int, Message]] = []
+    for item in wire.messages:
+        decoder = _DECODERS.get(item.WhichOneof("body") or "")
+        if decoder is None:
+            raise FrameError(f"a message of group {item.group} that this version does not know")
+        messages.append((item.group, decoder(item, sender, to)))
+    return PeerFrame(
+        stream,
+        wire.sequence,
+        wire.acknowledged,
+        messages,
+        list(wire.controller_requests),
+        list(wire.controller_responses),
+    )
+
+
+def _read_vote_request(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    body = item.vote_request
+    return VoteRequest(sender, to, item.term, body.last_index, body.last_term, body.pre_vote, body.transfer)
+
+
+def _read_vote_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    return VoteResponse(sender, to, item.term, item.vote_response.pre_vote, item.vote_response.granted)
+
+
+def _read_append_request(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    body = item.append_request
+    entries = _read_entries(item.group, item.term, body.prev_index, body.prev_term, body.entries)
+    return AppendRequest(sender, to, item.term, body.prev_index, body.prev_term, body.commit, entries)
+
+
+def _read_entries(group: int, term: int, index: int, entry_term: int, sealed: Iterable[bytes]) -> list[Entry]:
+    """Verifies entries that must follow (``index``, ``entry_term``) and were sent in ``term``."""
+    entries: list[Entry] = []
+    previous_hash: int | None = None
+    for data in sealed:
+        envelope = verify(data)
+        index += 1
+        if envelope.group != group or envelope.index != index:
+            raise CorruptEntryError(
+                f"entry {envelope.index} of group {envelope.group} came in place of entry {index} of group {group}"
+            )
+        if not entry_term <= envelope.term <= term:
+            raise CorruptEntryError(
+                f"entry {index} of group {group} has term {envelope.term}, outside {entry_term} to {term}"
+            )
+        # The hash before the first entry is the core's to know; inside the frame the chain must hold.
+        if previous_hash is not None and envelope.previous_hash != previous_hash:
+            raise CorruptEntryError(f"entry {index} of group {group} does not follow the entry before it")
+        entry_term = envelope.term
+        previous_hash = entry_hash(data)
+        entries.append(Entry(index, envelope.term, _KINDS[envelope.kind], previous_hash, data))
+    return entries
+
+
+def _read_append_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    body = item.append_response
+    return AppendResponse(sender, to, item.term, body.index, body.rejected, body.hint_index, body.hint_term)
+
+
+def _read_heartbeat(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    return Heartbeat(sender, to, item.term, item.heartbeat.commit, item.heartbeat.round)
+
+
+def _read_heartbeat_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    return HeartbeatResponse(sender, to, item.term, item.heartbeat_response.round)
+
+
+def _read_timeout_now(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    return TimeoutNow(sender, to, item.term, item.timeout_now.last_index)
+
+
+def _read_snapshot_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
+    return SnapshotResponse(sender, to, item.term, item.snapshot_response.index, item.snapshot_response.rejected)
+
+
+_DECODERS: dict[str, Callable[[peer_pb2.GroupMessage, int, int], Message]] = {
+    "vote_request": _read_vote_request,
+    "vote_response": _read_vote_response,
+    "append_request": _read_append_request,
+    "append_response": _read_append_response,
+    "heartbeat": _read_heartbeat,
+    "heartbeat_response": _read_heartbeat_response,
+    "timeout_now": _read_timeout_now,
+    "snapshot_response": _read_snapshot_response,
+}
+
+
+# -- snapshots ----------------------------------------------------------------------------------------------------
+
+
+def snapshot_chunks(identity: PeerIdentity, group: int, message: InstallSnapshot) -> Iterator[bytes]:
+    """The chunks of a snapshot, in order, each built when it is asked for."""
+    snapshot = message.snapshot
+    data = snapshot.data
+    size = len(data)
+    checksum = google_crc32c.value(data)
+    start = 0
+    while True:
+        end = min(start + SNAPSHOT_CHUNK_BYTES, size)
+        chunk = peer_pb2.SnapshotChunk(data=data[start:end], last=end == size)
+        if start == 0:
+            chunk.identity.CopyFrom(encode_identity(identity))
+            chunk.group = group
+            chunk.term = message.term
+            chunk.last_index, chunk.last_term, chunk.last_hash = snapshot.last
+            chunk.configuration.voters.extend(snapshot.configuration.voters)
+            chunk.configuration.learners.extend(snapshot.configuration.learners)
+        if end == size:
+            chunk.crc32c = checksum
+        yield chunk.SerializeToString()
+        if end == size:
+            return
+        start = end
+
+
+class SnapshotAssembler:
+    """Puts the chunks of one snapshot together.
+
+    Arguments:
+        to: our node id.
+        max_bytes: a larger snapshot is refused before it fills the memory.
+    """
+
+    def __init__(self, to: int, max_bytes: int) -> None:
+        self._to = to
+        self._max_bytes = max_bytes
+        self._first: peer_pb2.SnapshotChunk | None = None
+        self._pieces: list[bytes] = []
+        self.size_bytes = 0
+        self.sender: PeerIdentity | None = None
+
+    def add(self, data: bytes) -> PeerFrame | None:
+        """Takes the next chunk; returns the frame when it was the last.
+
+        Raises:
+            FrameError: not a chunk, too large, or the checksum of the whole does not fit.
+        """
+        try:
+            chunk = peer_pb2.SnapshotChunk.FromString(data)
+        except DecodeError:
+            raise FrameError(f"{len(data)} bytes that are not a snapshot chunk") from None
+        if self._first is None:
+            self._first = chunk
+            self.sender = decode_identity(chunk.identity)
+        self.size_bytes += len(chunk.data)
+        if self.size_bytes > self._max_bytes:
+            raise FrameError(f"a snapshot of more than {self._max_bytes} bytes")
+        self._pieces.append(chunk.data)
+        return self._finish(chunk.crc32c) if chunk.last else None
+
+    def _finish(self, checksum: int) -> PeerFrame:
+        assert self._first is not None
+        assert self.sender is not None
+        data = b"".join(self._pieces)
+        if google_crc32c.value(data) != checksum:
+            raise FrameError(f"the snapshot of group {self._first.group} was damaged on its way")
+        first = self._first
+        try:
+            configuration = Configuration(tuple(first.configuration.voters), tuple(first.configuration.learners))
+        except ValueError as error:
+            raise FrameError(str(error)) from None
+        snapshot = Snapshot(EntryId(first.last_index, first.last_term, first.last_hash), configuration, data)
+        message = InstallSnapshot(self.sender.node_id, self._to, first.term, snapshot)
+        return PeerFrame(Stream.SNAPSHOT, messages=[(first.group, message)])
