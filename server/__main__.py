@@ -1,0 +1,51 @@
+"""``python -m quorumlog.server``: one node in the foreground."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+# gRPC's C core would add its own lines to the one that says what is wrong.
+os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+
+from quorumlog.server.runtime import run
+from quorumlog.server.settings import Settings, SettingsError, load
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        raise SettingsError(message)
+
+
+def make_parser() -> argparse.ArgumentParser:
+    """The command line: one flag per setting."""
+    parser = _Parser(prog="python -m quorumlog.server", description="Runs one node.", allow_abbrev=False)
+    parser.add_argument("--config", type=Path, help="a TOML file with settings")
+    parser.add_argument("--life-line", type=int, help=argparse.SUPPRESS)
+    for name, field in Settings.model_fields.items():
+        flag = "--" + name.replace("_", "-")
+        if field.annotation is bool:
+            parser.add_argument(flag, action="store_true", default=None, help=field.description)
+        else:
+            parser.add_argument(flag, help=field.description)
+    return parser
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Parses the command line and runs the node; returns the exit status."""
+    try:
+        given, unknown = make_parser().parse_known_args(arguments)
+        flags = {name: getattr(given, name) for name in Settings.model_fields}
+        flags |= {word.removeprefix("--").partition("=")[0].replace("-", "_"): word for word in unknown}
+        settings = load(flags, given.config)
+    except SettingsError as error:
+        print(f"quorumlog: error: {error}", file=sys.stderr)
+        return 1
+    return run(settings, given.life_line)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,53 @@
+"""Structured logs on stderr: one line per thing an operator would want to know, as JSON or for reading."""
+
+from __future__ import annotations
+
+import sys
+from typing import Protocol, TextIO, cast
+
+import structlog
+
+LEVELS = {"debug": 10, "info": 20, "warning": 30, "error": 40}
+
+
+class Log(Protocol):
+    """An event name and fields. What the adapters log through."""
+
+    def debug(self, event: str, **fields: object) -> None:
+        """Of interest when looking for a fault."""
+
+    def info(self, event: str, **fields: object) -> None:
+        """Something normal happened."""
+
+    def warning(self, event: str, **fields: object) -> None:
+        """Something that an operator may have to look at."""
+
+    def error(self, event: str, **fields: object) -> None:
+        """Something failed."""
+
+
+def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) -> Log:
+    """A log for one node.
+
+    Arguments:
+        level: the least of ``LEVELS`` that is written.
+        form: "json", or "console" for key=value lines.
+        stream: where to; stderr unless given.
+    """
+    renderer: structlog.typing.Processor
+    if form == "json":
+        renderer = structlog.processors.JSONRenderer(default=str)
+    else:
+        renderer = structlog.processors.LogfmtRenderer(key_order=["time", "level", "event"], bool_as_flag=False)
+    log = structlog.wrap_logger(
+        structlog.WriteLogger(stream or sys.stderr),
+        processors=[
+            structlog.processors.add_log_level,
+            structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+            renderer,
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(LEVELS[level]),
+        context_class=dict,
+        cache_logger_on_first_use=True,
+    )
+    return cast(Log, log.bind(node=node_id))

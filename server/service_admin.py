@@ -1,0 +1,24 @@
+"""Administration: every call is one request to the node."""
+
+from __future__ import annotations
+
+import grpc
+
+from quorumlog.server.client_requests import ClientRequests
+from quorumlog.server.metrics import Meters
+from quorumlog.server.service_unary import unary_handler
+from quorumlog.v1 import admin_pb2
+
+SERVICE = "quorumlog.v1.Admin"
+
+
+def admin_handlers(requests: ClientRequests, meters: Meters) -> grpc.GenericRpcHandler:
+    """What the gRPC server serves."""
+    kinds = {
+        "CreateTopics": admin_pb2.CreateTopicsRequest,
+        "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
+        "DescribeNode": admin_pb2.DescribeNodeRequest,
+    }
+    return grpc.method_handlers_generic_handler(
+        SERVICE, {name: unary_handler(kind, requests, meters) for name, kind in kinds.items()}
+    )

@@ -1,0 +1,156 @@
+"""What nodes serve to nodes: Identify, the control and data streams, and snapshots."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from quorumlog.server.events import PeerIdentity, Stream
+from quorumlog.server.log_output import Log
+from quorumlog.server.peer_codec import (
+    FrameError,
+    SnapshotAssembler,
+    decode_identity,
+    encode_hello,
+    encode_identity,
+    parse_frame,
+)
+from quorumlog.server.peer_links import PeerLinks
+from quorumlog.server.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S
+from quorumlog.server.service_unary import Context
+from quorumlog.v1 import peer_pb2
+
+SERVICE = "quorumlog.v1.Peer"
+#: A larger snapshot is refused: it is put together in memory.
+MAX_SNAPSHOT_BYTES = 1 << 30
+#: Snapshots that may arrive at once, over all peers.
+MAX_SNAPSHOTS = 4
+
+
+class PeerService:
+    """Serves peers.
+
+    Arguments:
+        identity: says who this node is now.
+        founders: the node's founders, empty before formation.
+        accepts: ``Node.accepts_peer``.
+        on_cluster: told the node id and cluster of every peer that comes.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Callable[[], PeerIdentity],
+        founders: Callable[[], tuple[tuple[int, str, str], ...]],
+        accepts: Callable[[PeerIdentity], str | None],
+        on_cluster: Callable[[int, str], None],
+        links: PeerLinks,
+        log: Log,
+    ) -> None:
+        self._identity = identity
+        self._founders = founders
+        self._accepts = accepts
+        self._on_cluster = on_cluster
+        self._links = links
+        self._log = log
+        self._snapshots = asyncio.Semaphore(MAX_SNAPSHOTS)
+        self._refused: dict[int, str] = {}
+
+    def handlers(self) -> grpc.GenericRpcHandler:
+        """What the gRPC server serves."""
+        handlers = {
+            "Identify": grpc.unary_unary_rpc_method_handler(self.identify),
+            "Control": grpc.stream_stream_rpc_method_handler(self.control),
+            "Data": grpc.stream_stream_rpc_method_handler(self.data),
+            "Snapshot": grpc.stream_unary_rpc_method_handler(self.snapshot),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def identify(self, data: bytes, context: Context) -> bytes:
+        """Says who this node is."""
+        try:
+            peer_pb2.IdentifyRequest.FromString(data)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
+        founders = [
+            peer_pb2.FoundingMember(node_id=node_id, directory_id=directory, address=address)
+            for node_id, directory, address in self._founders()
+        ]
+        answer = peer_pb2.IdentifyResponse(identity=encode_identity(self._identity()), founders=founders)
+        return answer.SerializeToString()
+
+    async def control(self, _unused: object, context: Context) -> None:
+        """Serves a control stream."""
+        await self._serve(Stream.CONTROL, context)
+
+    async def data(self, _unused: object, context: Context) -> None:
+        """Serves a data stream."""
+        await self._serve(Stream.DATA, context)
+
+    async def _serve(self, stream: Stream, context: Context) -> None:
+        identity, generation = await self._greet(context)
+        reason = await self._links.serve(stream, identity, generation, context)
+        await context.abort(grpc.StatusCode.ABORTED, reason)
+
+    async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
+        """Reads who opened the stream and says who serves it; ends the call when the two do not belong together."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                first = await context.read()
+            if not isinstance(first, bytes):
+                raise FrameError("the stream ended before its first frame")
+            identity = decode_identity(parse_frame(first).identity)
+            generation = _generation(context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame did not come in time")
+        except FrameError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await self._admit(identity, context)
+        await context.write(encode_hello(self._identity()))
+        return identity, generation
+
+    async def _admit(self, identity: PeerIdentity, context: Context) -> None:
+        self._on_cluster(identity.node_id, identity.cluster_id)
+        refusal = self._accepts(identity)
+        if refusal is None:
+            self._refused.pop(identity.node_id, None)
+            return
+        # It will try again every second: one line per reason is enough.
+        if self._refused.get(identity.node_id) != refusal:
+            self._refused[identity.node_id] = refusal
+            self._log.warning("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
+        own_cluster = self._identity().cluster_id
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own_cluster),))
+
+    async def snapshot(self, _unused: object, context: Context) -> bytes:
+        """Receives one snapshot and hands it to the node once it is whole."""
+        assembler = SnapshotAssembler(self._identity().node_id, MAX_SNAPSHOT_BYTES)
+        frame = None
+        async with self._snapshots:
+            try:
+                while frame is None:
+                    data = await context.read()
+                    if not isinstance(data, bytes):
+                        raise FrameError("the stream ended before the snapshot's last chunk")
+                    first = assembler.sender is None
+                    frame = assembler.add(data)
+                    assert assembler.sender is not None
+                    if first:
+                        await self._admit(assembler.sender, context)
+            except FrameError as error:
+                self._log.warning("snapshot_refused", reason=str(error))
+                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        assert assembler.sender is not None
+        self._links.snapshot_received(assembler.sender.node_id, frame)
+        return peer_pb2.SnapshotReceipt(size_bytes=assembler.size_bytes).SerializeToString()
+
+
+def _generation(context: Context) -> int:
+    for key, value in context.invocation_metadata() or ():
+        if key == GENERATION_KEY and str(value).isdecimal():
+            return int(value)
+    raise FrameError(f"the stream does not say {GENERATION_KEY}")
