@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from google.protobuf.message import DecodeError
+
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata_records import (
     FEATURE_LEVEL,

@@ -42,10 +42,10 @@ class TopicConfig:
 
 @dataclass(slots=True, frozen=True)
 class IntegerKey:
-    """A key whose value is an integer between two bounds, both included. ``field`` names TopicConfig's attribute."""
+    """A key whose value is an integer between two bounds, both included. ``attribute`` names TopicConfig's attribute."""
 
     name: str
-    field: str
+    attribute: str
     unit: str
     smallest: int
     largest: int
@@ -77,7 +77,7 @@ class ChoiceKey:
     """A key whose value is one of a few words. ``refused`` explains words that only Kafka knows."""
 
     name: str
-    field: str
+    attribute: str
     choices: Mapping[str, object]
     doc: str
     refused: Mapping[str, str] = field(default_factory=dict)
@@ -166,7 +166,7 @@ def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
         key = CONFIG_KEYS.get(name)
         if key is None:
             raise InvalidTopicConfigError(_unknown(name))
-        values[key.field] = key.parse(configs[name].strip())
+        values[key.attribute] = key.parse(configs[name].strip())
     return TopicConfig(**values)  # type: ignore[arg-type]
 
 

@@ -102,10 +102,9 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
             f" does not have; use {factor + 1} (or {factor - 1})"
         )
     elif factor > len(present):
-        alive = f"{len(present)} node{'' if len(present) == 1 else 's'} alive"
         problem = (
-            f"replication factor {factor} needs {factor} nodes and there are {alive} of"
-            f" {len(image.brokers)} registered: start more nodes or use a smaller factor"
+            f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
+            " registered are: start more nodes or use a smaller factor"
         )
     else:
         return None
