@@ -42,7 +42,7 @@ class TopicConfig:
 
 @dataclass(slots=True, frozen=True)
 class IntegerKey:
-    """A key whose value is an integer between two bounds, both included. ``attribute`` names TopicConfig's attribute."""
+    """A key whose value is an integer between two bounds, both included. ``attribute`` is TopicConfig's name for it."""
 
     name: str
     attribute: str
