@@ -2,6 +2,179 @@
 
 from __future__ import annotations
 
+import json
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True)
+from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
+from quorumlog.cli.options import Output, OutputFormat
+from quorumlog.cli.progress import progress
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from quorumlog.storage.inspection import EntryRow, GroupRow, VerifyReport
+
+app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verify.")
+
+NodeDirectory = Annotated[
+    Path, typer.Option("--data-dir", metavar="DIR", help="The data directory of one node, which must not be running.")
+]
+
+#: Columns of the entries: heading and width.
+_ENTRY_COLUMNS = (("INDEX", 10), ("TERM", 6), ("KIND", 8), ("BYTES", 9), ("OFFSETS", 19), ("RECORDS", 8), ("CODEC", 6))
+
+
+@app.command("dump", epilog="Example: quorumlog log dump --data-dir /tmp/quorumlog/node-1 --group 1000 --from-index 10")
+def dump(
+    *,
+    data_dir: NodeDirectory,
+    group: Annotated[
+        int | None, typer.Option("--group", min=0, help="Print this Raft group's entries; without it, all groups.")
+    ] = None,
+    from_index: Annotated[int | None, typer.Option("--from-index", min=0, help="The first entry to print.")] = None,
+    to_index: Annotated[int | None, typer.Option("--to-index", min=0, help="The last entry to print.")] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Prints the Raft groups on a node's disk, or one group's entries. Group 0 is the cluster's metadata; the group of
+    a partition is in 'topics describe --output json'."""
+    from quorumlog.storage.inspection import Inspection
+
+    if group is None and (from_index is not None or to_index is not None):
+        raise CommandError("--from-index and --to-index need --group", WRONG_USAGE)
+    with Inspection(data_dir) as inspection:
+        known = [row.group for row in inspection.groups()]
+        if group is None:
+            _print_groups(list(inspection.groups()), output)
+        elif group not in known:
+            raise CommandError(f"no group {group} in {data_dir}; there are {node_list(known) or 'none'}")
+        else:
+            _print_entries(inspection.entries(group, from_index, to_index), output)
+
+
+@app.command("verify", epilog="Example: quorumlog log verify --data-dir /tmp/quorumlog/node-1")
+def verify(*, data_dir: NodeDirectory, output: Output = OutputFormat.TABLE) -> None:
+    """Reads all of a node's data and checks it: pages, checksums, hash chains, indexes. Exits 1 on damage; repairs and
+    deletes nothing."""
+    from quorumlog.storage.inspection import Inspection
+
+    with Inspection(data_dir) as inspection, progress(f"verifying {data_dir}", None, "entries") as show:
+        report = inspection.verify(lambda done, _in_all: show(done))
+    _print_report(report, output)
+    if not report.sound:
+        raise typer.Exit(FAILED)
+
+
+def _print_groups(groups: list[GroupRow], output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json([_group_json(row) for row in groups])
+        return
+    print_table(
+        ("Group", "Voters", "Learners", "Term", "Vote", "Commit", "Entries", "Table rows", "Problems"),
+        (
+            (
+                row.group,
+                node_list(row.configuration.voters) if row.configuration else "?",
+                (node_list(row.configuration.learners) or "-") if row.configuration else "?",
+                row.hard_state.term if row.hard_state else "?",
+                row.hard_state.vote if row.hard_state else "?",
+                row.hard_state.commit if row.hard_state else "?",
+                "-" if row.first_index is None else f"{row.first_index} to {row.last_index}",
+                row.table_rows,
+                "; ".join(map(str, row.problems)) or "-",
+            )
+            for row in groups
+        ),
+    )
+
+
+def _group_json(row: GroupRow) -> dict[str, object]:
+    configuration, state = row.configuration, row.hard_state
+    return {
+        "group": row.group,
+        "voters": list(configuration.voters) if configuration else None,
+        "learners": list(configuration.learners) if configuration else None,
+        "term": state.term if state else None,
+        "vote": state.vote if state else None,
+        "commit": state.commit if state else None,
+        "first_index": row.first_index,
+        "last_index": row.last_index,
+        "table_rows": row.table_rows,
+        "problems": [str(problem) for problem in row.problems],
+    }
+
+
+def _print_entries(entries: Iterable[EntryRow], output: OutputFormat) -> None:
+    """One line per entry, written as it is read: a log may be larger than the memory."""
+    if output is OutputFormat.JSON:
+        for row in entries:
+            sys.stdout.write(json.dumps(_entry_json(row)) + "\n")
+        return
+    sys.stdout.write("".join(f"{name:<{width}} " for name, width in _ENTRY_COLUMNS) + "PRODUCER\n")
+    for row in entries:
+        header = row.header
+        cells: tuple[object, ...] = (
+            row.index,
+            "?" if row.term is None else row.term,
+            "?" if row.kind is None else row.kind.name.lower(),
+            row.length_bytes,
+            f"{header.base_offset} to {header.last_offset}" if header else "-",
+            header.record_count if header else "-",
+            header.codec.name.lower() if header else "-",
+        )
+        line = "".join(f"{cell!s:<{width}} " for cell, (_name, width) in zip(cells, _ENTRY_COLUMNS, strict=True))
+        if header is not None and header.producer_id >= 0:
+            line += f"{header.producer_id}/{header.producer_epoch} sequence {header.base_sequence}"
+        if row.problem is not None:
+            line += f"  DAMAGED: {row.problem}"
+        sys.stdout.write(line.rstrip() + "\n")
+
+
+def _entry_json(row: EntryRow) -> dict[str, object]:
+    fields: dict[str, object] = {
+        "index": row.index,
+        "term": row.term,
+        "kind": None if row.kind is None else row.kind.name.lower(),
+        "length_bytes": row.length_bytes,
+        "previous_hash": row.previous_hash,
+        "hash": row.hash,
+        "problem": row.problem,
+    }
+    if row.header is not None:
+        fields["batch"] = {
+            "base_offset": row.header.base_offset,
+            "record_count": row.header.record_count,
+            "codec": row.header.codec.name.lower(),
+            "timestamp_type": row.header.timestamp_type.name.lower(),
+            "base_timestamp_ms": row.header.base_timestamp_ms,
+            "max_timestamp_ms": row.header.max_timestamp_ms,
+            "producer_id": row.header.producer_id,
+            "producer_epoch": row.header.producer_epoch,
+            "base_sequence": row.header.base_sequence,
+        }
+    return fields
+
+
+def _print_report(report: VerifyReport, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        counts = {
+            "groups": report.groups,
+            "entries": report.entries,
+            "entry_bytes": report.entry_bytes,
+            "offset_rows": report.offset_rows,
+        }
+        problems = [{"group": found.group, "index": found.index, "what": found.what} for found in report.problems]
+        print_json({"data_dir": str(report.data_dir), "sound": report.sound, "problems": problems} | counts)
+        return
+    read = f"{plural(report.groups, 'group')}, {report.entries:,} entries, {report.entry_bytes:,} bytes of entries"
+    if report.sound:
+        print(f"{report.data_dir}: sound: {read}, every checksum and hash chain as written")
+        return
+    print(f"{report.data_dir}: DAMAGED: {plural(len(report.problems), 'problem')} in {read}")
+    for problem in report.problems:
+        print(f"  {problem}")
+    print("keep this directory; the other replicas have the data. Nothing damaged is ever served")

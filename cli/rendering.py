@@ -6,6 +6,9 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 
+#: Characters in a line that no table reaches.
+_UNLIMITED = 100_000
+
 
 def print_json(value: object) -> None:
     """Prints a value as indented JSON."""
@@ -29,7 +32,7 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]], title:
         table.add_row(*(cell if isinstance(cell, Text) else Text(str(cell)) for cell in row))
     console = Console(highlight=False)
     if not console.is_terminal:
-        console = Console(highlight=False, width=max(80, console.measure(table).maximum))
+        console = Console(highlight=False, width=max(1, Console(width=_UNLIMITED).measure(table).maximum))
     console.print(table)
 
 

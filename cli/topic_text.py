@@ -63,6 +63,8 @@ def partition_json(partition: PartitionDescription) -> dict[str, object]:
         "leader_epoch": partition.leader_epoch,
         "replicas": list(partition.replicas),
         "isr": list(partition.isr),
+        "partition_epoch": partition.partition_epoch,
+        "group": partition.group_id,
     }
 
 
