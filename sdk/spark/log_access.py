@@ -37,7 +37,6 @@ class ClusterCatalog:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._nodes = nodes_at(bootstrap_servers)
-        self._shapes: dict[str, TopicShape] = {}
 
     def topic_names(self) -> Sequence[str]:
         """Every topic of the cluster."""
@@ -46,10 +45,11 @@ class ClusterCatalog:
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
         """The topics of these names that exist."""
         views = self._nodes.topics(topics)
-        self._shapes = {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
-        return self._shapes
+        return {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
 
-    def offsets(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
+    def offsets(
+        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
+    ) -> Mapping[Partition, tuple[int, int]]:
         """Log start and high watermark of each partition, from its leader.
 
         Raises:
@@ -59,22 +59,25 @@ class ClusterCatalog:
         patience = Patience()
         refresh = False
         while len(found) < len(partitions):
-            failure = self._ask_leaders([p for p in partitions if p not in found], found, refresh)
+            wanted = {p: shapes[p[0]].topic_id for p in partitions if p not in found}
+            failure = self._ask_leaders(wanted, found, refresh)
             if failure is not None:
                 patience.pause(failure)
             refresh = True
         return found
 
     def _ask_leaders(
-        self, wanted: Sequence[Partition], found: dict[Partition, tuple[int, int]], refresh: bool
+        self, wanted: Mapping[Partition, bytes], found: dict[Partition, tuple[int, int]], refresh: bool
     ) -> QuorumlogError | None:
-        """Asks all leaders at once; adds to ``found`` what they answer and returns the last retriable error."""
+        """Asks all leaders at once for these partitions, given with their topic ids.
+
+        Adds to ``found`` what they answer, and returns the last error of those that did not.
+        """
         by_leader: dict[str, list[tuple[Partition, pb.ListOffsetsPartition]]] = {}
         failure: QuorumlogError | None = None
         if refresh:
             self._nodes.topics({topic for topic, _ in wanted})
-        for topic, number in wanted:
-            topic_id = self._shapes[topic].topic_id
+        for (topic, number), topic_id in wanted.items():
             try:
                 view, address = self._nodes.leader(topic, topic_id, number, refresh=False)
             except LeaderNotAvailableError as error:

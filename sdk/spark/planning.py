@@ -24,7 +24,9 @@ class Catalog(Protocol):
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
         """The topics of these names that exist."""
 
-    def offsets(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
+    def offsets(
+        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
+    ) -> Mapping[Partition, tuple[int, int]]:
         """Log start and high watermark of each partition."""
 
 
@@ -60,7 +62,7 @@ def plan(catalog: Catalog, options: ReadOptions) -> list[OffsetRange]:
     shapes, partitions = _select(catalog, options.selection)
     for spec in (options.starting, options.ending):
         _check_coverage(spec, partitions, options.selection)
-    bounds = catalog.offsets(partitions) if partitions else {}
+    bounds = catalog.offsets(shapes, partitions) if partitions else {}
     ranges = []
     for partition in partitions:
         log_start, high_watermark = bounds[partition]

@@ -47,6 +47,7 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
         self.partitions: dict[tuple[str, int], StoredPartition] = {}
         self.topic_ids: dict[str, bytes] = {}
         self.leader = 1
+        self.leader_epoch = 1
         #: Errors that the next fetches get, in order.
         self.fetch_errors: list[errors_pb2.Error] = []
         self.fetches = 0
@@ -84,7 +85,7 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
             topic.topic_id = self.topic_ids[name]
             for key in self.partitions:
                 if key[0] == name:
-                    topic.partitions.add(partition=key[1], leader=self.leader, leader_epoch=1)
+                    topic.partitions.add(partition=key[1], leader=self.leader, leader_epoch=self.leader_epoch)
         return response
 
     def ListOffsets(self, request: pb.ListOffsetsRequest, context: grpc.ServicerContext) -> pb.ListOffsetsResponse:

@@ -93,13 +93,11 @@ def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: 
     log.append([b"a"])
     with pytest.raises(QuorumlogError, match=r"nothing at offset 1 of topic t partition 0 offsets \[0, 2\)"):
         read(node, 0, 2)
-    node.leader = -1
+    node.leader, node.leader_epoch = -1, 2
+    catalog = ClusterCatalog(node.address)
+    shapes = catalog.describe(["t"])
     with pytest.raises(QuorumlogError, match="topic t partition 0 has no leader"):
-        ClusterCatalog(node.address).offsets(_described(node))
-
-
-def _described(node: StandIn) -> list[tuple[str, int]]:
-    return list(node.partitions)
+        catalog.offsets(shapes, [("t", 0)])
 
 
 def test_nobody_there_is_said_with_the_address() -> None:
@@ -116,4 +114,4 @@ def test_the_catalog_knows_topics_and_offsets(node: StandIn) -> None:
     assert sorted(catalog.topic_names()) == ["t", "u"]
     shapes = catalog.describe(["t", "nope"])
     assert {name: shape.partition_count for name, shape in shapes.items()} == {"t": 2}
-    assert catalog.offsets([("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}
+    assert catalog.offsets(shapes, [("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}

@@ -23,7 +23,9 @@ class FixedCatalog:
         counts = {"a": 2, "b": 1, "empty": 1}
         return {name: TopicShape(name.encode(), counts[name]) for name in topics if name in counts}
 
-    def offsets(self, partitions: Sequence[Partition]) -> Mapping[Partition, tuple[int, int]]:
+    def offsets(
+        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
+    ) -> Mapping[Partition, tuple[int, int]]:
         return {partition: self.BOUNDS[partition] for partition in partitions}
 
 
