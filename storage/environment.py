@@ -12,41 +12,30 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
 
 import lmdb
 
+from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageError
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
-from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.rows import RowError, open_row, seal_row
+from quorumlog.storage.opening import examine
+from quorumlog.storage.reading import LogReading
 
-#: Version of the layout of databases and keys.
-FORMAT = 1
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
 LOCK_FILE = "LOCK"
 #: LMDB's engine 0.9: the binding bundles a newer one with another file format, and would take whichever it likes.
 LMDB_ENGINE = 0
 
-FORMAT_DB = b"format"
-ENTRIES = b"entries"
-OFFSETS = b"offsets"
-HARD_STATES = b"hard-states"
-CONFIGURATIONS = b"configurations"
-ANCHORS = b"anchors"
-SNAPSHOTS = b"snapshots"
-TABLES = b"tables"
-NODE_STATE = b"node-state"
-DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, TABLES, NODE_STATE)
 #: Room for databases that later versions add: a downgrade can then still open the environment.
 MAX_DATABASES = 32
-_FORMAT_KEY = b"format"
 
 Database: TypeAlias = "lmdb._Database"
-ReadTransaction: TypeAlias = "lmdb.Transaction[bytes]"
-WriteTransaction: TypeAlias = "lmdb.Transaction[bytes]"
+EngineTransaction: TypeAlias = "lmdb.Transaction[bytes]"
 
 
 class DirectoryLock:
@@ -82,6 +71,24 @@ class DirectoryLock:
             os.close(descriptor)
 
 
+class EngineSource:
+    """A transaction as a source of reads."""
+
+    __slots__ = ("_databases", "_txn")
+
+    def __init__(self, environment: Environment, txn: EngineTransaction) -> None:
+        self._txn = txn
+        self._databases = environment.databases
+
+    def get(self, database: bytes, key: bytes) -> bytes | None:
+        """The value of a key."""
+        return self._txn.get(key, db=self._databases[database])
+
+    def cursor(self, database: bytes) -> lmdb.Cursor[bytes]:
+        """A cursor, without a place yet."""
+        return self._txn.cursor(self._databases[database])
+
+
 class Environment:
     """An open, locked and checked environment."""
 
@@ -111,11 +118,7 @@ class Environment:
             raise
 
     def _open(self) -> None:
-        # LMDB makes the file and its meta pages in one write; a crash before it leaves an empty file, which is new.
-        existed = self.data_file.exists() and self.data_file.stat().st_size > 0
-        if existed:
-            with PageFile(self.data_file) as pages:
-                pages.check_size()
+        self.found = examine(self.data_file)
         try:
             self.lmdb = lmdb.open(
                 str(self.data_dir),
@@ -136,39 +139,17 @@ class Environment:
         except lmdb.Error as error:
             self.lmdb.close()
             raise self._refusal(error) from error
-        except BaseException:
-            self.lmdb.close()
-            raise
-        if not existed:
-            _sync_directory(self.data_dir)
 
     def _open_databases(self) -> None:
-        format_db = self.lmdb.open_db(FORMAT_DB)
-        with self.lmdb.begin() as txn:
-            row = txn.get(_FORMAT_KEY, db=format_db)
-        if row is None:
-            if self.lmdb.stat()["entries"] > 1:
-                raise DamageError(f"{self.data_file} is damaged: its format row is missing; {WHAT_TO_DO}")
-            self._create_databases(format_db)
+        if self.found is not None:
+            self.databases = {name: self.lmdb.open_db(name, create=False) for name in rows.DATABASES}
             return
-        try:
-            found = int.from_bytes(open_row(FORMAT_DB, _FORMAT_KEY, row), "little")
-        except RowError as error:
-            raise DamageError(f"{self.data_file} is damaged: its format row: {error}; {WHAT_TO_DO}") from None
-        if found > FORMAT:
-            raise StorageError(
-                f"{self.data_dir} has storage format {found}, this version reads up to {FORMAT}: use a newer quorumlog"
-            )
-        try:
-            self.databases = {name: self.lmdb.open_db(name, create=False) for name in DATABASES}
-        except lmdb.NotFoundError as error:
-            raise DamageError(f"{self.data_file} is damaged: a database is missing ({error}); {WHAT_TO_DO}") from error
-
-    def _create_databases(self, format_db: Database) -> None:
         with self.lmdb.begin(write=True) as txn:
-            self.databases = {name: self.lmdb.open_db(name, txn=txn) for name in DATABASES}
-            body = FORMAT.to_bytes(4, "little")
-            txn.put(_FORMAT_KEY, seal_row(FORMAT_DB, _FORMAT_KEY, body), db=format_db)
+            self.databases = {name: self.lmdb.open_db(name, txn=txn) for name in rows.DATABASES}
+            body = rows.FORMAT.to_bytes(4, "little")
+            row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, body)
+            txn.put(rows.FORMAT_KEY, row, db=self.databases[rows.FORMAT_DB])
+        _sync_directory(self.data_dir)
 
     def _refusal(self, error: lmdb.Error) -> StorageError:
         if isinstance(error, lmdb.MemoryError):
@@ -179,11 +160,13 @@ class Environment:
             return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
         return FatalStorageError(f"cannot open {self.data_file}: {error}")
 
-    def reading(self) -> ReadTransaction:
-        """A short read transaction: a context manager."""
-        return self.lmdb.begin(buffers=False)
+    @contextmanager
+    def reading(self) -> Iterator[LogReading]:
+        """A short read transaction."""
+        with self.lmdb.begin(buffers=False) as txn:
+            yield LogReading(EngineSource(self, txn), self.data_dir)
 
-    def writing(self) -> WriteTransaction:
+    def writing(self) -> EngineTransaction:
         """The write transaction: a context manager that commits with an fsync, or aborts on an exception."""
         return self.lmdb.begin(write=True)
 

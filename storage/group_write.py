@@ -11,9 +11,8 @@ import struct
 import sys
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
-from quorumlog.storage import environment as env
 from quorumlog.storage import rows
-from quorumlog.storage.environment import Environment, WriteTransaction
+from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.reading import LogReading
@@ -28,11 +27,11 @@ class GroupWriter:
     """Writes groups within one LMDB transaction. Collects entries and offset rows of all groups, to put each
     database's rows in one call at the end (``finish``)."""
 
-    def __init__(self, environment: Environment, txn: WriteTransaction) -> None:
+    def __init__(self, environment: Environment, txn: EngineTransaction) -> None:
         self._txn = txn
         self._environment = environment
         self._databases = environment.databases
-        self._reading = LogReading(environment, txn)
+        self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
         self.entry_bytes = 0
         self._entries: list[tuple[bytes, bytes]] = []
         self._offsets: list[tuple[bytes, bytes]] = []
@@ -70,7 +69,7 @@ class GroupWriter:
         if write.hard_state is not None:
             log = self._set_hard_state(group, log, write.hard_state)
         if write.configuration is not None:
-            self._put_row(env.CONFIGURATIONS, rows.group_key(group), rows.pack_configuration(write.configuration))
+            self._put_row(rows.CONFIGURATIONS, rows.group_key(group), rows.pack_configuration(write.configuration))
         for key, value in write.table.items():
             self._set_table_row(group, key, value)
         if write.checkpoint is not None:
@@ -81,16 +80,16 @@ class GroupWriter:
 
     def finish(self) -> None:
         """Puts the collected rows."""
-        self._put_new(env.ENTRIES, self._entries)
-        self._put_new(env.OFFSETS, self._offsets)
+        self._put_new(rows.ENTRIES, self._entries)
+        self._put_new(rows.OFFSETS, self._offsets)
 
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
         """Puts one of the node's own rows, or with None deletes it."""
         self._require(0 < len(key) <= rows.MAX_KEY_BYTES, 0, f"node state key of {len(key)} bytes")
         if value is None:
-            self._txn.delete(key, db=self._databases[env.NODE_STATE])
+            self._txn.delete(key, db=self._databases[rows.NODE_STATE])
         else:
-            self._put_row(env.NODE_STATE, key, value)
+            self._put_row(rows.NODE_STATE, key, value)
 
     # -- the steps ------------------------------------------------------------------------------------------------
 
@@ -100,15 +99,15 @@ class GroupWriter:
         Sweeper(self._environment, self._txn, max_deletes=sys.maxsize).sweep(group, None)
         key = rows.group_key(group)
         state = HardState()
-        self._put_row(env.CONFIGURATIONS, key, rows.pack_configuration(configuration))
-        self._put_row(env.ANCHORS, key, rows.pack_entry_id(ORIGIN))
-        self._put_row(env.HARD_STATES, key, rows.pack_hard_state(state))
+        self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(configuration))
+        self._put_row(rows.ANCHORS, key, rows.pack_entry_id(ORIGIN))
+        self._put_row(rows.HARD_STATES, key, rows.pack_hard_state(state))
         return GroupLog(ORIGIN, ORIGIN, state, None)
 
     def _drop_rows(self, group: int) -> None:
         """Ends a replica: without these rows it does not exist, and whatever else it has is garbage to sweep."""
         key = rows.group_key(group)
-        for name in (env.CONFIGURATIONS, env.ANCHORS, env.HARD_STATES, env.SNAPSHOTS):
+        for name in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS):
             self._txn.delete(key, db=self._databases[name])
 
     def _install(self, group: int, log: GroupLog, snapshot: Snapshot) -> GroupLog:
@@ -121,11 +120,11 @@ class GroupWriter:
             f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})",
         )
         key = rows.group_key(group)
-        self._put_row(env.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
+        self._put_row(rows.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
         self._delete_from(group, last.index + 1)
         self._delete_table(group)
-        self._put_row(env.ANCHORS, key, rows.pack_entry_id(last))
-        self._put_row(env.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
+        self._put_row(rows.ANCHORS, key, rows.pack_entry_id(last))
+        self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
         return GroupLog(last, last, log.hard_state, None)
 
     def _truncate(self, group: int, log: GroupLog, index: int) -> GroupLog:
@@ -171,7 +170,7 @@ class GroupWriter:
         dense = base >= 0 if last_offset is None else base == last_offset + 1
         self._require(dense and count > 0, group, f"batch {index} at offset {base} of {count} after {last_offset}")
         key = rows.position_key(group, base + count - 1)
-        self._offsets.append((key, rows.seal_row(env.OFFSETS, key, rows.pack_offset_row(index, base))))
+        self._offsets.append((key, rows.seal_row(rows.OFFSETS, key, rows.pack_offset_row(index, base))))
         return int(base + count - 1)
 
     def _set_hard_state(self, group: int, log: GroupLog, state: HardState) -> GroupLog:
@@ -181,26 +180,26 @@ class GroupWriter:
             state.term >= old.term and kept_vote and old.commit <= state.commit <= log.last.index, group,
             f"hard state {state} after {old}, log ends at {log.last.index}",
         )  # fmt: skip
-        self._put_row(env.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
+        self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
         return GroupLog(log.anchor, log.last, state, log.last_offset)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
         full_key = rows.group_key(group) + key
         self._require(len(full_key) <= rows.MAX_KEY_BYTES, group, f"table key of {len(key)} bytes")
         if value is None:
-            self._txn.delete(full_key, db=self._databases[env.TABLES])
+            self._txn.delete(full_key, db=self._databases[rows.TABLES])
         else:
-            self._put_row(env.TABLES, full_key, value)
+            self._put_row(rows.TABLES, full_key, value)
 
     def _keep_checkpoint(self, group: int, log: GroupLog, snapshot: Snapshot) -> None:
         self._require_entry(group, log, snapshot.last, "checkpoint at")
-        self._put_row(env.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
+        self._put_row(rows.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
 
     def _compact(self, group: int, log: GroupLog, anchor: EntryId) -> GroupLog:
         if anchor.index == log.anchor.index:
             return log
         self._require_entry(group, log, anchor, "compaction to")
-        self._put_row(env.ANCHORS, rows.group_key(group), rows.pack_entry_id(anchor))
+        self._put_row(rows.ANCHORS, rows.group_key(group), rows.pack_entry_id(anchor))
         return GroupLog(anchor, log.last, log.hard_state, self._reading.last_offset(group, anchor.index))
 
     def _require_entry(self, group: int, log: GroupLog, wanted: EntryId, what: str) -> None:
@@ -230,17 +229,17 @@ class GroupWriter:
     def _delete_from(self, group: int, index: int) -> None:
         """Removes entries at and above ``index``, and their offset rows."""
         prefix = rows.group_key(group)
-        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+        with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
             cursor.set_range(rows.position_key(group, index))
             while cursor.key().startswith(prefix):
                 cursor.delete()
-        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+        with self._txn.cursor(self._databases[rows.OFFSETS]) as cursor:
             while self._reading.seek_last(cursor, group) and self._reading.offset_row(cursor).index >= index:
                 cursor.delete()
 
     def _delete_table(self, group: int) -> None:
         prefix = rows.group_key(group)
-        with self._txn.cursor(self._databases[env.TABLES]) as cursor:
+        with self._txn.cursor(self._databases[rows.TABLES]) as cursor:
             cursor.set_range(prefix)
             while cursor.key().startswith(prefix):
                 cursor.delete()

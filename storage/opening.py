@@ -1,16 +1,22 @@
-"""What is checked of each group's log before a node serves: the ends, and the tail, bounded in entries and bytes.
+"""What is checked before a node serves, on the bare file, before the engine maps it.
 
-The tail matters most: what was written last is what a failing disk is likeliest to have lost, and a replica that
-votes with a shortened log can elect a leader without acknowledged entries. The rest is checked whenever it is read.
+Both meta pages, the file's size, the format, every group's small rows, and the tail of every log, bounded in entries
+and bytes. The tail matters most: what was written last is what a failing disk is likeliest to have lost, and a
+replica that votes with a shortened log can elect a leader without acknowledged entries. The rest is checked whenever
+it is read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
 
 from quorumlog.raft.types import EntryId, EntryKind
-from quorumlog.storage import environment as env
+from quorumlog.storage import rows
 from quorumlog.storage.group_log import GroupLog
+from quorumlog.storage.interface import StorageError
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import parse_envelope, parse_header
 
@@ -18,6 +24,62 @@ from quorumlog.v1.entry import parse_envelope, parse_header
 TAIL_ENTRIES = 64
 #: Checked of all groups together, roughly: a fraction of a second at a slow disk's speed.
 TAIL_BYTES = 64 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class Found:
+    """What a data file holds: every group's log, and up to which index of which group (None: all of a destroyed
+    one) rows are left to sweep."""
+
+    logs: dict[int, GroupLog]
+    garbage: dict[int, int | None]
+
+
+def examine(data_file: Path) -> Found | None:
+    """Checks a data file that nobody writes to.
+
+    Returns:
+        None when there is nothing in it yet.
+
+    Raises:
+        DamageError: something of it is missing or not what was written.
+        StorageError: it is of a newer version.
+    """
+    # The engine makes the file and its meta pages in one write, the databases in one transaction: a crash between
+    # leaves nothing, no meta page, or meta pages of an empty environment.
+    if not data_file.exists() or data_file.stat().st_size == 0:
+        return None
+    with PageFile(data_file) as pages:
+        pages.check_size()
+        if not pages.databases:
+            return None
+        check_format(pages)
+        reading = LogReading(pages, data_file.parent)
+        groups = reading.groups()
+        reading.node_state()
+        logs = {group: load_log(reading, group, len(groups)) for group in groups}
+        return Found(logs, find_garbage(reading, logs))
+
+
+def check_format(pages: PageFile) -> None:
+    """Raises:
+    DamageError: databases or the format row are missing or damaged.
+    StorageError: the format is newer than this version.
+    """
+    missing = [name.decode() for name in rows.DATABASES if name not in pages.databases]
+    if missing:
+        raise pages.damage(f"database {missing[0]} is missing")
+    row = pages.get(rows.FORMAT_DB, rows.FORMAT_KEY)
+    try:
+        body = rows.open_row(rows.FORMAT_DB, rows.FORMAT_KEY, row or b"")
+    except rows.RowError as error:
+        raise pages.damage(f"its format row: {error}") from None
+    found = int.from_bytes(body, "little")
+    if found > rows.FORMAT:
+        raise StorageError(
+            f"{pages.data_file} has storage format {found}, this version reads up to {rows.FORMAT}:"
+            " use a newer quorumlog"
+        )
 
 
 def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
@@ -31,6 +93,7 @@ def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
     """
     reading.configuration(group)
     reading.snapshot(group)
+    reading.table(group)
     anchor, state = reading.anchor(group), reading.hard_state(group)
     last_index = reading.last_index(group)
     if last_index is None or last_index <= anchor.index:
@@ -74,7 +137,7 @@ def _verify_last_batch(reading: LogReading, group: int, index: int, last_offset:
 def find_garbage(reading: LogReading, logs: Mapping[int, GroupLog]) -> dict[int, int | None]:
     """Groups with rows left to sweep: up to which index, or None for all that a destroyed group left."""
     garbage: dict[int, int | None] = {}
-    for database in (env.ENTRIES, env.OFFSETS, env.TABLES):
+    for database in (rows.ENTRIES, rows.OFFSETS, rows.TABLES):
         for group in reading.groups_with_rows(database):
             if group not in logs:
                 garbage[group] = None

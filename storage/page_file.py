@@ -8,10 +8,12 @@ inspection; the engine serves the node.
 
 from __future__ import annotations
 
+import bisect
 import os
 import struct
 from array import array
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import cached_property
 from pathlib import Path
 from types import TracebackType
 
@@ -38,7 +40,44 @@ _NODE = struct.Struct("=HHHH")
 _U64 = struct.Struct("=Q")
 _U32 = struct.Struct("=I")
 _MAX_DEPTH = 32
-_MAX_KEY_BYTES = 511
+#: Checked tree pages kept: the upper levels are passed again and again.
+_CACHED_PAGES = 1024
+
+
+class TreePage:
+    """A branch or leaf page whose nodes have been checked to lie within it."""
+
+    __slots__ = ("data", "is_branch", "nodes", "number")
+
+    def __init__(self, number: int, data: bytes, nodes: tuple[int, ...], *, is_branch: bool) -> None:
+        self.number = number
+        self.data = data
+        self.nodes = nodes
+        self.is_branch = is_branch
+
+    def key_end(self, node: int) -> int:
+        """Where the key of the node at that place ends."""
+        if node + _NODE.size > len(self.data):
+            return len(self.data) + 1
+        return node + _NODE.size + int(_NODE.unpack_from(self.data, node)[3])
+
+    def key(self, position: int) -> bytes:
+        """A node's key. A branch's first one is empty: it stands for all that is below the second."""
+        node = self.nodes[position]
+        return self.data[node + _NODE.size : self.key_end(node)]
+
+    def child(self, position: int) -> int:
+        """The page that a branch's node refers to."""
+        low, high, top, _ = _NODE.unpack_from(self.data, self.nodes[position])
+        return int(low | high << 16 | top << 32)
+
+    def lower_bound(self, key: bytes) -> int:
+        """Position of the first node whose key is ``key`` or after it."""
+        return bisect.bisect_left(range(len(self.nodes)), key, key=self.key)
+
+    def child_for(self, key: bytes) -> int:
+        """Position of the node under which ``key`` belongs."""
+        return bisect.bisect_right(range(len(self.nodes)), key, lo=1, key=self.key) - 1
 
 
 class PageFile:
@@ -54,6 +93,7 @@ class PageFile:
         self.meta = read_meta(data_file)
         self._pages = file_pages(data_file, self.meta.page_size)
         self._descriptor = os.open(data_file, os.O_RDONLY | os.O_CLOEXEC)
+        self._cache: dict[int, TreePage] = {}
 
     def __enter__(self) -> PageFile:
         return self
@@ -61,6 +101,10 @@ class PageFile:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Closes the file."""
         os.close(self._descriptor)
 
     def check_size(self) -> None:
@@ -91,6 +135,7 @@ class PageFile:
                 free.update(numbers[1 : 1 + numbers[0]])
         return free
 
+    @cached_property
     def databases(self) -> dict[bytes, TreeRecord]:
         """The named databases."""
         found = {}
@@ -100,71 +145,67 @@ class PageFile:
             found[name] = read_tree_record(value)
         return found
 
-    def rows(self, tree: TreeRecord, first: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Rows of a tree in the order of their keys, from the first key at or after ``first``.
+    def rows(self, tree: TreeRecord) -> Iterator[tuple[bytes, bytes]]:
+        """All rows of a tree in the order of their keys.
 
         Raises:
             DamageError: a page on the way is damaged.
         """
-        if tree.root == NO_PAGE:
-            return
-        yield from self._walk(tree.root, first, 0)
+        return iter(PageCursor(self, tree))
 
-    def _walk(self, number: int, first: bytes, depth: int) -> Iterator[tuple[bytes, bytes]]:
-        if depth >= _MAX_DEPTH:
-            raise self.damage(f"page {number} lies {depth} deep")
-        page = self._tree_page(number)
-        nodes = self._nodes(number, page)
-        if PAGE_HEADER.unpack_from(page)[2] & _P_BRANCH:
-            for position, node in enumerate(nodes):
-                if position + 1 < len(nodes) and first and self._key(number, page, nodes[position + 1]) <= first:
-                    continue
-                low, high, flags, _ = _NODE.unpack_from(page, node)
-                yield from self._walk(low | high << 16 | flags << 32, first, depth + 1)
-            return
-        for node in nodes:
-            key = self._key(number, page, node)
-            if key >= first:
-                yield key, self._value(number, page, node)
+    def cursor(self, database: bytes) -> PageCursor:
+        """A cursor in a named database."""
+        return PageCursor(self, self.databases[database])
 
-    def _tree_page(self, number: int) -> bytes:
+    def get(self, database: bytes, key: bytes) -> bytes | None:
+        """The value of a key in a named database."""
+        cursor = self.cursor(database)
+        return cursor.item()[1] if cursor.set_range(key) and cursor.key() == key else None
+
+    def tree_page(self, number: int) -> TreePage:
+        """A branch or leaf page, checked.
+
+        Raises:
+            DamageError: it is none, or what it refers to leaves it.
+        """
+        known = self._cache.get(number)
+        if known is not None:
+            return known
         page = self._read(number, 1)
         stored, _, flags, lower, upper = PAGE_HEADER.unpack_from(page)
         kind = flags & _TYPE_MASK
         if stored != number or kind not in (_P_BRANCH, _P_LEAF):
             raise self.damage(f"page {number} is not a tree's page (it says page {stored}, flags {flags:#x})")
-        if not PAGE_HEADER.size <= lower <= upper <= len(page) or (lower - PAGE_HEADER.size) % 2:
+        if not PAGE_HEADER.size < lower <= upper <= len(page) or lower % 2:
             raise self.damage(f"page {number} has impossible bounds {lower}, {upper}")
-        return page
+        nodes = struct.unpack_from(f"={(lower - PAGE_HEADER.size) // 2}H", page, PAGE_HEADER.size)
+        found = TreePage(number, page, nodes, is_branch=kind == _P_BRANCH)
+        for node in nodes:
+            if node < upper or found.key_end(node) > len(page):
+                raise self.damage(f"page {number} has a node outside of it")
+        if len(self._cache) >= _CACHED_PAGES:
+            self._cache.clear()
+        self._cache[number] = found
+        return found
 
-    def _nodes(self, number: int, page: bytes) -> tuple[int, ...]:
-        count = (PAGE_HEADER.unpack_from(page)[3] - PAGE_HEADER.size) // 2
-        upper = PAGE_HEADER.unpack_from(page)[4]
-        nodes = struct.unpack_from(f"={count}H", page, PAGE_HEADER.size)
-        if not count or min(nodes) < upper or max(nodes) + _NODE.size > len(page):
-            raise self.damage(f"page {number} has {count} nodes, or nodes outside of it")
-        return nodes
+    def value(self, page: TreePage, position: int) -> bytes:
+        """The value of a leaf's node.
 
-    def _key(self, number: int, page: bytes, node: int) -> bytes:
-        start = node + _NODE.size
-        length = _NODE.unpack_from(page, node)[3]
-        if length > _MAX_KEY_BYTES or start + length > len(page):
-            raise self.damage(f"page {number} has a key of {length} bytes that leaves it")
-        return page[start : start + length]
-
-    def _value(self, number: int, page: bytes, node: int) -> bytes:
-        low, high, flags, key_length = _NODE.unpack_from(page, node)
+        Raises:
+            DamageError: it leaves its page, or is not where the node says.
+        """
+        node = page.nodes[position]
+        low, high, flags, _ = _NODE.unpack_from(page.data, node)
         length = low | high << 16
-        start = node + _NODE.size + key_length
+        start = page.key_end(node)
         if flags & ~(_F_BIGDATA | _F_SUBDATA):
-            raise self.damage(f"page {number} has a node with flags {flags:#x}")
-        if not flags & _F_BIGDATA:
-            if start + length > len(page):
-                raise self.damage(f"page {number} has a value of {length} bytes that leaves it")
-            return page[start : start + length]
-        if start + _U64.size > len(page):
-            raise self.damage(f"page {number} has a node that leaves it")
-        return self._overflow(_U64.unpack_from(page, start)[0], length)
+            raise self.damage(f"page {page.number} has a node with flags {flags:#x}")
+        stored_here = _U64.size if flags & _F_BIGDATA else length
+        if start + stored_here > len(page.data):
+            raise self.damage(f"page {page.number} has a value of {length} bytes that leaves it")
+        if flags & _F_BIGDATA:
+            return self._overflow(_U64.unpack_from(page.data, start)[0], length)
+        return page.data[start : start + length]
 
     def _overflow(self, number: int, length: int) -> bytes:
         count = (PAGE_HEADER.size - 1 + length) // self.meta.page_size + 1
@@ -187,3 +228,95 @@ class PageFile:
     def damage(self, what: str) -> DamageError:
         """The report of damage found in this file."""
         return DamageError(f"{self.data_file} is damaged: {what}; {WHAT_TO_DO}")
+
+
+class PageCursor:
+    """A place in a tree. Moves and answers as the engine's cursors do, so far as ``reading.Cursor`` goes."""
+
+    def __init__(self, pages: PageFile, tree: TreeRecord) -> None:
+        self._pages = pages
+        self._root = tree.root
+        #: Pages from the root down to a leaf, with the position in each. Empty: no place.
+        self._path: list[tuple[TreePage, int]] = []
+
+    def __enter__(self) -> PageCursor:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._path = []
+
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]:
+        more = bool(self._path) or self.first()
+        while more:
+            yield self.item()
+            more = self.next()
+
+    def first(self) -> bool:
+        """Moves to the first row."""
+        return self._descend_from_root(lambda page: 0)
+
+    def last(self) -> bool:
+        """Moves to the last row."""
+        return self._descend_from_root(lambda page: len(page.nodes) - 1)
+
+    def set_range(self, key: bytes, /) -> bool:
+        """Moves to the first row whose key is ``key`` or after it."""
+        found = self._descend_from_root(lambda page: page.child_for(key) if page.is_branch else page.lower_bound(key))
+        if not found:
+            return False
+        page, position = self._path[-1]
+        if position < len(page.nodes):
+            return True
+        self._path[-1] = (page, position - 1)
+        return self.next()
+
+    def next(self) -> bool:
+        """Moves to the next row."""
+        return self._step(1, lambda page: 0)
+
+    def prev(self) -> bool:
+        """Moves to the row before."""
+        return self._step(-1, lambda page: len(page.nodes) - 1)
+
+    def key(self) -> bytes:
+        """The row's key; empty without a place."""
+        if not self._path:
+            return b""
+        page, position = self._path[-1]
+        return page.key(position)
+
+    def item(self) -> tuple[bytes, bytes]:
+        """The row's key and value."""
+        page, position = self._path[-1]
+        return page.key(position), self._pages.value(page, position)
+
+    def _descend_from_root(self, choose: Callable[[TreePage], int]) -> bool:
+        self._path = []
+        if self._root == NO_PAGE:
+            return False
+        self._descend(self._root, choose)
+        return True
+
+    def _descend(self, number: int, choose: Callable[[TreePage], int]) -> None:
+        while True:
+            if len(self._path) >= _MAX_DEPTH:
+                raise self._pages.damage(f"page {number} lies {_MAX_DEPTH} deep")
+            page = self._pages.tree_page(number)
+            position = choose(page)
+            self._path.append((page, position))
+            if not page.is_branch:
+                return
+            number = page.child(position)
+
+    def _step(self, by: int, choose: Callable[[TreePage], int]) -> bool:
+        while self._path:
+            page, position = self._path.pop()
+            position += by
+            if 0 <= position < len(page.nodes):
+                self._path.append((page, position))
+                if page.is_branch:
+                    self._descend(page.child(position), choose)
+                return True
+        return False

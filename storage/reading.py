@@ -1,25 +1,47 @@
-"""Verified reads of a log within a transaction, for the node's thread and for the storage thread's own needs."""
+"""Verified reads of the databases, through the engine or without it.
+
+The node's thread reads for itself, the storage thread what its writes need to know; the checks before opening and
+the inspection read the same way from the bare file.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeAlias, TypeVar
-
-import lmdb
+from pathlib import Path
+from typing import Protocol, TypeVar
 
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
-from quorumlog.storage import environment as env
 from quorumlog.storage import rows
-from quorumlog.storage.environment import Environment, ReadTransaction
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.meta_pages import WHAT_TO_DO
 from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, verify
 
-Cursor: TypeAlias = "lmdb.Cursor[bytes]"
-
 _Value = TypeVar("_Value")
 _KINDS = {int(kind): kind for kind in EntryKind}
+
+
+class Cursor(Protocol):
+    """A place in a database, as LMDB's binding has it. What moves it returns False where there is nothing more."""
+
+    def first(self) -> bool: ...
+    def last(self) -> bool: ...
+    def prev(self) -> bool: ...
+    def set_range(self, key: bytes, /) -> bool: ...
+    def key(self) -> bytes: ...
+    def item(self) -> tuple[bytes, bytes]: ...
+    def __iter__(self) -> Iterator[tuple[bytes, bytes]]: ...
+
+
+class Source(Protocol):
+    """One consistent state of the databases: a transaction of the engine, or a data file read without it."""
+
+    def get(self, database: bytes, key: bytes) -> bytes | None:
+        """The value of a key."""
+
+    def cursor(self, database: bytes) -> AbstractContextManager[Cursor]:
+        """A cursor, without a place yet."""
 
 
 @dataclass(slots=True, frozen=True)
@@ -33,12 +55,11 @@ class OffsetRow:
 
 
 class LogReading:
-    """Reads within one transaction. All that it returns has been checked."""
+    """Reads one source. All that it returns has been checked."""
 
-    def __init__(self, environment: Environment, txn: ReadTransaction) -> None:
-        self._txn = txn
-        self._databases = environment.databases
-        self._where = environment.data_dir
+    def __init__(self, source: Source, data_dir: Path) -> None:
+        self._source = source
+        self._where = data_dir
 
     def entries(self, group: int, first: int, last: int, max_bytes: int, previous: EntryId | None) -> list[Entry]:
         """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
@@ -50,7 +71,7 @@ class LogReading:
         expected = first
         size = 0
         previous_hash = previous.hash if previous is not None else None
-        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+        with self._source.cursor(rows.ENTRIES) as cursor:
             cursor.set_range(rows.position_key(group, first))
             for key, data in cursor:
                 if key != rows.position_key(group, expected):
@@ -68,7 +89,7 @@ class LogReading:
 
     def entry(self, group: int, index: int) -> Entry:
         """One entry."""
-        data = self._txn.get(rows.position_key(group, index), db=self._databases[env.ENTRIES])
+        data = self._source.get(rows.ENTRIES, rows.position_key(group, index))
         if data is None:
             raise self.damage(group, index, "it is missing")
         return self._checked(group, index, data)[0]
@@ -94,19 +115,19 @@ class LogReading:
         key, row = cursor.item()
         group, last_offset = self._position(key)
         try:
-            index, base_offset = rows.unpack_offset_row(rows.open_row(env.OFFSETS, key, row))
+            index, base_offset = rows.unpack_offset_row(rows.open_row(rows.OFFSETS, key, row))
         except rows.RowError as error:
             raise self.row_damage(group, f"offset index at offset {last_offset}", error) from None
         return OffsetRow(group, last_offset, index, base_offset)
 
     def last_index(self, group: int) -> int | None:
         """Index of a group's last entry; None if it has none."""
-        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+        with self._source.cursor(rows.ENTRIES) as cursor:
             return self._position(cursor.key())[1] if self.seek_last(cursor, group) else None
 
     def last_batch(self, group: int) -> OffsetRow | None:
         """The group's last row of the offset index."""
-        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+        with self._source.cursor(rows.OFFSETS) as cursor:
             return self.offset_row(cursor) if self.seek_last(cursor, group) else None
 
     def seek_last(self, cursor: Cursor, group: int) -> bool:
@@ -122,7 +143,7 @@ class LogReading:
 
     def find_offset(self, group: int, offset: int) -> tuple[OffsetRow, bool] | None:
         """The first row whose last offset is at or after ``offset``, and whether it is the group's first row."""
-        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+        with self._source.cursor(rows.OFFSETS) as cursor:
             if not cursor.set_range(rows.position_key(group, offset)):
                 return None
             row = self.offset_row(cursor)
@@ -143,7 +164,7 @@ class LogReading:
     def row(self, database: bytes, group: int) -> bytes | None:
         """Body of a group's one row in a database; None if it has none."""
         key = rows.group_key(group)
-        row = self._txn.get(key, db=self._databases[database])
+        row = self._source.get(database, key)
         return None if row is None else self.body(database, group, key, row)
 
     def body(self, database: bytes, group: int, key: bytes, row: bytes) -> bytes:
@@ -155,21 +176,21 @@ class LogReading:
 
     def hard_state(self, group: int) -> HardState:
         """A group's hard state."""
-        return self._decoded(env.HARD_STATES, group, rows.unpack_hard_state)
+        return self._decoded(rows.HARD_STATES, group, rows.unpack_hard_state)
 
     def anchor(self, group: int) -> EntryId:
         """The entry before the first one of a group's log."""
-        return self._decoded(env.ANCHORS, group, rows.unpack_entry_id)
+        return self._decoded(rows.ANCHORS, group, rows.unpack_entry_id)
 
     def configuration(self, group: int) -> Configuration:
         """A group's configuration at its applied index."""
-        return self._decoded(env.CONFIGURATIONS, group, rows.unpack_configuration)
+        return self._decoded(rows.CONFIGURATIONS, group, rows.unpack_configuration)
 
     def snapshot(self, group: int) -> Snapshot | None:
         """A group's newest snapshot, if it has one."""
-        if self.row(env.SNAPSHOTS, group) is None:
+        if self.row(rows.SNAPSHOTS, group) is None:
             return None
-        return self._decoded(env.SNAPSHOTS, group, rows.unpack_snapshot)
+        return self._decoded(rows.SNAPSHOTS, group, rows.unpack_snapshot)
 
     def _decoded(self, database: bytes, group: int, unpack: Callable[[bytes], _Value]) -> _Value:
         body = self.row(database, group)
@@ -184,31 +205,31 @@ class LogReading:
         """All rows of a group's table."""
         prefix = rows.group_key(group)
         found = {}
-        with self._txn.cursor(self._databases[env.TABLES]) as cursor:
+        with self._source.cursor(rows.TABLES) as cursor:
             cursor.set_range(prefix)
             for key, row in cursor:
                 if not key.startswith(prefix):
                     break
-                found[key[len(prefix) :]] = self.body(env.TABLES, group, key, row)
+                found[key[len(prefix) :]] = self.body(rows.TABLES, group, key, row)
         return found
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""
-        with self._txn.cursor(self._databases[env.NODE_STATE]) as cursor:
-            return {key: self.body(env.NODE_STATE, -1, key, row) for key, row in cursor}
+        with self._source.cursor(rows.NODE_STATE) as cursor:
+            return {key: self.body(rows.NODE_STATE, -1, key, row) for key, row in cursor}
 
     def groups(self) -> list[int]:
         """Every group with a replica here: those with a configuration, an anchor or a hard state."""
         found: set[int] = set()
-        for database in (env.CONFIGURATIONS, env.ANCHORS, env.HARD_STATES):
-            with self._txn.cursor(self._databases[database]) as cursor:
-                found.update(rows.group_of(key) for key in cursor.iternext(values=False))
+        for database in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES):
+            with self._source.cursor(database) as cursor:
+                found.update(rows.group_of(key) for key, _ in cursor)
         return sorted(found)
 
     def groups_with_rows(self, database: bytes) -> list[int]:
         """Every group that has rows in a database: one seek per group, however many rows it has."""
         found: list[int] = []
-        with self._txn.cursor(self._databases[database]) as cursor:
+        with self._source.cursor(database) as cursor:
             more = cursor.first()
             while more:
                 found.append(rows.group_of(cursor.key()))
@@ -217,7 +238,7 @@ class LogReading:
 
     def first_index(self, group: int) -> int | None:
         """Index of a group's first row of entries, swept or not; None if it has none."""
-        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+        with self._source.cursor(rows.ENTRIES) as cursor:
             if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
                 return self._position(cursor.key())[1]
             return None

@@ -1,4 +1,4 @@
-"""Keys and small rows of the databases.
+"""The databases, their keys and their small rows.
 
 Keys of a group's rows start with the group, big-endian, so that a group is one range in every database. A small
 row is a format version, a CRC32C and a body. The checksum covers the database's name and the key too: LMDB has no
@@ -13,6 +13,19 @@ import google_crc32c
 
 from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
 
+FORMAT_DB = b"format"
+ENTRIES = b"entries"
+OFFSETS = b"offsets"
+HARD_STATES = b"hard-states"
+CONFIGURATIONS = b"configurations"
+ANCHORS = b"anchors"
+SNAPSHOTS = b"snapshots"
+TABLES = b"tables"
+NODE_STATE = b"node-state"
+DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, TABLES, NODE_STATE)
+#: Version of the layout of databases and keys, in the one row of FORMAT_DB.
+FORMAT = 1
+FORMAT_KEY = b"format"
 ROW_VERSION = 1
 #: The highest index or offset that a key can carry.
 MAX_POSITION = (1 << 64) - 1

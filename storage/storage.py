@@ -5,8 +5,7 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar
@@ -15,12 +14,11 @@ import lmdb
 
 from quorumlog.raft.types import Entry
 from quorumlog.storage import environment as env
-from quorumlog.storage.environment import Environment, WriteTransaction
+from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, StorageError
 from quorumlog.storage.meta_pages import META_PAGES
-from quorumlog.storage.opening import find_garbage, load_log
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupState, Space, Transaction
@@ -64,14 +62,9 @@ class Storage:
         # have removed rows that the published ends of a log still speak of.
         self._commit_lock = threading.Lock()
         self._failure: FatalStorageError | None = None
-        try:
-            with self._reading() as reading:
-                groups = reading.groups()
-                self._logs: dict[int, GroupLog] = {group: load_log(reading, group, len(groups)) for group in groups}
-                self._garbage: _Garbage = find_garbage(reading, self._logs)
-        except BaseException:
-            self._environment.close()
-            raise
+        found = self._environment.found
+        self._logs: dict[int, GroupLog] = found.logs if found else {}
+        self._garbage: _Garbage = found.garbage if found else {}
 
     def __enter__(self) -> Storage:
         return self
@@ -155,7 +148,7 @@ class Storage:
         """Use of the storage now. Cheap: counts that LMDB keeps, and one statvfs."""
         environment = self._environment.lmdb
         page = environment.stat()["psize"]
-        with self._environment.reading() as txn:
+        with environment.begin() as txn:
             used = META_PAGES
             for database in (None, *self._environment.databases.values()):
                 stat = txn.stat(database) if database is not None else environment.stat()
@@ -190,7 +183,7 @@ class Storage:
             self._commit(lambda txn: (self._logs, self._sweep(txn, dict(self._garbage))))
         return bool(self._garbage)
 
-    def _write(self, txn: WriteTransaction, transaction: Transaction) -> _Written:
+    def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
         writer = GroupWriter(self._environment, txn)
         changed: dict[int, GroupLog | None] = {}
         garbage = dict(self._garbage)
@@ -213,7 +206,7 @@ class Storage:
         logs = {group: log for group, log in (self._logs | changed).items() if log is not None}
         return logs, self._sweep(txn, garbage)
 
-    def _sweep(self, txn: WriteTransaction, garbage: _Garbage) -> _Garbage:
+    def _sweep(self, txn: EngineTransaction, garbage: _Garbage) -> _Garbage:
         """Deletes one slice; returns what is left."""
         if garbage:
             sweeper = Sweeper(self._environment, txn, self._max_deletes)
@@ -223,7 +216,7 @@ class Storage:
                     del garbage[group]
         return garbage
 
-    def _commit(self, write: Callable[[WriteTransaction], _Written]) -> None:
+    def _commit(self, write: Callable[[EngineTransaction], _Written]) -> None:
         with self._commit_lock:
             if self._failure is not None:
                 raise FatalStorageError(f"storage has failed before: {self._failure}")
@@ -264,17 +257,12 @@ class Storage:
 
     # -- the reader's side ----------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _reading(self) -> Iterator[LogReading]:
-        with self._environment.reading() as txn:
-            yield LogReading(self._environment, txn)
-
     def _read(self, read: Callable[[LogReading], _Result]) -> _Result:
         try:
-            with self._reading() as reading:
+            with self._environment.reading() as reading:
                 return read(reading)
         except DamageError:
-            with self._commit_lock, self._reading() as reading:
+            with self._commit_lock, self._environment.reading() as reading:
                 return read(reading)
 
     def _log(self, group: int) -> GroupLog:

@@ -8,19 +8,18 @@ exist), so a crash between two slices needs no bookkeeping: opening finds the re
 
 from __future__ import annotations
 
-from quorumlog.storage import environment as env
 from quorumlog.storage import rows
-from quorumlog.storage.environment import Environment, WriteTransaction
+from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.reading import LogReading
 
 
 class Sweeper:
     """Deletes garbage within one LMDB transaction, up to a number of rows."""
 
-    def __init__(self, environment: Environment, txn: WriteTransaction, max_deletes: int) -> None:
+    def __init__(self, environment: Environment, txn: EngineTransaction, max_deletes: int) -> None:
         self._txn = txn
         self._databases = environment.databases
-        self._reading = LogReading(environment, txn)
+        self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
         self.left = max_deletes
 
     def sweep(self, group: int, anchor: int | None) -> bool:
@@ -30,7 +29,7 @@ class Sweeper:
             True when nothing is left.
         """
         if anchor is None:
-            return all(self._delete_prefix(name, group) for name in (env.ENTRIES, env.OFFSETS, env.TABLES))
+            return all(self._delete_prefix(name, group) for name in (rows.ENTRIES, rows.OFFSETS, rows.TABLES))
         return self._delete_entries(group, anchor) and self._delete_offsets(group, anchor)
 
     def _delete_prefix(self, database: bytes, group: int) -> bool:
@@ -45,7 +44,7 @@ class Sweeper:
 
     def _delete_entries(self, group: int, anchor: int) -> bool:
         prefix, end = rows.group_key(group), rows.position_key(group, anchor)
-        with self._txn.cursor(self._databases[env.ENTRIES]) as cursor:
+        with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
             cursor.set_range(prefix)
             while prefix < cursor.key() <= end:
                 if not self._spend():
@@ -55,7 +54,7 @@ class Sweeper:
 
     def _delete_offsets(self, group: int, anchor: int) -> bool:
         prefix = rows.group_key(group)
-        with self._txn.cursor(self._databases[env.OFFSETS]) as cursor:
+        with self._txn.cursor(self._databases[rows.OFFSETS]) as cursor:
             cursor.set_range(prefix)
             while cursor.key().startswith(prefix) and self._reading.offset_row(cursor).index <= anchor:
                 if not self._spend():

@@ -253,7 +253,7 @@ def test_a_directory_that_is_a_file_is_said_so(tmp_path: Path) -> None:
 
 def test_a_newer_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.close()
-    monkeypatch.setattr("quorumlog.storage.environment.FORMAT", 0)
+    monkeypatch.setattr("quorumlog.storage.rows.FORMAT", 0)
     with pytest.raises(StorageError, match="use a newer quorumlog"):
         Storage(storage.data_dir)
 

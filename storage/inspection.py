@@ -1,0 +1,263 @@
+"""A data directory looked at from outside, while its node is down: what is in it, and whether it is whole.
+
+Everything is read from the bare file, page by page, so that a damaged environment can be inspected without the
+engine, which would crash on it. One damaged thing does not hide the others: problems are collected, not raised.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import TypeVar
+
+from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
+from quorumlog.storage import rows
+from quorumlog.storage.environment import LOCK_FILE, DirectoryLock
+from quorumlog.storage.interface import DamageError, StorageError
+from quorumlog.storage.meta_pages import DATA_FILE
+from quorumlog.storage.opening import check_format
+from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.reading import LogReading, OffsetRow
+from quorumlog.v1.entry import (
+    BatchHeader,
+    CorruptEntryError,
+    EntryKind,
+    Envelope,
+    entry_hash,
+    parse_envelope,
+    parse_header,
+)
+from quorumlog.v1.entry import verify as verify_entry
+
+_Value = TypeVar("_Value")
+
+
+@dataclass(slots=True, frozen=True)
+class Problem:
+    """Something that is not as it was written. ``group`` and ``index`` are None where it belongs to none."""
+
+    group: int | None
+    index: int | None
+    what: str
+
+    def __str__(self) -> str:
+        place = "" if self.group is None else f"group {self.group}: "
+        return f"{place}{self.what}" if self.index is None else f"{place}entry {self.index}: {self.what}"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupRow:
+    """A replica: its small rows (None: missing or damaged) and the range of its entries (None: it has none)."""
+
+    group: int
+    configuration: Configuration | None
+    hard_state: HardState | None
+    anchor: EntryId | None
+    snapshot: Snapshot | None
+    table_rows: int
+    first_index: int | None
+    last_index: int | None
+    problems: tuple[Problem, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class EntryRow:
+    """An entry as found. Fields that could not be decoded are None; ``problem`` says what is wrong with it."""
+
+    group: int
+    index: int
+    term: int | None
+    kind: EntryKind | None
+    length_bytes: int
+    previous_hash: int | None
+    hash: int | None
+    header: BatchHeader | None
+    problem: str | None
+
+
+class Inspection:
+    """An open look at a data directory. Holds its lock: no node can start meanwhile."""
+
+    def __init__(self, data_dir: Path | str) -> None:
+        """Opens it.
+
+        Raises:
+            DataDirectoryLockedError: a node is running on it.
+            DamageError: nothing in it can be found any more (meta pages).
+            StorageError: there is no quorumlog data there, or of a newer version.
+        """
+        self.data_dir = Path(data_dir)
+        data_file = self.data_dir / DATA_FILE
+        if not data_file.is_file():
+            raise StorageError(f"there is no {DATA_FILE} in {self.data_dir}: give a node's data directory")
+        self._lock = DirectoryLock(self.data_dir, create=False) if (self.data_dir / LOCK_FILE).exists() else None
+        try:
+            self._pages = PageFile(data_file)
+            check_format(self._pages)
+        except BaseException:
+            self._close_lock()
+            raise
+        self._reading = LogReading(self._pages, self.data_dir)
+
+    def __enter__(self) -> Inspection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._pages.close()
+        self._close_lock()
+
+    def _close_lock(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+
+    @property
+    def offset_rows_in_all(self) -> int:
+        """Rows of the offset index, as the file counts them."""
+        return self._pages.databases[rows.OFFSETS].entries
+
+    @property
+    def entries_in_all(self) -> int:
+        """Rows of entries, as the file counts them: for progress bars."""
+        return self._pages.databases[rows.ENTRIES].entries
+
+    def groups(self) -> Iterator[GroupRow]:
+        """Every replica."""
+        for group in self._reading.groups():
+            yield self.group(group)
+
+    def group(self, group: int) -> GroupRow:
+        """One replica's small rows and range of entries."""
+        problems: list[Problem] = []
+        reading = self._reading
+        anchor = _attempt(problems, group, lambda: reading.anchor(group))
+        last = _attempt(problems, group, lambda: reading.last_index(group))
+        has_entries = last is not None and (anchor is None or last > anchor.index)
+        return GroupRow(
+            group=group,
+            configuration=_attempt(problems, group, lambda: reading.configuration(group)),
+            hard_state=_attempt(problems, group, lambda: reading.hard_state(group)),
+            anchor=anchor,
+            snapshot=_attempt(problems, group, lambda: reading.snapshot(group)),
+            table_rows=len(_attempt(problems, group, lambda: reading.table(group)) or ()),
+            first_index=(anchor.index + 1 if anchor else 1) if has_entries else None,
+            last_index=last if has_entries else None,
+            problems=tuple(problems),
+        )
+
+    def entries(self, group: int, first: int | None = None, last: int | None = None) -> Iterator[EntryRow]:
+        """A replica's entries from ``first`` to ``last`` inclusive, all by default, damaged ones included."""
+        anchor = _attempt([], group, lambda: self._reading.anchor(group))
+        start = anchor.index + 1 if anchor is not None else 1
+        start = start if first is None else max(first, start)
+        previous_hash = anchor.hash if anchor is not None and start == anchor.index + 1 else None
+        expected = start
+        for index, data in self._raw_rows(rows.ENTRIES, group, start):
+            if last is not None and index > last:
+                return
+            if index != expected:
+                yield _unreadable(group, expected, f"entries {expected} to {index - 1} are missing")
+                previous_hash = None
+            expected = index + 1
+            if isinstance(data, DamageError):
+                yield _unreadable(group, index, str(data))
+                previous_hash = None
+                continue
+            row = _entry_row(group, index, data, previous_hash)
+            previous_hash = row.hash if row.problem is None else None
+            yield row
+
+    def offset_rows(self, group: int) -> Iterator[OffsetRow | Problem]:
+        """A replica's rows of the offset index, or in place of one what is wrong with it."""
+        for last_offset, row in self._raw_rows(rows.OFFSETS, group, 0):
+            if isinstance(row, DamageError):
+                yield Problem(group, None, f"offset index at offset {last_offset}: {row}")
+                continue
+            try:
+                body = rows.open_row(rows.OFFSETS, rows.position_key(group, last_offset), row)
+                index, base_offset = rows.unpack_offset_row(body)
+            except rows.RowError as error:
+                yield Problem(group, None, f"offset index at offset {last_offset}: {error}")
+            else:
+                yield OffsetRow(group, last_offset, index, base_offset)
+
+    def node_problems(self) -> list[Problem]:
+        """What is wrong with the node's own rows."""
+        problems: list[Problem] = []
+        _attempt(problems, None, self._reading.node_state)
+        return problems
+
+    def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
+        """(position, value) of a group's rows, or what hinders reading one."""
+        prefix = rows.group_key(group)
+        cursor = self._pages.cursor(database)
+        position, skip = first - 1, 1
+        while position + skip <= rows.MAX_POSITION:
+            try:
+                if skip == 1 and cursor.key():
+                    more = cursor.next()
+                else:
+                    more = cursor.set_range(rows.position_key(group, position + skip))
+                key = cursor.key()
+                if not more or not key.startswith(prefix):
+                    return
+                position, skip = rows.position_of(key)[1], 1
+            except (DamageError, rows.RowError) as error:
+                # What a damaged page leads to is lost to us: go on behind it, in growing steps.
+                position, skip = position + skip, skip * 2
+                cursor = self._pages.cursor(database)
+                yield position, DamageError(str(error))
+                continue
+            try:
+                yield position, cursor.item()[1]
+            except DamageError as error:
+                yield position, error
+
+
+def dump(data_dir: Path | str) -> Iterator[GroupRow | EntryRow]:
+    """Everything in a data directory: each replica, followed by its entries.
+
+    Raises:
+        As ``Inspection``.
+    """
+    with Inspection(data_dir) as inspection:
+        for group in inspection.groups():
+            yield group
+            yield from inspection.entries(group.group)
+
+
+def _entry_row(group: int, index: int, data: bytes, previous_hash: int | None) -> EntryRow:
+    envelope: Envelope | None = None
+    header: BatchHeader | None = None
+    problem: str | None = None
+    try:
+        envelope = parse_envelope(data)
+        header = parse_header(data) if envelope.kind is EntryKind.BATCH else None
+        verify_entry(data)
+    except CorruptEntryError as error:
+        problem = str(error)
+    if envelope is None:
+        return EntryRow(group, index, None, None, len(data), None, None, header, problem)
+    if problem is None and (envelope.group, envelope.index) != (group, index):
+        problem = f"in its place is entry {envelope.index} of group {envelope.group}"
+    if problem is None and previous_hash is not None and envelope.previous_hash != previous_hash:
+        problem = "it does not follow the entry before it (hash chain)"
+    return EntryRow(
+        group, index, envelope.term, envelope.kind, len(data), envelope.previous_hash, entry_hash(data), header, problem
+    )
+
+
+def _unreadable(group: int, index: int, problem: str) -> EntryRow:
+    return EntryRow(group, index, None, None, 0, None, None, None, problem)
+
+
+def _attempt(problems: list[Problem], group: int | None, read: Callable[[], _Value]) -> _Value | None:
+    """Reads one thing; damage becomes a problem."""
+    try:
+        return read()
+    except DamageError as error:
+        problems.append(Problem(group, None, str(error)))
+        return None

@@ -1,0 +1,140 @@
+"""Verifies a whole data directory offline: pages, small rows, every entry, hash chains, the offset index."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from lmdb.verify import VerifyError
+from lmdb.verify import verify as verify_structure
+
+from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, Problem
+from quorumlog.storage.reading import OffsetRow
+
+#: Problems reported at most: a disk that lost a file's middle has millions, and the first ones say it all.
+MAX_PROBLEMS = 1000
+_PROGRESS_ENTRIES = 256
+
+
+@dataclass(slots=True, frozen=True)
+class VerifyReport:
+    """What a verification read, and what it found."""
+
+    data_dir: Path
+    groups: int
+    entries: int
+    entry_bytes: int
+    offset_rows: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def sound(self) -> bool:
+        """True when everything is as it was written."""
+        return not self.problems
+
+
+def verify(data_dir: Path | str, progress: Callable[[int, int], None] | None = None) -> VerifyReport:
+    """Reads everything in a data directory and checks it.
+
+    Arguments:
+        progress: called now and then with entries done and entries in all.
+
+    Raises:
+        DataDirectoryLockedError: a node is running on it.
+        DamageError: nothing in it can be found any more (meta pages).
+        StorageError: there is no quorumlog data there, or of a newer version.
+    """
+    with Inspection(data_dir) as inspection:
+        problems = _structure_problems(inspection.data_dir) + inspection.node_problems()
+        groups = entries = entry_bytes = 0
+        for group in inspection.groups():
+            groups += 1
+            check = _GroupCheck(group, inspection.offset_rows(group.group))
+            for entry in inspection.entries(group.group):
+                check.see(entry)
+                entries += 1
+                entry_bytes += entry.length_bytes
+                if progress is not None and entries % _PROGRESS_ENTRIES == 0:
+                    progress(entries, inspection.entries_in_all)
+            check.finish()
+            problems += itertools.chain(group.problems, check.problems)
+        if progress is not None:
+            progress(entries, entries)
+        problems = problems[:MAX_PROBLEMS]
+        return VerifyReport(
+            inspection.data_dir, groups, entries, entry_bytes, inspection.offset_rows_in_all, tuple(problems)
+        )
+
+
+def _structure_problems(data_dir: Path) -> list[Problem]:
+    """What is wrong with the pages themselves: one that is both free and in use would be written over."""
+    try:
+        found: list[str] = verify_structure(str(data_dir))  # type: ignore[no-untyped-call]
+    except VerifyError as error:
+        found = [str(error)]
+    return [Problem(None, None, f"page structure: {what}") for what in found]
+
+
+class _GroupCheck:
+    """Sees a replica's entries in order, beside the rows of its offset index, which must tell the same story."""
+
+    def __init__(self, group: GroupRow, offset_rows: Iterator[OffsetRow | Problem]) -> None:
+        self.problems: list[Problem] = []
+        self._group = group
+        anchor = group.anchor.index if group.anchor is not None else 0
+        # Rows at or below the anchor are garbage that has not been swept away yet.
+        rows = (row for row in offset_rows if isinstance(row, Problem) or row.index > anchor)
+        self._offset_rows: Iterator[OffsetRow | Problem] = rows
+        self._offset_row = self._next_offset_row()
+        self._next_offset: int | None = None
+        self._last_index = anchor
+
+    def see(self, entry: EntryRow) -> None:
+        """One entry."""
+        self._last_index = max(self._last_index, entry.index)
+        if entry.problem is not None:
+            self._report(entry.index, entry.problem)
+            self._next_offset = None
+            return
+        header = entry.header
+        if header is None:
+            return
+        while self._offset_row is not None and self._offset_row.index < entry.index:
+            if self._next_offset is not None:
+                self._report(None, f"offset index names batch {self._offset_row.index}, which is none")
+            self._offset_row = self._next_offset_row()
+        row = self._offset_row
+        if row is None or row.index != entry.index:
+            self._report(entry.index, "the offset index does not have this batch")
+        else:
+            if (row.base_offset, row.last_offset) != (header.base_offset, header.last_offset):
+                self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
+            self._offset_row = self._next_offset_row()
+        if self._next_offset is not None and header.base_offset != self._next_offset:
+            self._report(entry.index, f"it begins at offset {header.base_offset}, not {self._next_offset}")
+        self._next_offset = header.last_offset + 1
+
+    def finish(self) -> None:
+        """After the last entry."""
+        while self._offset_row is not None:
+            if self._offset_row.index > self._last_index:
+                self._report(None, f"offset index names entry {self._offset_row.index}, beyond the log's end")
+            self._offset_row = self._next_offset_row()
+        state = self._group.hard_state
+        if state is not None and state.commit > self._last_index:
+            self._report(
+                None, f"the log ends at entry {self._last_index}, but entries up to {state.commit} were committed"
+            )
+
+    def _next_offset_row(self) -> OffsetRow | None:
+        for row in self._offset_rows:
+            if isinstance(row, OffsetRow):
+                return row
+            self._report(None, row.what)
+        return None
+
+    def _report(self, index: int | None, what: str) -> None:
+        if len(self.problems) < MAX_PROBLEMS:
+            self.problems.append(Problem(self._group.group, index, what))

@@ -1,0 +1,70 @@
+"""A data directory can be looked at from outside."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+
+from quorumlog.raft.types import HardState, Snapshot
+from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
+from quorumlog.storage.interface import DataDirectoryLockedError, StorageError
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.verification import verify
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Path:
+    log = LogBuilder(1000)
+    entries = [log.noop(), *log.batches(300, records=2), log.batch(100_000), log.noop()]
+    with Storage(tmp_path, max_deletes=7) as storage:
+        storage.commit(transaction(create(0, LogBuilder(0).batches(5), table={b"k": b"v"}), create(1000, entries)))
+        checkpoint = Snapshot(identity(entries[99]), CONFIGURATION, b"image")
+        compaction = GroupWrite(1000, checkpoint=checkpoint, compact_to=checkpoint.last)
+        storage.commit(transaction(compaction, node_state={b"directory": b"d"}))
+    return tmp_path
+
+
+def test_a_dump_shows_groups_and_entries(data_dir: Path) -> None:
+    found = list(dump(data_dir))
+    groups = [row for row in found if isinstance(row, GroupRow)]
+    entries = [row for row in found if isinstance(row, EntryRow) and row.group == 1000]
+    assert [(row.group, row.first_index, row.last_index, row.table_rows) for row in groups] == [
+        (0, 1, 5, 1),
+        (1000, 101, 303, 0),
+    ]
+    assert groups[1].snapshot == Snapshot(groups[1].anchor, CONFIGURATION, b"image")
+    assert groups[1].hard_state == HardState(1, 1, 302)
+    assert [row.index for row in entries] == list(range(101, 304))
+    assert all(row.problem is None for row in entries)
+    assert entries[0].header is not None
+    assert entries[0].header.base_offset == 198
+    assert entries[-1].header is None
+
+
+def test_a_range_of_entries_can_be_asked_for(data_dir: Path) -> None:
+    with Inspection(data_dir) as inspection:
+        assert [row.index for row in inspection.entries(1000, 150, 152)] == [150, 151, 152]
+        assert [row.index for row in inspection.entries(1000, 1, 102)] == [101, 102]
+        assert list(inspection.entries(77)) == []
+
+
+def test_a_sound_directory_verifies(data_dir: Path) -> None:
+    seen: list[tuple[int, int]] = []
+    report = verify(data_dir, lambda done, total: seen.append((done, total)))
+    assert report.problems == ()
+    assert report.sound
+    assert (report.groups, report.entries) == (2, 5 + 203)
+    assert seen[-1] == (208, 208)
+
+
+def test_a_running_node_is_not_disturbed(data_dir: Path) -> None:
+    with Storage(data_dir), pytest.raises(DataDirectoryLockedError, match="stop that node"):
+        verify(data_dir)
+
+
+def test_a_directory_without_data_is_said_so(tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match=r"there is no data\.mdb in"):
+        verify(tmp_path)
