@@ -45,20 +45,18 @@ class Outbox:
         Returns:
             Messages for now, messages for after that write, and the write's number.
         """
-        after = self.after_durable
-        if after:
-            self.after_durable = []
+        # The lists that leave are never touched again: an acknowledgement that slipped into an earlier Ready would be
+        # sent before its own write.
+        now, self.now = self.now, []
+        after, self.after_durable = self.after_durable, []
         if writes:
             self._taken_number += 1
         elif after:
             if self.settled:
-                self.now += after
+                now += after
             else:
                 self._held.append((self._taken_number, after))
             after = []
-        now = self.now
-        if now:
-            self.now = []
         return now, after, self._taken_number
 
     def durable(self, number: int) -> None:
