@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import threading
 import time
-from collections import deque
 from itertools import pairwise
 
 from quorumlog.sdk import Producer, RecordFuture
@@ -18,7 +17,8 @@ SETTLE_TIMEOUT_S = 60.0
 class Load:
     """Sends ``records`` records with keys to a topic at ``rate`` per second, in a thread of its own.
 
-    Every record's value is unique (``order-000123``), so that whoever reads them can tell a lost one from a double.
+    Every record's value is unique (``order-000123``) and grows, so that whoever reads them can tell a lost one, a
+    double and a swap.
 
     Attributes:
         acknowledged: how many records are acknowledged so far.
@@ -33,7 +33,6 @@ class Load:
         self._records = records
         self._rate = rate
         self._acknowledged_at: dict[int, list[float]] = {}
-        self._pending: dict[int, deque[RecordFuture]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="load", daemon=True)
 
@@ -51,8 +50,8 @@ class Load:
         return self._thread.is_alive()
 
     def longest_gap_s(self, partition: int, begin: float, end: float) -> float:
-        """The longest time between two consecutive acknowledgements of a partition, among those of which the gap
-        reaches into [begin, end] (``time.monotonic()``)."""
+        """The longest time between two consecutive acknowledgements of a partition, among those that reach into
+        [begin, end] (``time.monotonic()``)."""
         times = self._acknowledged_at.get(partition, [])
         gaps = [later - earlier for earlier, later in pairwise(times) if later > begin and earlier < end]
         return max(gaps, default=0.0)
@@ -61,32 +60,27 @@ class Load:
         try:
             with Producer(bootstrap_servers=self._bootstrap_servers, acks="all", linger_ms=5) as producer:
                 self._send_all(producer)
+                producer.flush(timeout=SETTLE_TIMEOUT_S)
         except BaseException as error:
-            self.error = error
+            self.error = self.error or error
 
     def _send_all(self, producer: Producer) -> None:
         begin = time.monotonic()
         for number in range(self._records):
             if number % BURST == 0:
-                self._settle()
-                ahead = begin + number / self._rate - time.monotonic()
-                if self._stopped.wait(max(0.0, ahead)):
+                ahead_s = begin + number / self._rate - time.monotonic()
+                if self._stopped.wait(max(0.0, ahead_s)) or self.error is not None:
                     return
-            key = f"customer-{number % 97:02d}".encode()
-            future = producer.send(self._topic, key=key, value=f"order-{number:06d}".encode())
-            self._pending.setdefault(future.partition, deque()).append(future)
-        deadline = time.monotonic() + SETTLE_TIMEOUT_S
-        producer.flush()
-        while self.acknowledged < self._records and not self._stopped.wait(0.005):
-            self._settle()
-            if time.monotonic() > deadline:
-                raise TimeoutError(f"{self._records - self.acknowledged} records were never acknowledged")
+            future = producer.send(
+                self._topic, key=f"customer-{number % 97:02d}".encode(), value=f"order-{number:06d}".encode()
+            )
+            future.add_done_callback(self._settled)
 
-    def _settle(self) -> None:
-        """Counts what has been acknowledged since the last look. A record that failed ends the load."""
-        now = time.monotonic()
-        for partition, futures in self._pending.items():
-            while futures and futures[0].done():
-                futures.popleft().result()
-                self.acknowledged += 1
-                self._acknowledged_at.setdefault(partition, []).append(now)
+    def _settled(self, future: RecordFuture) -> None:
+        """One record is acknowledged, or has failed; called on the producer's own thread."""
+        error = future.exception()
+        if error is not None:
+            self.error = self.error or error
+            return
+        self.acknowledged += 1
+        self._acknowledged_at.setdefault(future.result().partition, []).append(time.monotonic())
