@@ -297,11 +297,18 @@ class RaftGroup(Replica):
         if self._replication is not None:
             self._replication.snapshot_status(peer, ok)
 
-    def heartbeat(self, now: int) -> None:
-        """Puts a heartbeat for every member into the outbox; the driver calls it every heartbeat interval."""
+    @property
+    def confirmed_round(self) -> int:
+        """The newest heartbeat round that a quorum has answered; 0 without leadership. Once it reaches the round of a
+        heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
+        return self._replication.confirmed_round(self._heartbeat_round) if self._replication is not None else 0
+
+    def heartbeat(self, now: int) -> int:
+        """Puts a heartbeat for every member into the outbox and returns its round; the driver calls it every heartbeat
+        interval, and more often to have its leadership confirmed."""
         replication = self._replication
         if replication is None:
-            return
+            return self._heartbeat_round
         self._heartbeat_round += 1
         commit_index = self._log.commit_index
         for member, progress in replication.progress.items():
@@ -313,6 +320,7 @@ class RaftGroup(Replica):
             # Nothing came in for a whole interval: an idle group keeps nothing in memory.
             self._log.trim(0)
         self._heartbeat_memory_index = self._log.last.index
+        return self._heartbeat_round
 
     def on_durable(self, now: int, token: DurableToken) -> None:
         """The write of the Ready that carried ``token`` is synced, and all writes before it."""

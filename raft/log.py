@@ -103,8 +103,10 @@ class Log:
 
     @property
     def deliverable_index(self) -> int:
-        """Entries up to here may be applied: committed, and durable here."""
-        return min(self.commit_index, self.durable_index)
+        """Entries up to here may be applied. A quorum holds them; that this replica's own disk may be behind does not
+        matter, as long as no trace of their application becomes durable before they do. Waiting for it would let a
+        leader with a slow disk acknowledge records that its readers cannot see."""
+        return self.commit_index
 
     def term_at(self, index: int) -> int:
         """Term of the entry at ``index``, the anchor included.

@@ -75,11 +75,13 @@ class Progress:
         recent_active: it was heard since its connection last broke.
         paused: in PROBE, the probe is out and unanswered.
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
+        confirmed_round: the newest heartbeat round that it has answered in this term.
         told_commit: the largest commit index sent to it in an AppendRequest.
     """
 
     __slots__ = (
         "_acknowledged_since_heartbeat",
+        "confirmed_round",
         "inflights",
         "last_contact",
         "match_index",
@@ -101,6 +103,7 @@ class Progress:
         self.paused = False
         self.pending_snapshot = 0
         self.told_commit = 0
+        self.confirmed_round = 0
         self.recheck = False
         self.inflights = inflights
         self._acknowledged_since_heartbeat = True

@@ -121,9 +121,7 @@ class Replication:
         following = progress.next_index
         if following <= self._log.last.index and not progress.inflights.full:
             return True
-        return progress.recheck or (
-            commit_only and min(self._log.commit_index, following - 1) > progress.told_commit
-        )
+        return progress.recheck or (commit_only and min(self._log.commit_index, following - 1) > progress.told_commit)
 
     def next_append(
         self, to: int, max_bytes: int, snapshot_source: SnapshotSource | None
@@ -193,12 +191,20 @@ class Replication:
             progress.probe_after_snapshot(delivered=False)
         return False
 
-    def heartbeat_response(self, now: int, sender: int) -> None:
+    def heartbeat_response(self, now: int, sender: int, heartbeat_round: int) -> None:
         """A follower answered a heartbeat."""
         progress = self.progress.get(sender)
         if progress is not None:
+            progress.confirmed_round = max(progress.confirmed_round, heartbeat_round)
             progress.heard(now)
             progress.answered_heartbeat()
+
+    def confirmed_round(self, newest: int) -> int:
+        """The newest heartbeat round that a quorum has answered; its own leader knows of ``newest``."""
+        progress, own = self.progress, self._node_id
+        return reached_by_quorum(
+            self._halves, lambda voter: newest if voter == own else progress[voter].confirmed_round
+        )
 
     def _acknowledged(self, progress: Progress, sender: int, index: int) -> bool:
         if index > self._log.last.index:

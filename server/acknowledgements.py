@@ -121,9 +121,9 @@ class ProduceCalls:
         self._calls[call.request_id] = call
         heapq.heappush(self._deadlines, (call.deadline, call.request_id))
 
-    def forget(self, request_id: int) -> None:
-        """The client is gone or has its answer."""
-        self._calls.pop(request_id, None)
+    def forget(self, request_id: int) -> bool:
+        """The client is gone or gets its answer; returns whether one was still awaited."""
+        return self._calls.pop(request_id, None) is not None
 
     def expired(self, now: int) -> Iterator[ProduceCall]:
         """Takes out the calls whose time is up, their open slots filled with REQUEST_TIMED_OUT (indefinite)."""

@@ -1,4 +1,4 @@
-"""Produce, fetch and offset look-ups, as the node serves them."""
+"""Produce and fetch, as the node serves them."""
 
 from __future__ import annotations
 
@@ -17,8 +17,6 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: A produce call waits no longer than this for its replicas, whatever the client says (µs).
 MAX_WAIT_US = 300_000_000
-EARLIEST = -2
-LATEST = -1
 
 
 class DataRequests:
@@ -108,8 +106,9 @@ class DataRequests:
     def finish(self, calls: list[ProduceCall]) -> None:
         """Answers calls of which every slot is filled."""
         for call in calls:
-            self.calls.forget(call.request_id)
-            self._reply(call.request_id, call.response)
+            # A call whose time is up has been answered, while its batches still wait in their partitions.
+            if self.calls.forget(call.request_id):
+                self._reply(call.request_id, call.response)
 
     # -- fetch ------------------------------------------------------------------------------------------------
 
@@ -178,30 +177,6 @@ class DataRequests:
         if parked is not None:
             self._fetch(now, request_id, *parked)
 
-    # -- offsets ----------------------------------------------------------------------------------------------
-
-    def list_offsets(self, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
-        """Answers where partitions begin and end."""
-        response = data_plane_pb2.ListOffsetsResponse()
-        for wanted in request.partitions:
-            result = response.results.add(
-                topic_id=wanted.topic_id, partition=wanted.partition, offset=-1, timestamp_ms=-1
-            )
-            partition = self._partitions.find(wanted.topic_id, wanted.partition)
-            problem = (
-                self._missing(wanted.topic_id, wanted.partition)
-                if partition is None
-                else partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
-            )
-            if problem is not None:
-                result.error.CopyFrom(problem)
-                continue
-            assert partition is not None
-            earliest = wanted.timestamp_ms == EARLIEST
-            result.offset = partition.log_start_offset if earliest else partition.high_watermark
-            result.leader_epoch = partition.raft.term
-        self._reply(request_id, response)
-
     # -- time -------------------------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
@@ -215,12 +190,3 @@ class DataRequests:
         """Nobody waits for that answer any more."""
         self.calls.forget(request_id)
         self.fetches.take(request_id)
-
-
-def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
-    if timestamp_ms in (EARLIEST, LATEST):
-        return None
-    return error(
-        ErrorCode.UNSUPPORTED_VERSION,
-        "this version finds offsets by -2 (earliest) and -1 (latest) only, not by timestamp",
-    )

@@ -98,9 +98,10 @@ class MetadataReplica:
 
     def due_checkpoint(self, entries: int) -> Snapshot | None:
         """A snapshot of the image, once more than ``entries`` have been applied since the last one."""
-        if self.image.applied_index - self._checkpoint_index <= entries:
+        applied = self.image.applied_index
+        if applied - self._checkpoint_index <= entries or self.raft.durable_index < applied:
             return None
-        self._checkpoint_index = self.image.applied_index
+        self._checkpoint_index = applied
         return self.snapshot()
 
     def snapshot(self) -> Snapshot:

@@ -56,6 +56,7 @@ from quorumlog.server.links import Links
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
+from quorumlog.server.offset_requests import OffsetRequests
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions, make_group
@@ -236,6 +237,7 @@ class Node:
             case ClientGone():
                 if self._metadata is not None:
                     self._data.client_gone(event.request_id)
+                    self._offsets.client_gone(event.request_id)
             case StopRequested():
                 self._stop()
 
@@ -261,6 +263,7 @@ class Node:
             self._data.finish(partition.update_leadership())
             self._data.finish(partition.resolve_acknowledgements())
             self._data.wake_if_changed(self._now, partition)
+            self._offsets.after_round(partition)
             if self._partitions.needs_report(partition):
                 self._broker.report_soon(self._now)
         if raft.is_leader:
@@ -316,6 +319,7 @@ class Node:
         self._metadata.on_time(now, self._wall_ms)
         self._host.touch(METADATA_GROUP)
         self._data.on_time(now)
+        self._offsets.on_time(now)
         self._admin.on_time(now)
         self._was_ready = self._was_ready or not self.not_ready()
         if self._handover is not None and self._handover.on_time(now):
@@ -340,6 +344,13 @@ class Node:
             replica.raft.heartbeat(now)
             self._host.touch(group)
 
+    def _confirm_leadership(self, group: int) -> int | None:
+        """Sends a heartbeat of one group now and returns its round; None while this node could not lead anyway."""
+        if self._stalled():
+            return None
+        self._host.touch(group)
+        return self._host.replicas[group].raft.heartbeat(self._now)
+
     def _stalled(self) -> bool:
         return self._host.writing and self._now - self._host.in_flight_since > self._options.storage_stall_us
 
@@ -359,6 +370,7 @@ class Node:
             self._metadata.next_deadline,
             self._data.calls.next_deadline,
             self._data.fetches.next_deadline,
+            self._offsets.next_deadline,
             self._admin.next_deadline,
             self._handover.next_deadline if self._handover is not None else None,
         )
@@ -496,6 +508,13 @@ class Node:
             self._partitions, self._options.limits, self._reply, self._live_replicas,
             self._missing_partition, self._space.refusal, self._host.touch,
         )  # fmt: skip
+        self._offsets = OffsetRequests(
+            self._partitions,
+            self._options.limits.parked_fetches,
+            self._reply,
+            self._missing_partition,
+            self._confirm_leadership,
+        )
         self._admin = AdminRequests(
             self._metadata, self._partitions, self._broker, self._client, membership.cluster_id, self._reply
         )
@@ -590,7 +609,7 @@ class Node:
         elif isinstance(message, data_plane_pb2.MetadataRequest):
             self._admin.metadata(request_id, message, self._image_age_ms())
         elif isinstance(message, data_plane_pb2.ListOffsetsRequest):
-            self._data.list_offsets(request_id, message)
+            self._offsets.list_offsets(self._now, request_id, message)
         elif isinstance(message, data_plane_pb2.InitProducerIdRequest):
             self._admin.init_producer_id(self._now, request_id, message)
         elif isinstance(message, admin_pb2.CreateTopicsRequest):

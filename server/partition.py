@@ -268,8 +268,10 @@ class Partition:
         raft = self.raft
         while self._not_durable and self._not_durable[0][1] <= raft.durable_index:
             self._not_durable.popleft()
-        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2).
-        committed = raft.commit_index if raft.leads_committed else 0
+        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). What the followers
+        # alone have made durable is committed, but not yet below our high watermark: a producer that has its
+        # acknowledgement would ask for the end of the partition and not find its record.
+        committed = min(raft.commit_index, self._applied) if raft.leads_committed else 0
         done = []
         for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of):
             waiter.call.fill(
