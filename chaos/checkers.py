@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from quorumlog.chaos.history import History, Operation, Outcome
+from quorumlog.chaos.history import History, Kind, Operation, Outcome
 
 #: Anomalies reported per checker; a broken run may have thousands of the same kind.
 MOST_REPORTED = 20
@@ -130,29 +130,36 @@ def sends_in_order(history: History) -> list[Anomaly]:
 
 
 def sends_after_acknowledged(history: History) -> list[Anomaly]:
-    """I7: a send's offset exceeds every offset acknowledged before it was invoked; end offsets (I10) exceed them too,
-    and are never below one that was answered before they were asked for."""
+    """I7: a send's offset exceeds every offset acknowledged before it was invoked. I10: so does a linearizable end
+    offset, and it is not below one that was answered before it was asked for, across leaders too."""
     found: list[Anomaly] = []
-    moments: list[tuple[int, int, int, Operation]] = []
-    asked = [*(s for s in history.sends(Outcome.OK) if s.acks_all), *history.end_offsets()]
-    for number, operation in enumerate(asked):
-        moments.append((operation.returned_us, 1, number, operation))
-        moments.append((operation.invoked_us, 0, number, operation))
     floors: dict[str, int] = {}
     at_invocation: dict[int, int] = {}
-    # At the same instant an invocation sorts before a return: only what returned strictly earlier counts.
-    for _, is_return, number, operation in sorted(moments, key=lambda m: m[:3]):
-        end = operation.offset + (1 if operation.value else 0)
+    asked = [*(send for send in history.sends(Outcome.OK) if send.acks_all), *history.end_offsets()]
+    for is_return, number in _moments(asked):
+        operation = asked[number]
+        partition, offset = operation.partition, operation.offset
         if not is_return:
-            at_invocation[number] = floors.get(operation.partition, 0)
+            at_invocation[number] = floors.get(partition, 0)
             continue
         floor = at_invocation[number]
-        if operation.offset < floor:
-            what = f"{operation.value!r} got offset" if operation.value else "the end offset was said to be"
-            message = f"{what} {operation.offset} in {operation.partition} after {floor - 1} had been acknowledged"
-            found.append(Anomaly("I7" if operation.value else "I10", message, (operation,)))
-        floors[operation.partition] = max(floors.get(operation.partition, 0), end)
+        is_send = operation.kind is Kind.SEND
+        if offset < floor and is_send:
+            message = f"{operation.value!r} got offset {offset} in {partition} after {floor - 1} was acknowledged"
+            found.append(Anomaly("I7", message, (operation,)))
+        elif offset < floor:
+            message = f"the end of {partition} was said to be {offset} after it had been {floor}"
+            found.append(Anomaly("I10", message, (operation,)))
+        floors[partition] = max(floors.get(partition, 0), offset + 1 if is_send else offset)
     return found
+
+
+def _moments(operations: list[Operation]) -> list[tuple[bool, int]]:
+    """(is return, place in ``operations``) of every invocation and return, in the order of time. At one instant an
+    invocation comes first: only what returned strictly earlier counts as before."""
+    moments = [(o.invoked_us, False, number) for number, o in enumerate(operations)]
+    moments += [(o.returned_us, True, number) for number, o in enumerate(operations)]
+    return [(is_return, number) for _, is_return, number in sorted(moments)]
 
 
 def offsets_dense(history: History) -> list[Anomaly]:

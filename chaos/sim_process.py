@@ -8,6 +8,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.chaos.invariants import Violation
 from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.chaos.sim_clients import Answer, Unanswered
 from quorumlog.chaos.sim_disk import SimDisk
@@ -176,6 +177,11 @@ class SimProcess:
 
             self.disk.submit(effects.transaction, done)
         for reply in effects.replies:
+            if reply.request_id not in self._pending:
+                kind = type(reply.message).__name__
+                raise Violation(
+                    f"node {self.node_id} answers request {reply.request_id} twice, now with a {kind}: {reply.message}"
+                )
             answered, served = self._pending.pop(reply.request_id)
             if served is not None:
                 served(reply.message)

@@ -26,7 +26,7 @@ def poll(first: int, values: str, at: int, process: str = "c", final: bool = Fal
 
 def end_offset(offset: int, at: int) -> Operation:
     """A linearizable end offset."""
-    return Operation("e", Kind.END_OFFSET, at, at + 5, Outcome.OK, "t-0", offset=offset)
+    return Operation("e", Kind.END_OFFSET, at, at + 5, Outcome.OK, "t-0", offset=offset, leader_epoch=1)
 
 
 def good() -> list[Operation]:
