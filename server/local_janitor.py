@@ -1,0 +1,72 @@
+"""Cleans up after a local cluster whose owner died. A program of its own, run by path: it imports nothing of ours.
+
+Its standard input is a pipe from the owner. Each line names a node process ("pid start-time"). When the pipe ends
+without the word "done", or the owner is no longer its parent, the owner was killed: the nodes are killed, stopped ones too, and the
+directory given as the only argument is removed. A node watches a pipe of its own, but one that is stopped cannot act.
+"""
+
+import os
+import select
+import shutil
+import signal
+import sys
+import time
+
+#: For the death of killed processes. They hold the directory.
+PATIENCE_S = 10.0
+POLL_S = 0.02
+PARENT_CHECK_S = 1.0
+
+
+def start_time(pid: int) -> str:
+    """When a process started, in the kernel's ticks; empty when there is none. With the pid it names a process."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as stat:
+            fields = stat.read().rpartition(b")")[2].split()
+    except OSError:
+        return ""
+    return "" if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def watch(owner: int) -> list[tuple[int, str]] | None:
+    """Waits for the owner's end; the processes to kill, or None when it has cleaned up itself."""
+    processes: list[tuple[int, str]] = []
+    rest = b""
+    while os.getppid() == owner:
+        readable, _, _ = select.select([0], [], [], PARENT_CHECK_S)
+        if not readable:
+            continue
+        data = os.read(0, 65536)
+        if not data:
+            break
+        *lines, rest = (rest + data).split(b"\n")
+        for line in lines:
+            if line == b"done":
+                return None
+            pid, _, started = line.decode().partition(" ")
+            processes.append((int(pid), started))
+    return processes
+
+
+def main(owner: int, directory: str) -> None:
+    """Waits, and cleans up if that is needed."""
+    processes = watch(owner)
+    if processes is None:
+        return
+    deadline = time.monotonic() + PATIENCE_S
+    alive = [(pid, started) for pid, started in processes if start_time(pid) == started]
+    for pid, _ in alive:
+        try:
+            os.kill(pid, signal.SIGKILL)
+        except ProcessLookupError:
+            continue
+    while any(start_time(pid) == started for pid, started in alive) and time.monotonic() < deadline:
+        time.sleep(POLL_S)
+    if directory:
+        shutil.rmtree(directory, ignore_errors=True)
+
+
+if __name__ == "__main__":
+    # A Ctrl-C at the terminal is the owner's to handle.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    main(int(sys.argv[1]), sys.argv[2])

@@ -1,0 +1,37 @@
+"""Free loopback ports that stay free until their nodes take them, and while those are down."""
+
+from __future__ import annotations
+
+import socket
+
+
+class ReservedPorts:
+    """Ports bound here but not listened on.
+
+    The kernel gives a bound port to nobody who asks for any port, and lets a process that names it listen beside
+    a socket that does not, where both allow reuse of the address (gRPC does). So no race is left between choosing a
+    port and using it, nor while a killed node is down.
+    """
+
+    def __init__(self, count: int, host: str = "127.0.0.1") -> None:
+        self._sockets: list[socket.socket] = []
+        try:
+            for _ in range(count):
+                reserved = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+                self._sockets.append(reserved)
+                reserved.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                reserved.bind((host, 0))
+        except OSError:
+            self.close()
+            raise
+
+    @property
+    def ports(self) -> list[int]:
+        """The ports."""
+        return [reserved.getsockname()[1] for reserved in self._sockets]
+
+    def close(self) -> None:
+        """Gives them up."""
+        for reserved in self._sockets:
+            reserved.close()
+        self._sockets.clear()

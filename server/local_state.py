@@ -1,0 +1,53 @@
+"""``cluster.json``: what a later process must know of a local cluster in its data directory."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+FILE_NAME = "cluster.json"
+
+
+@dataclass(slots=True)
+class NodeRecord:
+    """One node. ``pid`` and ``started`` name its process, None and empty while it does not run."""
+
+    node_id: int
+    address: str
+    pid: int | None = None
+    started: str = ""
+
+
+@dataclass(slots=True)
+class ClusterState:
+    """A cluster: its nodes, which of them are controllers, settings of all nodes, environment."""
+
+    nodes: list[NodeRecord]
+    controllers: list[int]
+    settings: dict[str, str] = field(default_factory=dict)
+    env: dict[str, str] = field(default_factory=dict)
+
+    def save(self, data_dir: Path) -> None:
+        """Writes it, whole or not at all."""
+        path = data_dir / FILE_NAME
+        fresh = path.with_suffix(".new")
+        fresh.write_text(json.dumps(asdict(self), indent=2) + "\n")
+        os.replace(fresh, path)
+
+    @classmethod
+    def load(cls, data_dir: Path) -> ClusterState | None:
+        """What is there; None where there is no cluster.
+
+        Raises:
+            ValueError: the file is not what ``save`` wrote.
+        """
+        try:
+            parsed = json.loads((data_dir / FILE_NAME).read_text())
+            nodes = [NodeRecord(**node) for node in parsed["nodes"]]
+            return cls(nodes, parsed["controllers"], parsed["settings"], parsed["env"])
+        except FileNotFoundError:
+            return None
+        except (ValueError, TypeError, KeyError) as error:
+            raise ValueError(f"{data_dir / FILE_NAME} cannot be read: {error}; remove it, or restore it") from None

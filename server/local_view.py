@@ -1,0 +1,96 @@
+"""What a local cluster's nodes say about themselves and each other, over gRPC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from types import TracebackType
+
+import grpc
+
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
+
+CALL_TIMEOUT_S = 1.0
+_OPTIONS = (
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.min_reconnect_backoff_ms", 200),
+    ("grpc.max_reconnect_backoff_ms", 200),
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+@dataclass(slots=True, frozen=True)
+class NodeView:
+    """What one node says. ``unfenced`` are the brokers that it sees as alive; ``reason`` why it is not ready."""
+
+    ready: bool
+    reason: str
+    controller: int | None = None
+    unfenced: frozenset[int] = frozenset()
+
+
+class ClusterView:
+    """Short-lived connections to some nodes.
+
+    Arguments:
+        addresses: node id -> host:port.
+    """
+
+    def __init__(self, addresses: dict[int, str]) -> None:
+        self._channels = {node: grpc.insecure_channel(address, _OPTIONS) for node, address in addresses.items()}
+
+    def __enter__(self) -> ClusterView:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for channel in self._channels.values():
+            channel.close()
+
+    def node(self, node_id: int) -> NodeView:
+        """What a node says of itself; not ready when it does not answer."""
+        try:
+            described = admin_pb2_grpc.AdminStub(self._channels[node_id]).DescribeNode(
+                admin_pb2.DescribeNodeRequest(), timeout=CALL_TIMEOUT_S
+            )
+            if not described.ready:
+                return NodeView(False, described.reason or "it does not say why")
+            metadata = self._metadata(node_id, data_plane_pb2.MetadataRequest())
+        except grpc.RpcError as error:
+            return NodeView(False, f"it does not answer ({_code(error)})")
+        unfenced = frozenset(broker.node_id for broker in metadata.brokers if not broker.fenced)
+        controller = None if metadata.controller_id < 0 else metadata.controller_id
+        return NodeView(True, "", controller, unfenced)
+
+    def leader(self, topic: str, partition: int) -> int | None:
+        """Who leads a partition according to the node that knows of the newest leader epoch."""
+        newest = (-1, -1)
+        request = data_plane_pb2.MetadataRequest(topics=[topic])
+        for answer in self._everyone(request):
+            for described in answer.topics:
+                for one in described.partitions:
+                    if one.partition == partition:
+                        newest = max(newest, (one.leader_epoch, one.leader))
+        return None if newest[1] < 0 else newest[1]
+
+    def controller(self) -> int | None:
+        """The active controller according to the node that heard of one most recently."""
+        answers = [one for one in self._everyone(data_plane_pb2.MetadataRequest()) if one.controller_id >= 0]
+        return min(answers, key=lambda one: one.image_age_ms).controller_id if answers else None
+
+    def _everyone(self, request: data_plane_pb2.MetadataRequest) -> Iterable[data_plane_pb2.MetadataResponse]:
+        for node_id in self._channels:
+            try:
+                yield self._metadata(node_id, request)
+            except grpc.RpcError:
+                # Paused or going down: the others know as much.
+                continue
+
+    def _metadata(self, node_id: int, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
+        return data_plane_pb2_grpc.DataPlaneStub(self._channels[node_id]).Metadata(request, timeout=CALL_TIMEOUT_S)
+
+
+def _code(error: grpc.RpcError) -> str:
+    return error.code().name if isinstance(error, grpc.Call) else str(error)
