@@ -78,6 +78,7 @@ def _is_meant_for_users(error: BaseException) -> bool:
         ("quorumlog.sdk.errors", "QuorumlogError"),
         ("quorumlog.storage.interface", "StorageError"),
         ("quorumlog.server.settings", "SettingsError"),
+        ("quorumlog.server.local_process", "ClusterError"),
     )
     for module, name in families:
         family = getattr(sys.modules.get(module), name, None)

@@ -2,6 +2,172 @@
 
 from __future__ import annotations
 
+import signal
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import FrameType
+from typing import TYPE_CHECKING, Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True, help="A local cluster; describe and health of any cluster.")
+from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.options import DEFAULT_BASE_PORT, DEFAULT_DATA_DIRECTORY, DataDirectory, Output, OutputFormat
+from quorumlog.cli.progress import waiting
+from quorumlog.cli.rendering import plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.server.local import LocalCluster
+
+#: How often a cluster in the foreground looks after its processes.
+WATCH_INTERVAL_S = 0.5
+
+app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status; describe and health of any cluster.")
+
+
+@app.command("up", epilog="Example: quorumlog cluster up --nodes 3 --data-dir /tmp/quorumlog --detach")
+def up(
+    *,
+    nodes: Annotated[int | None, typer.Option("--nodes", "-n", help="How many node processes; 3 if not given.")] = None,
+    data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY,
+    base_port: Annotated[
+        int | None,
+        typer.Option(
+            "--base-port",
+            envvar="QUORUMLOG_BASE_PORT",
+            help=f"Node 1 listens here, node 2 on the next port, and so on; {DEFAULT_BASE_PORT} if not given.",
+        ),
+    ] = None,
+    detach: Annotated[
+        bool, typer.Option("--detach", "-d", help="Let the nodes run on; 'cluster down' stops them.")
+    ] = False,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Starts a cluster on this machine and waits until it serves. A directory that has held one goes on with its data,
+    its number of nodes and its ports.
+
+    In the foreground it runs until Ctrl-C; with --detach the nodes outlive the command.
+    """
+    cluster = _cluster(nodes, data_dir, base_port, detached=detach)
+    if detach:
+        with waiting("starting the nodes"):
+            cluster.up()
+        _print(cluster, output)
+        _say_how_to_go_on(data_dir, cluster, output)
+        return
+    with _stop_signals() as asked, _running(cluster):
+        _print(cluster, output)
+        if output is OutputFormat.TABLE:
+            print("Ctrl-C stops the cluster; its data stays.", flush=True)
+        while not asked.wait(WATCH_INTERVAL_S):
+            ended = [node for node in cluster.node_ids if not cluster.is_running(node)]
+            if ended:
+                raise CommandError(
+                    f"node {ended[0]} has ended, so all are stopped; its log is {cluster.log_path(ended[0])}"
+                )
+
+
+@app.command("down", epilog="Example: quorumlog cluster down --data-dir /tmp/quorumlog")
+def down(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
+    """Stops the nodes of a local cluster; its data stays, and 'cluster up' goes on with it."""
+    from quorumlog.server.local import LocalCluster
+
+    cluster = LocalCluster.attach(data_dir)
+    running = [node for node in cluster.node_ids if cluster.is_running(node)]
+    with waiting(f"stopping {plural(len(running), 'node')}"):
+        cluster.shutdown()
+    if output is OutputFormat.JSON:
+        print_json({"data_dir": str(data_dir), "stopped": running})
+    elif running:
+        print(f"Stopped {plural(len(running), 'node')}; the data stays in {data_dir}.")
+    else:
+        print(f"No node was running; the data stays in {data_dir}.")
+
+
+@app.command("status", epilog="Example: quorumlog cluster status --data-dir /tmp/quorumlog --output json")
+def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output = OutputFormat.TABLE) -> None:
+    """The processes of a local cluster: which run, which serve, and where their logs are."""
+    from quorumlog.server.local import LocalCluster
+
+    _print(LocalCluster.attach(data_dir), output)
+
+
+def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool) -> LocalCluster:
+    """The cluster of a directory: as it was, where nothing else is asked for, else a new one."""
+    from quorumlog.server.local import LocalCluster
+    from quorumlog.server.local_state import FILE_NAME
+
+    if (data_dir / FILE_NAME).exists():
+        nodes = len(LocalCluster.attach(data_dir).node_ids) if nodes is None else nodes
+    else:
+        base_port = DEFAULT_BASE_PORT if base_port is None else base_port
+    return LocalCluster(3 if nodes is None else nodes, data_dir=data_dir, base_port=base_port, detached=detached)
+
+
+@contextmanager
+def _running(cluster: LocalCluster) -> Iterator[None]:
+    try:
+        with waiting("starting the nodes"):
+            cluster.up()
+        yield
+    finally:
+        with waiting("stopping"):
+            cluster.shutdown()
+
+
+@contextmanager
+def _stop_signals() -> Iterator[threading.Event]:
+    """An event that SIGINT and SIGTERM set: both are the way to stop a cluster in the foreground, not a failure."""
+    asked = threading.Event()
+
+    def ask(_number: int, _frame: FrameType | None) -> None:
+        asked.set()
+
+    before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _print(cluster: LocalCluster, output: OutputFormat) -> None:
+    states = cluster.status()
+    if output is OutputFormat.JSON:
+        nodes = [
+            {
+                "node_id": state.node_id,
+                "address": state.address,
+                "pid": state.pid,
+                "running": state.running,
+                "ready": state.ready,
+                "reason": state.reason,
+                "data_dir": str(cluster.data_dir(state.node_id)),
+                "log": str(cluster.log_path(state.node_id)),
+            }
+            for state in states
+        ]
+        print_json({"bootstrap_servers": cluster.bootstrap_servers, "nodes": nodes})
+        return
+    print_table(
+        ("Node", "Process", "Address", "State", "Log"),
+        (
+            (
+                state.node_id,
+                state.pid or "-",
+                state.address,
+                "serving" if state.ready else f"not serving: {state.reason}" if state.running else "stopped",
+                cluster.log_path(state.node_id),
+            )
+            for state in states
+        ),
+    )
+
+
+def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        return
+    if f":{DEFAULT_BASE_PORT}" not in cluster.bootstrap_servers:
+        print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.address(cluster.node_ids[0])}  # for other commands")
+    print(f"quorumlog cluster down --data-dir {data_dir}  # stops it")

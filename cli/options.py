@@ -13,7 +13,8 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin
 
-DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
+DEFAULT_BASE_PORT = 19092
+DEFAULT_BOOTSTRAP_SERVERS = f"127.0.0.1:{DEFAULT_BASE_PORT}"
 DEFAULT_DATA_DIRECTORY = Path("quorumlog-data")
 
 

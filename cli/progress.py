@@ -33,3 +33,15 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda completed: bar.update(task, completed=completed)
+
+
+@contextmanager
+def waiting(description: str) -> Iterator[None]:
+    """Shows a spinner on stderr while the block runs, on a terminal only."""
+    if not sys.stderr.isatty():
+        yield
+        return
+    from rich.console import Console
+
+    with Console(stderr=True).status(description):
+        yield

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorumlog.cli import topic_text
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -17,15 +16,10 @@ from quorumlog.cli.options import (
     connect,
     parse_settings,
 )
-from quorumlog.cli.rendering import node_list, plural, print_json
+from quorumlog.cli.rendering import plural, print_json
 
 if TYPE_CHECKING:
     from quorumlog.cli.topic_text import PartitionFilter
-    from quorumlog.sdk import Admin, TopicDescription
-
-#: How long `topics create` waits for the new partitions' first leaders, and how often it looks.
-LEADERS_TIMEOUT_S = 10.0
-LEADERS_POLL_S = 0.05
 
 app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe.")
 
@@ -53,10 +47,7 @@ def create(
     )
     with connect(bootstrap_servers) as admin:
         admin.create_topics([topic])
-        description = _await_leaders(admin, name)
-    leaderless = [partition.partition for partition in description.partitions if partition.leader is None]
-    if leaderless:
-        say(f"partitions {node_list(leaderless)} of {name} have no leader yet; see 'quorumlog cluster health'")
+        [description] = admin.describe_topics([name])
     if output is OutputFormat.JSON:
         print_json(topic_text.topic_json(description))
     else:
@@ -121,14 +112,3 @@ def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -
     if len(wanted) > 1:
         raise CommandError("give one of --under-replicated, --under-min-isr, --unavailable", WRONG_USAGE)
     return wanted[0] if wanted else None
-
-
-def _await_leaders(admin: Admin, name: str) -> TopicDescription:
-    """The topic as soon as all its partitions are led, or as it is when the time is up."""
-    deadline = time.monotonic() + LEADERS_TIMEOUT_S
-    while True:
-        [topic] = admin.describe_topics([name])
-        led = topic.partitions and all(partition.leader is not None for partition in topic.partitions)
-        if led or time.monotonic() > deadline:
-            return topic
-        time.sleep(LEADERS_POLL_S)
