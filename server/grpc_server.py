@@ -8,6 +8,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from quorumlog.server.listening import ListenError
+from quorumlog.server.service_unary import Handlers
 from quorumlog.server.transport_options import SERVER_OPTIONS
 from quorumlog.v1 import admin_pb2, data_plane_pb2, peer_pb2
 
@@ -25,10 +26,10 @@ class GrpcServer:
         ListenError: the address cannot be listened on.
     """
 
-    def __init__(self, address: str, handlers: tuple[grpc.GenericRpcHandler, ...]) -> None:
+    def __init__(self, address: str, handlers: tuple[Handlers, ...]) -> None:
         self._server = grpc.aio.server(options=SERVER_OPTIONS)
         self._server.add_generic_rpc_handlers(handlers)
-        self._health = health.aio.HealthServicer()
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
         names = (*_SERVICES, *_PEER_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
         reflection.enable_server_reflection(names, self._server)

@@ -96,6 +96,7 @@ class LocalCluster:
         text = {name: str(value) for name, value in (settings or {}).items()}
         self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}))
         self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
+        self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
 
     @classmethod
     def attach(cls, data_dir: str | os.PathLike[str]) -> LocalCluster:
@@ -193,15 +194,14 @@ class LocalCluster:
             raise
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Waits until every running node serves and sees every running node in the cluster.
+        """Waits until every node that was started, and not stopped or killed since, serves and sees all the others.
 
         Raises:
             ClusterError: a node ended, with what it said, or they were not ready in time.
         """
         deadline = time.monotonic() + timeout_s
-        waiting = [node for node in self._nodes.values() if node.is_running() or node.pid is None]
-        waiting = [node for node in waiting if node.node_id in self._expected]
-        expected = frozenset(node.node_id for node in waiting)
+        waiting = [self._nodes[node] for node in sorted(self._wanted)]
+        expected = frozenset(self._wanted)
         with ClusterView({node.node_id: node.address for node in waiting}) as view:
             while waiting:
                 node = waiting[0]
@@ -226,7 +226,7 @@ class LocalCluster:
         """
         if os.getpid() != self._owner:
             return
-        self._expected.clear()
+        self._wanted.clear()
         running = [node for node in self._nodes.values() if node.is_running()]
         for node in running:
             node.signal(signal.SIGCONT)
@@ -266,7 +266,7 @@ class LocalCluster:
     def kill(self, node: int) -> None:
         """SIGKILL: the process is gone when this returns."""
         process = self._node(node)
-        self._expected.discard(node)
+        self._wanted.discard(node)
         process.signal(signal.SIGKILL)
         process.wait(_KILLED_TIMEOUT_S)
         self._save()
@@ -278,7 +278,7 @@ class LocalCluster:
             ClusterError: it did not end in time, or not well.
         """
         process = self._node(node)
-        self._expected.discard(node)
+        self._wanted.discard(node)
         process.signal(signal.SIGTERM)
         status = process.wait(timeout_s)
         self._save()
@@ -299,7 +299,6 @@ class LocalCluster:
         self, nodes: int, base_port: int | None, controllers: int, settings: dict[str, str], env: dict[str, str]
     ) -> ClusterState:
         known = _load(self._root)
-        self._expected: set[int] = set()
         if known is not None:
             addresses = [node.address for node in known.nodes]
             wanted = [f"{HOST}:{base_port + i}" for i in range(nodes)] if base_port is not None else addresses
@@ -310,7 +309,6 @@ class LocalCluster:
                 )
             known.settings.update(settings)
             known.env.update(env)
-            self._expected = {node.node_id for node in known.nodes if node.pid is not None}
             return known
         if base_port is None:
             self._ports = ReservedPorts(nodes, HOST)
@@ -345,7 +343,7 @@ class LocalCluster:
             **self._state.settings,
         }
         node.spawn(flags, self._state.env, self._watched())
-        self._expected.add(node.node_id)
+        self._wanted.add(node.node_id)
         if self._janitor is not None:
             assert self._janitor.stdin is not None
             self._janitor.stdin.write(f"{node.pid} {node.started}\n".encode())

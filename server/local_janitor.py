@@ -1,14 +1,16 @@
 """Cleans up after a local cluster whose owner died. A program of its own, run by path: it imports nothing of ours.
 
-Its standard input is a pipe from the owner. Each line names a node process ("pid start-time"). When the pipe ends
-without the word "done", or the owner is no longer its parent, the owner was killed: the nodes are killed, stopped ones too, and the
-directory given as the only argument is removed. A node watches a pipe of its own, but one that is stopped cannot act.
+Its standard input is a pipe from the owner; each line names a node process ("pid start-time"). When the pipe ends
+without the word "done", or the owner (first argument) is no longer its parent, then the owner was killed: the nodes
+are killed, and the directory (second argument, if not empty) is removed. Nodes watch a pipe of their own as well,
+but one that is stopped cannot act.
 """
 
 import os
 import select
 import shutil
 import signal
+import subprocess
 import sys
 import time
 
@@ -19,7 +21,13 @@ PARENT_CHECK_S = 1.0
 
 
 def start_time(pid: int) -> str:
-    """When a process started, in the kernel's ticks; empty when there is none. With the pid it names a process."""
+    """When a process started, as the system tells it; empty when there is none. With the pid it names a process."""
+    if not os.path.exists("/proc/self/stat"):
+        told = subprocess.run(
+            ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
+        )
+        state, _, started = told.stdout.strip().partition(" ")
+        return "" if state.startswith("Z") else started.strip()
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:
             fields = stat.read().rpartition(b")")[2].split()

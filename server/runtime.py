@@ -10,6 +10,8 @@ import secrets
 import signal
 import sys
 import time
+from collections.abc import Callable
+from typing import Any
 
 import uvloop
 
@@ -182,10 +184,10 @@ async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer) ->
         await asyncio.sleep(HEALTH_INTERVAL_S)
 
 
-def _unhandled(driver: Driver) -> object:
+def _unhandled(driver: Driver) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
     """What the loop calls for an exception that nobody awaited: it is the node's failure like any other."""
 
-    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, object]) -> None:
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
         if isinstance(error, Exception):
             driver.fail(str(context.get("message", "a callback")), error)

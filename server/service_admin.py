@@ -6,13 +6,13 @@ import grpc
 
 from quorumlog.server.client_requests import ClientRequests
 from quorumlog.server.metrics import Meters
-from quorumlog.server.service_unary import unary_handler
+from quorumlog.server.service_unary import Handlers, unary_handler
 from quorumlog.v1 import admin_pb2
 
 SERVICE = "quorumlog.v1.Admin"
 
 
-def admin_handlers(requests: ClientRequests, meters: Meters) -> grpc.GenericRpcHandler:
+def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
     """What the gRPC server serves."""
     kinds = {
         "CreateTopics": admin_pb2.CreateTopicsRequest,

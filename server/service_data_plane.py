@@ -21,7 +21,7 @@ from quorumlog.server.client_requests import STOPPING, ClientRequests
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import Limits
 from quorumlog.server.rpc_errors import refuse
-from quorumlog.server.service_unary import BUSY, TOPIC_ID_BYTES, Context, unary_handler
+from quorumlog.server.service_unary import BUSY, TOPIC_ID_BYTES, Context, Handlers, unary_handler
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -44,7 +44,7 @@ class DataPlaneService:
         self._limits = limits
         self._meters = meters
 
-    def handlers(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> Handlers:
         """What the gRPC server serves."""
         handlers = {
             "Produce": grpc.stream_stream_rpc_method_handler(self.produce),

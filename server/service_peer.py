@@ -21,7 +21,7 @@ from quorumlog.server.peer_codec import (
 )
 from quorumlog.server.peer_links import PeerLinks
 from quorumlog.server.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S
-from quorumlog.server.service_unary import Context
+from quorumlog.server.service_unary import Context, Handlers
 from quorumlog.v1 import peer_pb2
 
 SERVICE = "quorumlog.v1.Peer"
@@ -60,7 +60,7 @@ class PeerService:
         self._snapshots = asyncio.Semaphore(MAX_SNAPSHOTS)
         self._refused: dict[int, str] = {}
 
-    def handlers(self) -> grpc.GenericRpcHandler:
+    def handlers(self) -> Handlers:
         """What the gRPC server serves."""
         handlers = {
             "Identify": grpc.unary_unary_rpc_method_handler(self.identify),

@@ -24,9 +24,11 @@ GRACE_S = 0.5
 BUSY = "the node has too many requests pending: send again after a pause"
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
+Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
+Handlers: TypeAlias = "grpc.GenericRpcHandler[bytes, bytes]"
 
 
-def unary_handler(kind: type[ProtoMessage], requests: ClientRequests, meters: Meters) -> grpc.RpcMethodHandler:
+def unary_handler(kind: type[ProtoMessage], requests: ClientRequests, meters: Meters) -> Handler:
     """A handler that passes requests of one type to the node.
 
     A reply that is an error as a whole becomes a gRPC status.

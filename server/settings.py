@@ -204,7 +204,7 @@ def load(flags: Mapping[str, object], config: Path | None = None) -> Settings:
         if name not in Settings.model_fields:
             raise SettingsError(f"unknown setting {name!r} {origins[name]}{_suggestion(name)}")
     try:
-        return Settings(**{**from_file, **from_environment, **given})
+        return Settings.model_validate({**from_file, **from_environment, **given})
     except ValidationError as error:
         raise SettingsError(_explain(error, origins)) from None
 
