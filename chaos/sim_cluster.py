@@ -44,7 +44,7 @@ class SimCluster:
     def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
         self.scheduler = scheduler
         self.options = options
-        self.client_requests = 0
+        self._keep_running = False
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(self._disks, unique=lambda value: not value.startswith("hope"))
         carry = carry_through_codec if options.through_codec else carry_as_it_is
@@ -85,7 +85,8 @@ class SimCluster:
         self.processes[node].start()
 
     def heal(self) -> None:
-        """Everything runs, nothing is slow, cut or full."""
+        """Everything runs, nothing is slow, cut or full; what still stops by itself is started again."""
+        self._keep_running = True
         self.network.heal()
         for number, process in self.processes.items():
             process.disk.full = False
@@ -143,6 +144,8 @@ class SimCluster:
         if error is not None:
             raise Violation(f"node {process.node_id} gives up: {error}")
         process.die(silent=False)
+        if self._keep_running:
+            self.scheduler.after(100_000, lambda: self.start(process.node_id))
 
     # -- for the clients ------------------------------------------------------------------------------------------
 
@@ -155,7 +158,6 @@ class SimCluster:
         served: Callable[[ProtoMessage], None] | None = None,
     ) -> None:
         """Carries a request to a node; one client's requests to one node arrive in order."""
-        self.client_requests += 1
         when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
         self._lanes[(client, node)] = when
         process = self.processes[node]
