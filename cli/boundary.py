@@ -84,7 +84,7 @@ def _is_meant_for_users(error: BaseException) -> bool:
         family = getattr(sys.modules.get(module), name, None)
         if family is not None and isinstance(error, family):
             return True
-    return isinstance(error, ValueError)
+    return isinstance(error, (ValueError, TyperException))
 
 
 def _usage_line(error: TyperException) -> str:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO
 
 import typer
 
-from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.boundary import CommandError, one_line
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, unescape
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import plural, print_json
@@ -102,12 +102,12 @@ def produce(
             while pending:
                 sent.settle(pending.popleft())
         except Exception as error:
-            if sent.records == 0:
+            # What was handed over is on its way, and may well arrive: the user must be told how much.
+            producer.flush()
+            arrived = sent.records + sum(future.exception() is None for future in pending)
+            if not arrived:
                 raise
-            from quorumlog.cli.boundary import one_line
-
-            done = plural(sent.records, "record")
-            raise CommandError(f"stopped after {done} had been acknowledged: {one_line(error)}") from error
+            raise CommandError(f"{one_line(error)}; {plural(arrived, 'record')} had been acknowledged") from error
     _report(topic, sent, output)
 
 

@@ -1,0 +1,160 @@
+"""``cluster up`` to ``log verify``: a local cluster through its life, driven by the command line alone."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytestmark = pytest.mark.cluster
+
+TIMEOUT_S = 60
+#: A killed node is fenced after 3 s of silence, and out of every ISR at once with that.
+NOTICED_S = 20
+
+
+def quorumlog(*arguments: str, servers: str = "") -> subprocess.CompletedProcess[str]:
+    environment = os.environ | ({"QUORUMLOG_BOOTSTRAP_SERVERS": servers} if servers else {})
+    return subprocess.run(
+        [sys.executable, "-m", "quorumlog.cli.main", *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
+
+
+def loaded(done: subprocess.CompletedProcess[str]) -> Any:
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def free_base_port() -> int:
+    """A port that is free together with the two after it."""
+    for port in range(33_000 + os.getpid() % 5_000, 42_000, 3):
+        with socket.socket() as first, socket.socket() as second, socket.socket() as third:
+            try:
+                for offset, probe in enumerate((first, second, third)):
+                    probe.bind(("127.0.0.1", port + offset))
+            except OSError:
+                continue
+            return port
+    raise AssertionError("no three free ports in a row")
+
+
+@pytest.fixture
+def data_dir(tmp_path: Path) -> Iterator[Path]:
+    """A directory for a cluster that is taken down whatever happens."""
+    directory = tmp_path / "cluster"
+    yield directory
+    if (directory / "cluster.json").exists():
+        quorumlog("cluster", "down", "--data-dir", str(directory))
+
+
+def test_a_local_cluster_lives_loses_a_node_stops_and_is_sound(data_dir: Path) -> None:
+    directory = ("--data-dir", str(data_dir))
+    port = free_base_port()
+    up = loaded(quorumlog("cluster", "up", *directory, "--base-port", str(port), "--detach", "--output", "json"))
+    assert up["bootstrap_servers"] == ",".join(f"127.0.0.1:{port + node}" for node in range(3))
+    assert all(node["ready"] for node in up["nodes"])
+    servers = up["bootstrap_servers"]
+    assert quorumlog("topics", "create", "orders", servers=servers).returncode == 0
+
+    victim = up["nodes"][2]
+    os.kill(victim["pid"], signal.SIGKILL)
+    reasons = await_unhealthy(servers, "node down: 3")
+    assert any("under-replicated (orders-0)" in reason for reason in reasons)
+    under = quorumlog("topics", "describe", "--under-replicated", servers=servers)
+    assert under.returncode == 0
+    assert "Partition: 0" in under.stdout
+    status = loaded(quorumlog("cluster", "status", *directory, "--output", "json"))
+    assert [node["running"] for node in status["nodes"]] == [True, True, False]
+
+    again = quorumlog("cluster", "up", *directory, "--detach")
+    assert again.returncode == 0, again.stderr
+    assert quorumlog("cluster", "down", *directory).stdout.startswith("Stopped 3 nodes")
+    assert quorumlog("cluster", "down", *directory).stdout.startswith("No node was running")
+    for node in (1, 2, 3):
+        sound = quorumlog("log", "verify", "--data-dir", str(data_dir / f"node-{node}"))
+        assert sound.returncode == 0, sound.stdout
+        assert ": sound: " in sound.stdout
+    dumped = quorumlog("log", "dump", "--data-dir", str(data_dir / "node-1"), "--group", "0")
+    assert "noop" in dumped.stdout
+    assert "command" in dumped.stdout
+
+
+def await_unhealthy(servers: str, expected: str) -> list[str]:
+    """The reasons of ``cluster health`` once ``expected`` is among them."""
+    deadline = time.monotonic() + NOTICED_S
+    while True:
+        done = quorumlog("cluster", "health", "--output", "json", servers=servers)
+        health = json.loads(done.stdout) if done.stdout else {"reasons": []}
+        if expected in health["reasons"]:
+            assert done.returncode == 1
+            return list(health["reasons"])
+        assert time.monotonic() < deadline, f"{expected!r} never came: {done.stdout}{done.stderr}"
+
+
+def test_a_flipped_bit_is_found_and_named_and_nothing_is_deleted(data_dir: Path) -> None:
+    directory = ("--data-dir", str(data_dir))
+    port = str(free_base_port())
+    up = quorumlog("cluster", "up", "--nodes", "1", *directory, "--base-port", port, "--detach")
+    assert up.returncode == 0, up.stderr
+    servers = f"127.0.0.1:{port}"
+    created = quorumlog("topics", "create", "orders", "--replication-factor", "1", servers=servers)
+    assert created.returncode == 0, created.stderr
+    lines = data_dir / "lines.txt"
+    lines.write_text("a needle in the haystack\n" * 500)
+    assert quorumlog("produce", "orders", "--file", str(lines), servers=servers).returncode == 0
+    assert quorumlog("cluster", "down", *directory).returncode == 0
+
+    file = data_dir / "node-1" / "data.mdb"
+    data = bytearray(file.read_bytes())
+    data[data.index(b"needle")] ^= 1
+    file.write_bytes(data)
+    done = quorumlog("log", "verify", "--data-dir", str(data_dir / "node-1"))
+    assert done.returncode == 1
+    assert "DAMAGED: 1 problem" in done.stdout
+    assert "checksum" in done.stdout
+    report = quorumlog("log", "verify", "--data-dir", str(data_dir / "node-1"), "--output", "json")
+    assert json.loads(report.stdout)["sound"] is False
+    assert file.read_bytes() == data
+
+
+def test_a_cluster_in_the_foreground_stops_with_ctrl_c(data_dir: Path) -> None:
+    command = [sys.executable, "-m", "quorumlog.cli.main", "cluster", "up", "--nodes", "1", "--data-dir", str(data_dir)]
+    with subprocess.Popen(
+        [*command, "--base-port", str(free_base_port())], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    ) as up:
+        assert up.stdout is not None
+        for line in up.stdout:
+            if line.startswith("Ctrl-C"):
+                break
+        up.send_signal(signal.SIGINT)
+        _, errors = up.communicate(timeout=TIMEOUT_S)
+    assert (up.returncode, errors) == (0, "")
+    status = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "--output", "json"))
+    assert [node["running"] for node in status["nodes"]] == [False]
+
+
+def test_impossible_clusters_are_refused_with_one_line(data_dir: Path) -> None:
+    for arguments, words in (
+        (["up", "--nodes", "0"], "1 to 64 nodes"),
+        (["up", "--nodes", "3", "--base-port", "65535"], "65535"),
+        (["down"], "no local cluster"),
+        (["status"], "no local cluster"),
+    ):
+        done = quorumlog("cluster", *arguments, "--data-dir", str(data_dir))
+        assert done.returncode == 1
+        [line] = done.stderr.splitlines()
+        assert words in line
