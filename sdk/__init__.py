@@ -1,1 +1,117 @@
-""""""
+"""The clients of quorumlog: producer, consumer, admin. `quorumlog.sdk.aio` has the same for asyncio.
+
+Names are loaded when first used, so that a program that only administers does not wait for Arrow to load.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quorumlog.sdk.admin import Admin
+    from quorumlog.sdk.consumer import Consumer
+    from quorumlog.sdk.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.errors import (
+        BufferExhaustedError,
+        ClientClosedError,
+        ClusterNotFormedError,
+        CorruptRecordError,
+        ForkedClientError,
+        IllegalArgumentError,
+        IllegalStateError,
+        InvalidConfigError,
+        InvalidPartitionsError,
+        InvalidProducerEpochError,
+        InvalidRecordError,
+        InvalidReplicationFactorError,
+        InvalidTimestampError,
+        InvalidTopicError,
+        LeaderNotAvailableError,
+        NetworkError,
+        NoBrokersAvailableError,
+        NoOffsetForPartitionError,
+        NotEnoughReplicasAfterAppendError,
+        NotEnoughReplicasError,
+        NotLeaderForPartitionError,
+        OffsetOutOfRangeError,
+        OutOfOrderSequenceNumberError,
+        QuorumlogError,
+        RecordTooLargeError,
+        RequestTimedOutError,
+        ServerBusyError,
+        StorageError,
+        TopicAlreadyExistsError,
+        UnknownProducerIdError,
+        UnknownTopicOrPartitionError,
+        UnsupportedError,
+    )
+    from quorumlog.sdk.producer import Producer
+    from quorumlog.sdk.types import (
+        BrokerDescription,
+        ClusterDescription,
+        ConsumerRecord,
+        NewTopic,
+        NodeDescription,
+        OffsetAndTimestamp,
+        PartitionDescription,
+        QuorumDescription,
+        QuorumReplicaDescription,
+        RecordMetadata,
+        TopicDescription,
+        TopicPartition,
+    )
+
+_MODULES = {
+    "admin": ("Admin",),
+    "consumer": ("Consumer",),
+    "producer": ("Producer",),
+    "delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "types": (
+        "BrokerDescription", "ClusterDescription", "ConsumerRecord", "NewTopic", "NodeDescription",
+        "OffsetAndTimestamp", "PartitionDescription", "QuorumDescription", "QuorumReplicaDescription",
+        "RecordMetadata", "TopicDescription", "TopicPartition",
+    ),
+    "errors": (
+        "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CorruptRecordError",
+        "ForkedClientError", "IllegalArgumentError", "IllegalStateError", "InvalidConfigError",
+        "InvalidPartitionsError", "InvalidProducerEpochError", "InvalidRecordError",
+        "InvalidReplicationFactorError", "InvalidTimestampError", "InvalidTopicError",
+        "LeaderNotAvailableError", "NetworkError", "NoBrokersAvailableError", "NoOffsetForPartitionError",
+        "NotEnoughReplicasAfterAppendError", "NotEnoughReplicasError", "NotLeaderForPartitionError",
+        "OffsetOutOfRangeError", "OutOfOrderSequenceNumberError", "QuorumlogError", "RecordTooLargeError",
+        "RequestTimedOutError", "ServerBusyError", "StorageError", "TopicAlreadyExistsError",
+        "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnsupportedError",
+    ),
+}  # fmt: skip
+_HOME = {name: module for module, names in _MODULES.items() for name in names}
+
+__all__ = [  # noqa: RUF022 - by kind
+    "Admin", "Consumer", "Producer",
+    "ArrowFuture", "BatchMetadata", "RecordFuture",
+    "BrokerDescription", "ClusterDescription", "ConsumerRecord", "NewTopic", "NodeDescription",
+    "OffsetAndTimestamp", "PartitionDescription", "QuorumDescription", "QuorumReplicaDescription",
+    "RecordMetadata", "TopicDescription", "TopicPartition",
+    "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CorruptRecordError",
+    "ForkedClientError", "IllegalArgumentError", "IllegalStateError", "InvalidConfigError",
+    "InvalidPartitionsError", "InvalidProducerEpochError", "InvalidRecordError",
+    "InvalidReplicationFactorError", "InvalidTimestampError", "InvalidTopicError",
+    "LeaderNotAvailableError", "NetworkError", "NoBrokersAvailableError", "NoOffsetForPartitionError",
+    "NotEnoughReplicasAfterAppendError", "NotEnoughReplicasError", "NotLeaderForPartitionError",
+    "OffsetOutOfRangeError", "OutOfOrderSequenceNumberError", "QuorumlogError", "RecordTooLargeError",
+    "RequestTimedOutError", "ServerBusyError", "StorageError", "TopicAlreadyExistsError",
+    "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnsupportedError",
+]  # fmt: skip
+
+
+def __getattr__(name: str) -> Any:
+    module = _HOME.get(name)
+    if module is None:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{module}"), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -1,0 +1,76 @@
+"""The synchronous admin client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from quorumlog.sdk.async_admin import AdminOptions, AsyncAdmin
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.event_loop import BackgroundLoop, close_at_exit, forget
+from quorumlog.sdk.types import ClusterDescription, NewTopic, NodeDescription, QuorumDescription, TopicDescription
+
+
+class Admin:
+    """Creates and describes topics, describes the cluster. Thread-safe.
+
+    For the options see :class:`quorumlog.sdk.async_admin.AdminOptions`; nothing is connected before the first call, and
+    every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
+
+    Example::
+
+        Admin(bootstrap_servers="127.0.0.1:19092").create_topics([NewTopic("orders", num_partitions=3)])
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        self._core = AsyncAdmin(**options)
+        self._background = BackgroundLoop(self._core.config.client_id)
+        self._closed = False
+        close_at_exit(self)
+
+    def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Creates topics; see :meth:`AsyncAdmin.create_topics`."""
+        self._background.run(self._core.create_topics(new_topics, validate_only=validate_only))
+
+    def list_topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        return self._background.run(self._core.list_topics())
+
+    def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
+        """Describes topics, or all of them; see :meth:`AsyncAdmin.describe_topics`."""
+        return self._background.run(self._core.describe_topics(topics))
+
+    def describe_cluster(self) -> ClusterDescription:
+        """The brokers and the active controller, as the answering node sees them."""
+        return self._background.run(self._core.describe_cluster())
+
+    def describe_quorum(self) -> QuorumDescription:
+        """The metadata quorum: its leader, voters and observers."""
+        return self._background.run(self._core.describe_quorum())
+
+    def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
+        """Every registered broker about itself, or the error it failed with, by node id."""
+        return self._background.run(self._core.describe_nodes())
+
+    def describe_node(self, address: str | None = None) -> NodeDescription:
+        """One node about itself: that at ``address``, or the first bootstrap server."""
+        return self._background.run(self._core.describe_node(address))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Closes connections. May be called twice, and in a forked child, where it only lets go."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._background.fork.same_process:
+            self._background.run(self._core.close(), timeout_s=10.0)
+            self._background.stop()
+        forget(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

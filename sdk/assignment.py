@@ -1,0 +1,162 @@
+"""The partitions that a consumer reads: where it is in each, and what has been fetched ahead.
+
+Shared by the thread that polls and the loop that fetches, under one lock. A seek makes a new *generation* of a
+partition's state: what was asked for before it is dropped when it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Callable, Iterable
+
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
+from quorumlog.sdk.fetched import FetchedRows
+from quorumlog.sdk.types import TopicPartition
+
+
+class PartitionState:
+    """One assigned partition.
+
+    Invariant: what is queued begins at ``position`` and ends before ``fetch_offset``, without gaps.
+
+    Attributes:
+        position: the next offset that a poll hands out; None until it has been looked up.
+        fetch_offset: the next offset to ask for; None until then too.
+        reset: where to look a missing position up: ``earliest``, ``latest`` or ``none``.
+        generation: counts seeks.
+        error: what the next poll raises.
+        fetching: the request under way for this partition, if any.
+        resetting: a position look-up is under way.
+        retry_at_s: do not ask before this time, after a failure.
+        failures: failed fetches in a row.
+    """
+
+    __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "fetching", "generation", "high_watermark",
+                 "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s", "tp")  # fmt: skip
+
+    def __init__(self, tp: TopicPartition, reset: str) -> None:
+        self.tp = tp
+        self.position: int | None = None
+        self.fetch_offset: int | None = None
+        self.reset = reset
+        self.generation = 0
+        self.paused = False
+        self.queued: deque[FetchedRows] = deque()
+        self.queued_bytes = 0
+        self.error: QuorumlogError | None = None
+        self.fetching: object | None = None
+        self.resetting = False
+        self.retry_at_s = 0.0
+        self.failures = 0
+        self.failing_since_s = 0.0
+        self.high_watermark = -1
+        self.leader_epoch = -1
+
+    def move(self, offset: int | None, reset: str) -> None:
+        """Starts over at an offset, or at one to be looked up."""
+        self.generation += 1
+        self.position = self.fetch_offset = offset
+        self.reset = reset
+        self.queued.clear()
+        self.queued_bytes = 0
+        self.error = None
+        self.fetching = None
+        self.resetting = False
+        self.retry_at_s = 0.0
+        self.failures = 0
+
+
+class Assignment:
+    """All assigned partitions.
+
+    Arguments:
+        partition_limit_bytes: a partition with this much queued is not fetched for.
+    """
+
+    def __init__(self, partition_limit_bytes: int) -> None:
+        self.lock = threading.Lock()
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self._partition_limit_bytes = partition_limit_bytes
+        self._listeners: set[Callable[[], None]] = set()
+        self._turn = 0
+
+    def assign(self, partitions: Iterable[TopicPartition], reset: str) -> None:
+        """Replaces the assignment; partitions that stay keep their state."""
+        with self.lock:
+            wanted = dict.fromkeys(partitions)
+            for tp in [tp for tp in self.states if tp not in wanted]:
+                self.states.pop(tp).move(None, reset)
+            for tp in wanted:
+                if tp not in self.states:
+                    self.states[tp] = PartitionState(tp, reset)
+
+    def add(self, partitions: Iterable[TopicPartition], reset: str) -> None:
+        """Adds partitions that are not assigned yet."""
+        with self.lock:
+            for tp in partitions:
+                self.states.setdefault(tp, PartitionState(tp, reset))
+
+    def state(self, tp: TopicPartition) -> PartitionState:
+        """The state of an assigned partition.
+
+        Raises:
+            IllegalStateError: it is not assigned.
+        """
+        found = self.states.get(tp)
+        if found is None:
+            raise IllegalStateError(f"{tp.topic}-{tp.partition} is not assigned to this consumer: call assign first")
+        return found
+
+    def take(self, max_records: int) -> tuple[list[FetchedRows], bool]:
+        """Takes out fetched rows, partition by partition in turn, and moves positions past them.
+
+        Returns:
+            the rows, and whether a partition may be fetched for that was full before.
+
+        Raises:
+            QuorumlogError: of a partition that has failed, when there is nothing to take. Said once; then it is tried again.
+        """
+        taken: list[FetchedRows] = []
+        drained = False
+        with self.lock:
+            states = list(self.states.values())
+            self._turn += 1
+            start = self._turn % len(states) if states else 0
+            left = max_records
+            for state in states[start:] + states[:start]:
+                if state.paused or not state.queued:
+                    continue
+                full_before = state.queued_bytes >= self._partition_limit_bytes
+                while left and state.queued:
+                    rows = state.queued.popleft()
+                    if rows.columns.num_rows > left:
+                        rows, rest = rows.split(left)
+                        state.queued.appendleft(rest)
+                    assert rows.offset == state.position, "queued rows begin at the position"
+                    state.position = rows.next_offset
+                    state.queued_bytes -= rows.size_bytes
+                    left -= rows.columns.num_rows
+                    taken.append(rows)
+                drained |= full_before and state.queued_bytes < self._partition_limit_bytes
+                if not left:
+                    break
+            if not taken:
+                for state in states:
+                    if state.error is not None and not state.paused:
+                        error, state.error = state.error, None
+                        raise error
+        return taken, drained
+
+    def queued_bytes(self) -> int:
+        """Bytes fetched ahead, over all partitions."""
+        return sum(state.queued_bytes for state in self.states.values())
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""
+        self._listeners.add(callback)
+
+    def notify(self) -> None:
+        """Tells the listeners. Not under the lock."""
+        for listener in list(self._listeners):
+            listener()

@@ -1,0 +1,302 @@
+"""Administration of topics and the cluster, from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from types import TracebackType
+from typing import Any, Self, TypedDict, Unpack
+
+from quorumlog.sdk.backoff import Backoff
+from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    ClusterNotFormedError,
+    IllegalArgumentError,
+    QuorumlogError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.producer_config import build_config, check_range
+from quorumlog.sdk.types import (
+    BrokerDescription,
+    ClusterDescription,
+    NewTopic,
+    NodeDescription,
+    PartitionDescription,
+    QuorumDescription,
+    QuorumReplicaDescription,
+    TopicDescription,
+)
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+
+class AdminOptions(TypedDict, total=False):
+    """The keyword arguments of ``Admin`` and ``AsyncAdmin``.
+
+    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    request_timeout_ms: how long a call may take.
+    bootstrap_timeout_ms: how long to look for any node before giving up.
+    client_id: for the logs.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    request_timeout_ms: float
+    bootstrap_timeout_ms: float
+    client_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class AdminConfig:
+    """:class:`AdminOptions` with defaults filled in, and checked."""
+
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    request_timeout_ms: float = 30_000
+    bootstrap_timeout_ms: float = 3_000
+    client_id: str = "quorumlog-admin"
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        check_range(self, "request_timeout_ms", 1, 3_600_000)
+        check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
+
+
+class AsyncAdmin:
+    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop."""
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        config = build_config(AdminConfig, options)
+        self.config = config
+        self._limit_s = config.request_timeout_ms / 1000
+        self._fork = ForkGuard("Admin")
+        self._closed = False
+        self._cluster = Cluster(
+            parse_bootstrap_servers(config.bootstrap_servers),
+            request_timeout_s=self._limit_s,
+            bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
+            backoff=Backoff(),
+        )
+
+    def _check_usable(self) -> None:
+        self._fork.check()
+        if self._closed:
+            raise ClientClosedError("the admin client is closed")
+
+    async def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Creates topics, and returns once the node that answers serves them.
+
+        Arguments:
+            validate_only: check only, create nothing.
+
+        Raises:
+            QuorumlogError: of the first topic that could not be created; others may have been.
+        """
+        self._check_usable()
+        topics = list(new_topics)
+        request = admin_pb2.CreateTopicsRequest(
+            topics=[_new_topic(topic) for topic in topics],
+            timeout_ms=int(self.config.request_timeout_ms),
+            validate_only=validate_only,
+        )
+        pending = {topic.name: topic for topic in request.topics}
+        unsure: set[str] = set()
+
+        async def attempt() -> None:
+            del request.topics[:]
+            request.topics.extend(pending.values())
+            try:
+                response = await self._ask_one(request)
+            except QuorumlogError as error:
+                if not error.definite:
+                    unsure.update(pending)
+                raise
+            failure: QuorumlogError | None = None
+            for result in response.results:
+                error = error_from_proto(result.error) if result.HasField("error") else None
+                if error is None or (isinstance(error, TopicAlreadyExistsError) and result.name in unsure):
+                    pending.pop(result.name, None)  # If it exists now, an attempt without an answer has created it.
+                    continue
+                if not error.definite:
+                    unsure.add(result.name)
+                if failure is None or not error.retriable:
+                    failure = error
+            if failure is not None:
+                raise failure
+
+        await self._cluster.retrying(attempt, self._limit_s, "create_topics")
+        if not validate_only and topics:
+            await self._until_led([topic.name for topic in topics])
+
+    async def _ask_one(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        """Asks one node only: asked twice at once, a topic's second creation would find the first."""
+        await self._cluster.ask_metadata([])
+        node = self._cluster.candidates()[0]
+        return await node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
+
+    async def _until_led(self, names: Sequence[str]) -> None:
+        """Waits, briefly, until every partition has a leader, so that the next call need not."""
+        async with asyncio.timeout(self._limit_s):
+            async for turn in self._cluster.backoff.retrying(min(5.0, self._limit_s)):
+                with turn:
+                    await self._cluster.ask_metadata(names)
+                    for name in names:
+                        view = self._cluster.metadata.topics.get(name)
+                        if view is None or any(partition.leader < 0 for partition in view.partitions):
+                            raise ClusterNotFormedError(f"topic {name!r} was created, but is not served yet: try again")
+
+    async def list_topics(self) -> list[str]:
+        """The names of all topics, sorted."""
+        response = await self._metadata([], all_topics=True)
+        return sorted(topic.name for topic in response.topics if not topic.HasField("error"))
+
+    async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
+        """Describes topics, or all of them, sorted by name.
+
+        Raises:
+            UnknownTopicOrPartitionError: one does not exist.
+        """
+        if isinstance(topics, str):
+            raise IllegalArgumentError(f"describe_topics takes a list of names: give [{topics!r}]")
+        response = await self._metadata(list(topics or []), all_topics=topics is None)
+        for topic in response.topics:
+            if topic.HasField("error"):
+                error = error_from_proto(topic.error)
+                if isinstance(error, UnknownTopicOrPartitionError):
+                    raise UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist")
+                raise error
+        return [_topic_description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
+
+    async def describe_cluster(self) -> ClusterDescription:
+        """The brokers and the active controller, as the answering node sees them."""
+        response = await self._metadata([], all_topics=False)
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id if response.controller_id >= 0 else None,
+            brokers=tuple(
+                BrokerDescription(b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version)
+                for b in sorted(response.brokers, key=lambda broker: broker.node_id)
+            ),
+            image_age_ms=response.image_age_ms,
+        )
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The metadata quorum: its leader, voters and observers."""
+        self._check_usable()
+
+        async def attempt() -> admin_pb2.DescribeQuorumResponse:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.DescribeQuorum(admin_pb2.DescribeQuorumRequest(), timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return response
+
+        response = await self._cluster.retrying(attempt, self._limit_s, "describe_quorum")
+        return QuorumDescription(
+            leader_id=response.leader_id if response.leader_id >= 0 else None,
+            leader_epoch=response.leader_epoch,
+            high_watermark=response.high_watermark,
+            voters=tuple(_replica(voter) for voter in response.voters),
+            observers=tuple(_replica(observer) for observer in response.observers),
+        )
+
+    async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
+        """Every registered broker about itself, or the error it failed with, by node id."""
+        await self._metadata([], all_topics=False)
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            try:
+                reply = await node.call(
+                    node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=min(2.0, self._limit_s))
+                )
+            except QuorumlogError as error:
+                return error
+            return _node_description(reply)
+
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+
+    async def describe_node(self, address: str | None = None) -> NodeDescription:
+        """One node about itself: that at ``address``, or the first bootstrap server."""
+        self._check_usable()
+        (place,) = parse_bootstrap_servers(address or self._cluster.bootstrap_servers[0])
+        node = self._cluster.connection(place)
+        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
+        return _node_description(reply)
+
+    async def _metadata(self, topics: Sequence[str], *, all_topics: bool) -> data_plane_pb2.MetadataResponse:
+        self._check_usable()
+        return await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata(topics, all_topics=all_topics), self._limit_s, "the metadata request"
+        )
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Closes connections. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _new_topic(topic: Any) -> admin_pb2.NewTopic:
+    if not isinstance(topic, NewTopic):
+        raise IllegalArgumentError(f"create_topics takes NewTopic objects, not {type(topic).__name__}")
+    for name in ("num_partitions", "replication_factor"):
+        check_range(topic, name, -(2**31), 2**31 - 1)
+    return admin_pb2.NewTopic(
+        name=topic.name,
+        num_partitions=topic.num_partitions,
+        replication_factor=topic.replication_factor,
+        configs={name: str(value) for name, value in topic.topic_configs.items()},
+    )
+
+
+def _topic_description(topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
+    return TopicDescription(
+        name=topic.name,
+        topic_id=topic.topic_id.hex(),
+        partitions=tuple(
+            PartitionDescription(
+                partition=p.partition,
+                leader=p.leader if p.leader >= 0 else None,
+                leader_epoch=p.leader_epoch,
+                replicas=tuple(p.replicas),
+                isr=tuple(p.isr),
+                partition_epoch=p.partition_epoch,
+                group_id=p.group_id,
+            )
+            for p in sorted(topic.partitions, key=lambda partition: partition.partition)
+        ),
+        configs=dict(topic.configs),
+    )
+
+
+def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:
+    contact = replica.last_contact_ms if replica.last_contact_ms >= 0 else None
+    return QuorumReplicaDescription(replica.node_id, replica.directory_id, replica.log_end_index, contact)
+
+
+def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
+    return NodeDescription(
+        node_id=reply.node_id,
+        directory_id=reply.directory_id,
+        cluster_id=reply.cluster_id,
+        version=reply.version,
+        ready=reply.ready,
+        reason=reply.reason,
+        storage_used_bytes=reply.storage_used_bytes,
+        storage_free_bytes=reply.storage_free_bytes,
+        groups=reply.groups,
+        groups_led=reply.groups_led,
+    )

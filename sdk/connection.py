@@ -1,0 +1,193 @@
+"""One node as a client sees it: a channel, a Produce and a Fetch stream that open when needed and again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from quorumlog.sdk.errors import NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
+
+#: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    # Retries are this client's own: it knows what may be sent twice.
+    ("grpc.enable_retries", 0),
+    # Two clients in a process must not share one connection's flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Brokers are reached directly, whatever proxy the environment names for the web.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+class _Correlated(Protocol):
+    correlation_id: int
+
+
+Request = TypeVar("Request", bound=_Correlated)
+Response = TypeVar("Response", bound=_Correlated)
+Reply = TypeVar("Reply")
+
+
+class RequestStream(Generic[Request, Response]):
+    """Pipelined requests over one bidirectional stream, each answered once by its correlation id.
+
+    When the stream breaks, every unanswered request fails with :class:`NetworkError`, which is indefinite: the node may
+    have carried it out. The next request opens a new stream.
+
+    Arguments:
+        open_call: makes the gRPC call.
+        address: of the node, for messages.
+        on_health: told True at each answer and False at each loss.
+    """
+
+    def __init__(
+        self,
+        open_call: Callable[[], grpc.aio.StreamStreamCall[Request, Response]],
+        address: str,
+        on_health: Callable[[bool], None],
+    ) -> None:
+        self._open_call = open_call
+        self._address = address
+        self._on_health = on_health
+        self._next_id = 1
+        self._outgoing: deque[Request] = deque()
+        self._answers: dict[int, asyncio.Future[Response]] = {}
+        self._written: dict[int, asyncio.Future[None]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def submit(self, request: Request) -> asyncio.Future[Response]:
+        """Sends a request, in the order of the calls; the future gets its answer."""
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._enqueue(request)
+        self._answers[request.correlation_id] = answer
+        return answer
+
+    def post(self, request: Request) -> asyncio.Future[None]:
+        """Sends a request that is not answered; the future is done once it has been handed to the transport."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enqueue(request)
+        self._written[request.correlation_id] = written
+        return written
+
+    def _enqueue(self, request: Request) -> None:
+        request.correlation_id = self._next_id
+        self._next_id += 1
+        self._outgoing.append(request)
+        self._wake.set()
+        if self._task is None:
+            self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def _run(self) -> None:
+        """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
+        call = self._open_call()
+        writer = asyncio.get_running_loop().create_task(self._write(call))
+        error: QuorumlogError = NetworkError(f"the connection to {self._address} was closed")
+        try:
+            while (response := await call.read()) is not grpc.aio.EOF:
+                self._on_health(True)
+                answer = self._answers.pop(response.correlation_id, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+            code = await call.code()
+            error = NetworkError(f"{self._address} ended the stream: {await call.details() or code.name}")
+        except grpc.RpcError as failure:
+            error = error_from_rpc(failure, self._address)
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+        finally:
+            writer.cancel()
+            call.cancel()
+            self._task = None
+            self._on_health(False)
+            self._fail_unanswered(error)
+
+    async def _write(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
+        try:
+            while True:
+                while self._outgoing:
+                    request = self._outgoing.popleft()
+                    await call.write(request)
+                    written = self._written.pop(request.correlation_id, None)
+                    if written is not None and not written.done():
+                        written.set_result(None)
+                self._wake.clear()
+                await self._wake.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            # The reading side learns of the same end and says why.
+            return
+
+    def _fail_unanswered(self, error: QuorumlogError) -> None:
+        self._outgoing.clear()
+        unanswered = [*self._answers.values(), *self._written.values()]
+        self._answers.clear()
+        self._written.clear()
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(error)
+
+    async def close(self) -> None:
+        """Ends the stream; what is unanswered fails."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            await asyncio.wait([task], timeout=1.0)
+
+
+class NodeConnection:
+    """The connection to one node.
+
+    Attributes:
+        address: ``host:port``.
+        suspect: something failed here and nothing has succeeded since; others are asked first.
+    """
+
+    def __init__(self, address: str) -> None:
+        self.address = address
+        self.suspect = False
+        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self.data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
+        self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        self.produce: RequestStream[data_plane_pb2.ProduceRequest, data_plane_pb2.ProduceResponse] = RequestStream(
+            self.data_plane.Produce, address, self._heard
+        )
+        self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
+            self.data_plane.Fetch, address, self._heard
+        )
+
+    def _heard(self, healthy: bool) -> None:
+        self.suspect = not healthy
+
+    async def call(self, call: Awaitable[Reply]) -> Reply:
+        """Awaits a unary call of one of the stubs.
+
+        Raises:
+            QuorumlogError: it failed as a whole.
+        """
+        try:
+            reply = await call
+        except grpc.RpcError as error:
+            self.suspect = True
+            raise error_from_rpc(error, self.address) from None
+        self.suspect = False
+        return reply
+
+    async def close(self) -> None:
+        """Closes streams and channel."""
+        await self.produce.close()
+        await self.fetch.close()
+        await self._channel.close(grace=None)

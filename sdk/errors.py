@@ -1,0 +1,338 @@
+"""The error hierarchy of the clients, named as Kafka names errors, built from ``errors.proto``.
+
+Two questions matter to a caller, and every error answers both:
+
+- ``retriable``: may the same call succeed later? The clients have retried such errors themselves, within their limits,
+  before a caller sees one.
+- ``definite``: is it certain that the failed call has had no effect and never will? A send that failed *indefinitely*
+  may still turn up in the log; to send it again may double it.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import grpc
+from google.rpc import error_details_pb2
+from grpc_status import rpc_status
+
+from quorumlog.v1 import errors_pb2
+
+
+class QuorumlogError(Exception):
+    """Base of all errors that the clients raise.
+
+    Attributes:
+        retriable: the same call may succeed later.
+        definite: the failed call has had no effect and never will.
+    """
+
+    #: What the class means unless the server says otherwise.
+    default_retriable: ClassVar[bool] = False
+    default_definite: ClassVar[bool] = True
+
+    def __init__(self, message: str, *, retriable: bool | None = None, definite: bool | None = None) -> None:
+        super().__init__(message)
+        self.retriable = self.default_retriable if retriable is None else retriable
+        self.definite = self.default_definite if definite is None else definite
+
+    @property
+    def message(self) -> str:
+        """One line: what is wrong and what to do."""
+        return str(self.args[0]) if self.args else type(self).__name__
+
+    def as_indefinite(self) -> QuorumlogError:
+        """This error, said of a call of which an earlier attempt may still take effect."""
+        if not self.definite:
+            return self
+        message = f"{self.message}; an earlier attempt may have taken effect"
+        return type(self)(message, retriable=self.retriable, definite=False)
+
+
+# --- raised by the client itself ---------------------------------------------------------------------------------
+
+
+class IllegalArgumentError(QuorumlogError, ValueError):
+    """An argument or a configuration value that cannot be meant."""
+
+
+class IllegalStateError(QuorumlogError):
+    """A call that makes no sense in the client's present state."""
+
+
+class ClientClosedError(IllegalStateError):
+    """The client has been closed."""
+
+
+class ForkedClientError(IllegalStateError):
+    """The process forked after the client was made: its connections and threads belong to the parent."""
+
+
+class NoBrokersAvailableError(QuorumlogError):
+    """None of the bootstrap addresses answered."""
+
+    default_retriable = True
+
+
+class NetworkError(QuorumlogError):
+    """The connection to a node broke, or could not be made."""
+
+    default_retriable = True
+    default_definite = False
+
+
+class BufferExhaustedError(QuorumlogError):
+    """The producer's memory stayed full for ``max_block_ms``."""
+
+    default_retriable = True
+
+
+class NoOffsetForPartitionError(QuorumlogError):
+    """A partition has no position, and ``auto_offset_reset`` is ``none``."""
+
+
+class UnsupportedError(QuorumlogError):
+    """A feature that this version does not have."""
+
+
+# --- named by the server -----------------------------------------------------------------------------------------
+
+
+class UnknownServerError(QuorumlogError):
+    """The server met a condition it has no better name for."""
+
+    default_definite = False
+
+
+class InvalidRequestError(QuorumlogError):
+    """The request is malformed or contradicts itself."""
+
+
+class RequestTimedOutError(QuorumlogError):
+    """The call did not complete within its time; unless it says otherwise it may yet take effect."""
+
+    default_retriable = True
+    default_definite = False
+
+
+class ServerBusyError(QuorumlogError):
+    """A bounded queue of the server is full; nothing was done."""
+
+    default_retriable = True
+
+
+class UnsupportedVersionError(QuorumlogError):
+    """The server's version does not speak what was asked."""
+
+
+class UnknownTopicOrPartitionError(QuorumlogError):
+    """No such topic, or no such partition of it."""
+
+    # A topic that was just created may not have reached every node.
+    default_retriable = True
+
+
+class NotLeaderForPartitionError(QuorumlogError):
+    """The node does not lead the partition."""
+
+    default_retriable = True
+
+
+class LeaderNotAvailableError(QuorumlogError):
+    """The partition has no leader at the moment."""
+
+    default_retriable = True
+
+
+class FencedLeaderEpochError(QuorumlogError):
+    """The client's leader epoch is older than the partition's."""
+
+    default_retriable = True
+
+
+class UnknownLeaderEpochError(QuorumlogError):
+    """The client's leader epoch is newer than the node knows."""
+
+    default_retriable = True
+
+
+class OffsetOutOfRangeError(QuorumlogError):
+    """The offset lies below the log start or beyond the log end."""
+
+
+class NotEnoughReplicasError(QuorumlogError):
+    """Fewer live replicas than ``acks=all`` needs; nothing was appended."""
+
+    default_retriable = True
+
+
+class NotEnoughReplicasAfterAppendError(QuorumlogError):
+    """Appended, but confirmed by fewer replicas than ``acks=all`` needs; it may survive or not."""
+
+    default_retriable = True
+    default_definite = False
+
+
+class CorruptRecordError(QuorumlogError):
+    """A batch fails its checksum or its structure."""
+
+
+class RecordTooLargeError(QuorumlogError):
+    """A record or batch exceeds a limit."""
+
+
+class InvalidRecordError(QuorumlogError):
+    """A well-formed batch that breaks a rule."""
+
+
+class InvalidTimestampError(QuorumlogError):
+    """A timestamp too far in the future."""
+
+
+class InvalidRequiredAcksError(QuorumlogError):
+    """``acks`` is none of 0, 1 and all."""
+
+
+class OutOfOrderSequenceNumberError(QuorumlogError):
+    """A batch's sequence does not follow the last one of its producer."""
+
+
+class InvalidProducerEpochError(QuorumlogError):
+    """A newer instance of the same producer has taken over."""
+
+
+class UnknownProducerIdError(QuorumlogError):
+    """The partition knows nothing of this producer."""
+
+
+class StorageError(QuorumlogError):
+    """The node's disk is full or failing; nothing was appended."""
+
+    default_retriable = True
+
+
+class TopicAlreadyExistsError(QuorumlogError):
+    """A topic of that name exists."""
+
+
+class InvalidTopicError(QuorumlogError):
+    """The topic's name is not allowed."""
+
+
+class InvalidPartitionsError(QuorumlogError):
+    """The number of partitions is not allowed, or there is no such partition."""
+
+
+class InvalidReplicationFactorError(QuorumlogError):
+    """The replication factor is not allowed here."""
+
+
+class InvalidReplicaAssignmentError(QuorumlogError):
+    """An explicit replica assignment is inconsistent."""
+
+
+class InvalidConfigError(QuorumlogError):
+    """An unknown configuration key, or a value outside its type or range."""
+
+
+class NotControllerError(QuorumlogError):
+    """The node is not the active controller."""
+
+    default_retriable = True
+
+
+class ClusterNotFormedError(QuorumlogError):
+    """The cluster has not formed yet: not all configured controllers are up."""
+
+    default_retriable = True
+
+
+_Code = errors_pb2.ErrorCode
+_BY_CODE: dict[int, type[QuorumlogError]] = {
+    _Code.UNKNOWN_SERVER_ERROR: UnknownServerError,
+    _Code.INVALID_REQUEST: InvalidRequestError,
+    _Code.REQUEST_TIMED_OUT: RequestTimedOutError,
+    _Code.SERVER_BUSY: ServerBusyError,
+    _Code.UNSUPPORTED_VERSION: UnsupportedVersionError,
+    _Code.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
+    _Code.NOT_LEADER_OR_FOLLOWER: NotLeaderForPartitionError,
+    _Code.LEADER_NOT_AVAILABLE: LeaderNotAvailableError,
+    _Code.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
+    _Code.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
+    _Code.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,
+    _Code.NOT_ENOUGH_REPLICAS: NotEnoughReplicasError,
+    _Code.NOT_ENOUGH_REPLICAS_AFTER_APPEND: NotEnoughReplicasAfterAppendError,
+    _Code.CORRUPT_MESSAGE: CorruptRecordError,
+    _Code.RECORD_TOO_LARGE: RecordTooLargeError,
+    _Code.INVALID_RECORD: InvalidRecordError,
+    _Code.INVALID_TIMESTAMP: InvalidTimestampError,
+    _Code.INVALID_REQUIRED_ACKS: InvalidRequiredAcksError,
+    _Code.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceNumberError,
+    _Code.INVALID_PRODUCER_EPOCH: InvalidProducerEpochError,
+    _Code.UNKNOWN_PRODUCER_ID: UnknownProducerIdError,
+    _Code.STORAGE_ERROR: StorageError,
+    _Code.TOPIC_ALREADY_EXISTS: TopicAlreadyExistsError,
+    _Code.INVALID_TOPIC: InvalidTopicError,
+    _Code.INVALID_PARTITIONS: InvalidPartitionsError,
+    _Code.INVALID_REPLICATION_FACTOR: InvalidReplicationFactorError,
+    _Code.INVALID_REPLICA_ASSIGNMENT: InvalidReplicaAssignmentError,
+    _Code.INVALID_CONFIG: InvalidConfigError,
+    _Code.NOT_CONTROLLER: NotControllerError,
+    _Code.CLUSTER_NOT_FORMED: ClusterNotFormedError,
+}
+#: Errors after which the partition's leader has to be looked up again.
+STALE_LEADER_ERRORS = (
+    NotLeaderForPartitionError,
+    LeaderNotAvailableError,
+    FencedLeaderEpochError,
+    UnknownLeaderEpochError,
+    UnknownTopicOrPartitionError,
+    NetworkError,
+)
+
+
+def error_from_proto(error: errors_pb2.Error) -> QuorumlogError:
+    """The exception for an error in a response, with the server's word on ``retriable`` and ``definite``."""
+    kind = _BY_CODE.get(error.code, UnknownServerError)
+    name = _Code.Name(error.code) if error.code in _Code.values() else f"error {error.code}"
+    return kind(error.message or name, retriable=error.retriable, definite=error.definite)
+
+
+def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
+    """The exception for a call or stream that failed as a whole.
+
+    Arguments:
+        address: of the node that was called, for the message.
+    """
+    code = error.code() if isinstance(error, grpc.Call) or hasattr(error, "code") else grpc.StatusCode.UNKNOWN
+    details = (error.details() or "") if hasattr(error, "details") else str(error)
+    named = _named_by_error_info(error)
+    if named is not None:
+        return named(f"{details} (node {address})")
+    if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
+        # gRPC tells a long story, whose last words are the cause: "... Connection refused".
+        return NetworkError(f"no connection to {address}: {details.rpartition(': ')[2] or code.name}")
+    if code is grpc.StatusCode.DEADLINE_EXCEEDED:
+        return RequestTimedOutError(f"{address} did not answer in time")
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return UnsupportedVersionError(f"{address} does not offer this call: is it a quorumlog node of this version?")
+    if code is grpc.StatusCode.INVALID_ARGUMENT:
+        return InvalidRequestError(f"{address} refused the request: {details}")
+    if code is grpc.StatusCode.RESOURCE_EXHAUSTED:
+        return ServerBusyError(f"{address} is busy: {details}", definite=False)
+    return UnknownServerError(f"{address} failed with {code.name}: {details}", retriable=True)
+
+
+def _named_by_error_info(error: grpc.RpcError) -> type[QuorumlogError] | None:
+    """The class that a ``google.rpc.ErrorInfo`` of our domain names, if the status carries one."""
+    if not hasattr(error, "trailing_metadata"):
+        return None
+    try:
+        status = rpc_status.from_call(error)
+    except ValueError:  # the trailing status contradicts the call's: someone between us and the node made it up
+        return None
+    for detail in status.details if status is not None else ():
+        info = error_details_pb2.ErrorInfo()
+        if detail.Unpack(info) and info.domain == "quorumlog" and info.reason in _Code.keys():
+            return _BY_CODE.get(_Code.Value(info.reason))
+    return None

@@ -1,0 +1,145 @@
+"""What a producer can be told, with Kafka's names and defaults, checked before anything starts."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Literal, TypedDict, TypeVar
+
+from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
+from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.partitioner import Partitioner, check_partitioner
+from quorumlog.sdk.record_batch import BATCH_BASE_BYTES, codec_named
+
+Serializer = Callable[[Any], bytes | None]
+Config = TypeVar("Config")
+
+#: The wire's value for acks="all".
+ACKS_ALL = -1
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Producer`` and ``AsyncProducer``.
+
+    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    acks: ``"all"`` (committed by the replicas, survives the loss of a node), ``1`` (durable on the leader alone) or ``0``.
+    linger_ms: how long a batch waits for company.
+    batch_size: bytes at which a batch is full.
+    buffer_memory: bytes that unacknowledged records may take; ``send`` blocks beyond it.
+    max_block_ms: how long ``send`` may block, for memory or metadata.
+    max_request_size: bytes that a record, or a request, may take.
+    compression_type: ``None``, ``"lz4"`` or ``"zstd"``.
+    enable_idempotence: each record once and in order, across retries; on by default with ``acks="all"``, which it needs.
+    max_in_flight: batches of one partition that may await their answers.
+    delivery_timeout_ms: how long a record is tried, from its batch's first record on.
+    request_timeout_ms: how long one attempt may take.
+    retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
+    bootstrap_timeout_ms: how long to look for any node before giving up.
+    partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
+    key_serializer, value_serializer: callables to bytes.
+    client_id: for the logs.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    acks: Literal[0, 1, -1, "all"]
+    linger_ms: float
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: float
+    max_request_size: int
+    compression_type: str | None
+    enable_idempotence: bool | None
+    max_in_flight: int
+    delivery_timeout_ms: float
+    request_timeout_ms: float
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    bootstrap_timeout_ms: float
+    partitioner: Partitioner
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    client_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerConfig:
+    """:class:`ProducerOptions` with defaults filled in, and checked."""
+
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    acks: Literal[0, 1, -1, "all"] = "all"
+    linger_ms: float = 5
+    batch_size: int = 128 * 1024
+    buffer_memory: int = 32 * 1024 * 1024
+    max_block_ms: float = 60_000
+    max_request_size: int = 1024 * 1024
+    compression_type: str | None = None
+    enable_idempotence: bool | None = None
+    max_in_flight: int = 5
+    delivery_timeout_ms: float = 120_000
+    request_timeout_ms: float = 30_000
+    retry_backoff_ms: float = 20
+    retry_backoff_max_ms: float = 500
+    bootstrap_timeout_ms: float = 3_000
+    partitioner: Partitioner = "sticky"
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    client_id: str = "quorumlog-producer"
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        if self.acks not in (0, 1, -1, "all"):
+            raise IllegalArgumentError(f"acks is {self.acks!r}: choose 0, 1 or 'all'")
+        if self.enable_idempotence and self.wire_acks != ACKS_ALL:
+            raise IllegalArgumentError(f"enable_idempotence needs acks='all', not {self.acks!r}")
+        codec_named(self.compression_type)
+        check_partitioner(self.partitioner)
+        check_range(self, "linger_ms", 0, 60_000)
+        check_range(self, "batch_size", 0, 64 * 1024 * 1024)
+        check_range(self, "max_request_size", 1024, 128 * 1024 * 1024)
+        check_range(self, "buffer_memory", self.max_request_size + BATCH_BASE_BYTES, 64 * 1024**3)
+        check_range(self, "max_block_ms", 0, 24 * 3_600_000)
+        # The log remembers a producer's last five batches of a partition; a sixth could not be recognised when resent.
+        check_range(self, "max_in_flight", 1, 5)
+        check_range(self, "request_timeout_ms", 1, 3_600_000)
+        check_range(self, "delivery_timeout_ms", 1, 24 * 3_600_000)
+        check_range(self, "retry_backoff_ms", 1, 60_000)
+        check_range(self, "retry_backoff_max_ms", self.retry_backoff_ms, 60_000)
+        check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
+
+    @property
+    def wire_acks(self) -> int:
+        """0, 1 or -1."""
+        return ACKS_ALL if self.acks == "all" else self.acks
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether batches carry sequences."""
+        return self.wire_acks == ACKS_ALL if self.enable_idempotence is None else self.enable_idempotence
+
+
+def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
+    """A config dataclass from keyword arguments.
+
+    Raises:
+        IllegalArgumentError: an unknown name, with the closest known one.
+    """
+    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
+    check_names(options, known)
+    return kind(**options)
+
+
+def check_names(given: Iterable[str], known: Sequence[str]) -> None:
+    """Refuses configuration names that do not exist."""
+    for name in given:
+        if name not in known:
+            close = difflib.get_close_matches(name, known, n=1)
+            hint = f": did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            raise IllegalArgumentError(f"there is no configuration {name!r}{hint}")
+
+
+def check_range(config: object, name: str, lowest: float, highest: float) -> None:
+    """Refuses a number outside its range, or something that is no number."""
+    value = getattr(config, name)
+    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
+        raise IllegalArgumentError(f"{name} is {value!r}: it must be a number from {lowest:g} to {highest:g}")

@@ -1,0 +1,204 @@
+"""Record batches between Python, Arrow and the bytes of ``entry.py``.
+
+A payload is one Arrow IPC record-batch message of :data:`LOG_SCHEMA`, without the schema message before it. Encoding
+costs one copy (Arrow buffers into the message) and the batch's own join with its header; decoding costs none: the
+columns point into the entry's bytes, unless Arrow has to decompress them.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
+from quorumlog.sdk.types import Headers
+from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, EntryKind, parse_header, payload_of, verify
+
+HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+#: The columns of every batch, all nullable.
+LOG_SCHEMA = pa.schema(
+    [("key", pa.binary()), ("value", pa.binary()), ("timestamp", TIMESTAMP_TYPE), ("headers", HEADERS_TYPE)]
+)
+#: What a record costs in a batch beside its key and value: three list offsets, the timestamp, validity bits.
+RECORD_OVERHEAD_BYTES = 21
+#: What a header costs beside its key and value.
+HEADER_OVERHEAD_BYTES = 9
+#: What a batch costs before its first record: envelope, header and Arrow's own description, rounded up.
+BATCH_BASE_BYTES = 1024
+
+_CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_COMPRESSED = {
+    Codec.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
+    Codec.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
+}
+#: What a stream holds around its record batches: the schema message before, the end marker behind.
+_SCHEMA_MESSAGE_BYTES = LOG_SCHEMA.serialize().size
+_END_MARKER_BYTES = 8
+
+
+def codec_named(name: str | None) -> Codec:
+    """The codec called ``none`` (or None), ``lz4`` or ``zstd``."""
+    codec = _CODECS.get(name or "none")
+    if codec is None:
+        raise IllegalArgumentError(f"compression_type is {name!r}: choose one of none, lz4, zstd")
+    return codec
+
+
+class EncodedPayload(NamedTuple):
+    """A payload and what the batch header has to say about it. Timestamps in milliseconds."""
+
+    payload: bytes
+    record_count: int
+    base_timestamp_ms: int
+    max_timestamp_ms: int
+
+
+def batch_from_columns(
+    keys: Sequence[bytes | None],
+    values: Sequence[bytes | None],
+    timestamps_ns: array[int],
+    headers: Mapping[int, Headers],
+) -> pa.RecordBatch:
+    """Builds the Arrow batch of records that were gathered one by one.
+
+    Arguments:
+        keys, values: one per record; ``keys`` may be empty when no record has one.
+        timestamps_ns: nanoseconds since the epoch, as the clock gives them; cut to whole milliseconds here.
+        headers: those of the records that have any, by row.
+    """
+    count = len(values)
+    nanoseconds = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(timestamps_ns)])
+    microseconds = pc.multiply(pc.divide(nanoseconds, 1_000_000), 1_000)
+    columns = [
+        pa.array(keys, pa.binary()) if keys else pa.nulls(count, pa.binary()),
+        pa.array(values, pa.binary()),
+        microseconds.view(TIMESTAMP_TYPE),
+        _headers_column(headers, count),
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=LOG_SCHEMA)
+
+
+def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:
+    if not headers:
+        return pa.nulls(count, HEADERS_TYPE)
+    rows = [None] * count
+    for row, pairs in headers.items():
+        rows[row] = [{"key": name, "value": value} for name, value in pairs]  # type: ignore[call-overload]
+    return pa.array(rows, HEADERS_TYPE)
+
+
+def encode(batch: pa.RecordBatch, codec: Codec) -> EncodedPayload:
+    """Encodes an Arrow batch of :data:`LOG_SCHEMA` whose timestamps are all set."""
+    extremes = pc.min_max(batch.column(2).view(pa.int64())).as_py()
+    payload = batch.serialize() if codec is Codec.NONE else _compressed_message(batch, codec)
+    return EncodedPayload(payload.to_pybytes(), batch.num_rows, extremes["min"] // 1_000, extremes["max"] // 1_000)
+
+
+def _compressed_message(batch: pa.RecordBatch, codec: Codec) -> pa.Buffer:
+    """The record-batch message with compressed buffers; Arrow only writes those as part of a stream."""
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, LOG_SCHEMA, options=_COMPRESSED[codec]) as stream:
+        stream.write_batch(batch)
+    written = sink.getvalue()
+    return written.slice(_SCHEMA_MESSAGE_BYTES, written.size - _SCHEMA_MESSAGE_BYTES - _END_MARKER_BYTES)
+
+
+class DecodedBatch(NamedTuple):
+    """A batch as fetched: its header, the leader epoch (term) it was written in, and its columns."""
+
+    header: BatchHeader
+    leader_epoch: int
+    columns: pa.RecordBatch
+
+
+def decode(entry: bytes) -> DecodedBatch:
+    """Checks and decodes a whole entry of kind BATCH.
+
+    Servers never look into a payload, so whatever a foreign producer put there arrives here: it is fully validated
+    before any column is touched.
+
+    Raises:
+        CorruptRecordError: the checksum or the structure is wrong.
+    """
+    try:
+        envelope = verify(entry)
+        if envelope.kind is not EntryKind.BATCH:
+            raise CorruptRecordError(f"expected a record batch, got an entry of kind {envelope.kind.name}")
+        header = parse_header(entry)
+        columns = pa.ipc.read_record_batch(pa.py_buffer(payload_of(entry)), LOG_SCHEMA)
+        columns.validate(full=True)
+    except CorruptEntryError as error:
+        raise CorruptRecordError(str(error)) from None
+    except (pa.ArrowException, OSError) as error:
+        raise CorruptRecordError(f"the batch at offset {header.base_offset} is not Arrow: {error}") from None
+    if columns.num_rows != header.record_count:
+        raise CorruptRecordError(
+            f"the batch at offset {header.base_offset} says {header.record_count} records but holds {columns.num_rows}"
+        )
+    return DecodedBatch(header, envelope.term, columns)
+
+
+def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
+    """Brings a user's table to :data:`LOG_SCHEMA`: orders columns, casts strings, fills what is missing.
+
+    ``value`` is required; ``key`` and ``headers`` default to null, ``timestamp`` to now, null timestamps too.
+
+    Raises:
+        IllegalArgumentError: a column is missing, unknown, or cannot be cast.
+    """
+    if isinstance(data, pa.RecordBatch):
+        data = pa.Table.from_batches([data])
+    if not isinstance(data, pa.Table):
+        raise IllegalArgumentError(f"send_arrow takes a pyarrow Table or RecordBatch, not {type(data).__name__}")
+    unknown = [name for name in data.column_names if name not in LOG_SCHEMA.names]
+    if unknown or "value" not in data.column_names:
+        what = f"has columns {unknown} that a log does not have" if unknown else "has no column 'value'"
+        raise IllegalArgumentError(f"the table {what}: its columns are key, value, timestamp, headers")
+    if len(set(data.column_names)) != len(data.column_names):
+        raise IllegalArgumentError(f"the table has a column twice: {data.column_names}")
+    now = pa.scalar(now_ms * 1_000, TIMESTAMP_TYPE)
+    columns: list[pa.ChunkedArray | pa.Array] = []
+    for field in LOG_SCHEMA:
+        if field.name in data.column_names:
+            column = _cast(data.column(field.name), field)
+            if field.name == "timestamp" and column.null_count:
+                column = pc.fill_null(column, now)
+        elif field.name == "timestamp":
+            column = pa.repeat(now, data.num_rows)
+        else:
+            column = pa.nulls(data.num_rows, field.type)
+        columns.append(column)
+    return pa.Table.from_arrays(columns, schema=LOG_SCHEMA)
+
+
+def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+    if column.type == field.type:
+        return column
+    if field.name == "timestamp" and pa.types.is_timestamp(column.type) and column.type.tz is None:
+        raise IllegalArgumentError(
+            "column 'timestamp' has no time zone: give it one, such as timestamp('us', tz='UTC')"
+        )
+    try:
+        return column.cast(field.type, safe=field.name != "timestamp")
+    except (pa.ArrowException, NotImplementedError) as error:
+        raise IllegalArgumentError(f"column {field.name!r} is {column.type}, not {field.type}: {error}") from None
+
+
+def split_by_bytes(batch: pa.RecordBatch, limit_bytes: int) -> list[pa.RecordBatch]:
+    """Cuts a batch into slices of at most ``limit_bytes`` each (a single row may exceed it), copying nothing."""
+    if batch.num_rows <= 1 or batch.nbytes <= limit_bytes:
+        return [batch]
+    rows = max(1, batch.num_rows * limit_bytes // batch.nbytes)
+    if rows >= batch.num_rows:
+        rows = batch.num_rows // 2
+    pieces: list[pa.RecordBatch] = []
+    for start in range(0, batch.num_rows, rows):
+        piece = batch.slice(start, rows)
+        # Rows of unequal size: what the average promised may not hold here.
+        pieces.extend(split_by_bytes(piece, limit_bytes) if piece.nbytes > limit_bytes else [piece])
+    return pieces

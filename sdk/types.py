@@ -1,0 +1,149 @@
+"""Values that the clients take and return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
+
+#: Record headers: pairs of name and value. A name may occur more than once.
+Headers = Sequence[tuple[str, bytes | None]]
+
+
+class TopicPartition(NamedTuple):
+    """One partition of a topic."""
+
+    topic: str
+    partition: int
+
+
+class RecordMetadata(NamedTuple):
+    """Where a sent record went. ``offset`` is -1 for ``acks=0``; ``timestamp`` is in milliseconds."""
+
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int
+
+
+class ConsumerRecord(NamedTuple):
+    """One record as consumed. ``timestamp`` is in milliseconds since the epoch.
+
+    ``key`` and ``value`` are bytes or None, unless the consumer has deserializers.
+    """
+
+    # A NamedTuple: a frozen dataclass would cost a microsecond per record by itself.
+    topic: str
+    partition: int
+    offset: int
+    timestamp: int | None
+    key: Any
+    value: Any
+    headers: Headers
+
+
+class OffsetAndTimestamp(NamedTuple):
+    """The first offset at or after a timestamp, and that record's timestamp in milliseconds."""
+
+    offset: int
+    timestamp: int
+
+
+@dataclass(slots=True, frozen=True)
+class NewTopic:
+    """A topic to create.
+
+    Arguments:
+        name: 1 to 249 characters of ``[a-zA-Z0-9._-]``.
+        num_partitions: how many partitions, at least 1.
+        replication_factor: how many replicas of each partition; odd.
+        topic_configs: settings such as ``{"retention.ms": "60000"}``; values are turned into strings.
+    """
+
+    name: str
+    num_partitions: int = 1
+    replication_factor: int = 3
+    topic_configs: Mapping[str, object] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionDescription:
+    """One partition: node ids of its leader (None without one), replicas and in-sync replicas."""
+
+    partition: int
+    leader: int | None
+    leader_epoch: int
+    replicas: tuple[int, ...]
+    isr: tuple[int, ...]
+    partition_epoch: int
+    group_id: int
+
+
+@dataclass(slots=True, frozen=True)
+class TopicDescription:
+    """One topic. ``configs`` holds what was set on it, defaults left out."""
+
+    name: str
+    topic_id: str
+    partitions: tuple[PartitionDescription, ...]
+    configs: Mapping[str, str]
+
+
+@dataclass(slots=True, frozen=True)
+class BrokerDescription:
+    """One registered broker. ``fenced``: the controller counts it as gone."""
+
+    node_id: int
+    host: str
+    port: int
+    rack: str | None
+    fenced: bool
+    broker_epoch: int
+    version: str
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterDescription:
+    """The cluster as one node sees it. ``controller_id`` is None while there is no active controller."""
+
+    cluster_id: str
+    controller_id: int | None
+    brokers: tuple[BrokerDescription, ...]
+    image_age_ms: int
+
+
+@dataclass(slots=True, frozen=True)
+class QuorumReplicaDescription:
+    """One replica of the metadata log. ``last_contact_ms`` is None when the leader never heard from it."""
+
+    node_id: int
+    directory_id: str
+    log_end_index: int
+    last_contact_ms: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class QuorumDescription:
+    """The metadata quorum as its leader sees it. ``leader_id`` is None without a leader."""
+
+    leader_id: int | None
+    leader_epoch: int
+    high_watermark: int
+    voters: tuple[QuorumReplicaDescription, ...]
+    observers: tuple[QuorumReplicaDescription, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class NodeDescription:
+    """A node about itself. ``reason`` says why it is not ready; empty when it is."""
+
+    node_id: int
+    directory_id: str
+    cluster_id: str
+    version: str
+    ready: bool
+    reason: str
+    storage_used_bytes: int
+    storage_free_bytes: int
+    groups: int
+    groups_led: int
