@@ -177,6 +177,12 @@ class RaftGroup(Replica):
         """What a leader knows of each member, itself included; empty for others."""
         return self._replication.progress if self._replication is not None else _NO_PROGRESS
 
+    @property
+    def confirmed_round(self) -> int:
+        """The newest heartbeat round that a quorum has answered; 0 without leadership. Once it reaches the round of a
+        heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
+        return self._replication.confirmed_round(self._heartbeat_round) if self._replication is not None else 0
+
     def entry_id(self, index: int) -> EntryId:
         """Identity of an entry, or of the anchor.
 
@@ -297,12 +303,6 @@ class RaftGroup(Replica):
         if self._replication is not None:
             self._replication.snapshot_status(peer, ok)
 
-    @property
-    def confirmed_round(self) -> int:
-        """The newest heartbeat round that a quorum has answered; 0 without leadership. Once it reaches the round of a
-        heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
-        return self._replication.confirmed_round(self._heartbeat_round) if self._replication is not None else 0
-
     def heartbeat(self, now: int) -> int:
         """Puts a heartbeat for every member into the outbox and returns its round; the driver calls it every heartbeat
         interval, and more often to have its leadership confirmed."""
@@ -353,7 +353,7 @@ class RaftGroup(Replica):
             self._outbox.has_messages
             or self._log.has_unhanded
             or (self.term, self.vote) != self._handed_hard_state
-            or self._log.applied_index < self._log.deliverable_index
+            or self._log.applied_index < self._log.commit_index
         )
 
     def take_ready(self) -> Ready:

@@ -101,13 +101,6 @@ class Log:
         """True while an installed snapshot is not durable."""
         return self.durable_index < self.anchor.index
 
-    @property
-    def deliverable_index(self) -> int:
-        """Entries up to here may be applied. A quorum holds them; that this replica's own disk may be behind does not
-        matter, as long as no trace of their application becomes durable before they do. Waiting for it would let a
-        leader with a slow disk acknowledge records that its readers cannot see."""
-        return self.commit_index
-
     def term_at(self, index: int) -> int:
         """Term of the entry at ``index``, the anchor included.
 
@@ -278,8 +271,13 @@ class Log:
         return True
 
     def deliver(self, max_bytes: int) -> list[Entry]:
-        """The next committed and durable entries, in order; they count as applied from now on."""
-        first, last = self.applied_index + 1, self.deliverable_index
+        """The next committed entries, in order; they count as applied from now on.
+
+        A quorum holds them; that this replica's own disk may be behind does not matter, as long as no trace of their
+        application becomes durable before they do. Waiting for it would let a leader with a slow disk acknowledge
+        records that its readers cannot see.
+        """
+        first, last = self.applied_index + 1, self.commit_index
         if first > last:
             return []
         entries = self.slice(first, last, max_bytes)

@@ -193,7 +193,7 @@ class Replica:
             return False
         # A committed configuration that is not applied here may give the group other voters than those whose votes
         # would be counted: two leaders in a term (scenario 9). Delivered entries are applied at once, so this waits
-        # only for entries that are not durable yet, or not taken yet.
+        # only for the next Ready.
         first, last = self._log.applied_index + 1, self._log.commit_index
         while first <= last:
             entries = self._log.slice(first, last, self._options.max_apply_bytes)
@@ -326,6 +326,9 @@ class Replica:
             pass  # it carries the term that was asked for, which is nobody's yet
         else:
             self._become_follower(now, message.term, message.sender if isinstance(message, _FROM_LEADERS) else NO_NODE)
+            if isinstance(message, VoteResponse):
+                # The campaign ran behind: with the newer term it may win, and if the leader is gone, soon.
+                self._timer.retry_soon(now)
         return True
 
     def _holds_lease(self, now: int) -> bool:

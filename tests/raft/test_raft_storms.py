@@ -11,7 +11,7 @@ import os
 import random
 
 import pytest
-from cluster import Cluster
+from raft_cluster import Cluster
 
 from quorumlog.raft.errors import ProposalRefusedError
 from quorumlog.raft.options import RaftOptions
@@ -48,7 +48,7 @@ class CheckedCluster(Cluster):
         assert agreed == (entry.term, entry.hash), f"state machines disagree at {entry.index}"
         expected = self.replicas[node_id].applied_from + len(self.replicas[node_id].applied) + 1
         assert entry.index == expected, "applied out of order"
-        assert any(e.hash == entry.hash for e in self.replicas[node_id].disk.log[-200:]), "applied before it was synced"
+        self.check_quorum_holds(entry.index, entry.hash)
 
     def check(self) -> None:
         for node_id in self.up:
@@ -71,10 +71,14 @@ class CheckedCluster(Cluster):
             assert self.committed[index] == (entry_id.term, entry_id.hash), "a leader lacks a committed entry"
         if core.leads_committed:
             commit = core.entry_id(core.commit_index)
-            holders = sum(self.holds(voter, commit.index, commit.hash) for voter in core.configuration.voters)
-            assert holders > len(core.configuration.voters) // 2, "committed, but not synced on a quorum"
+            self.check_quorum_holds(commit.index, commit.hash)
         own = [e for e in self.uncommitted(node_id) if e.term == core.term]
         assert core.uncommitted_bytes == sum(len(e.data) for e in own), "uncommitted bytes drift"
+
+    def check_quorum_holds(self, index: int, entry_hash: int) -> None:
+        voters = self.configuration.voters
+        holders = sum(self.holds(voter, index, entry_hash) for voter in voters)
+        assert holders > len(voters) // 2, f"entry {index} is committed, but not synced on a quorum"
 
     def uncommitted(self, node_id: int) -> list[Entry]:
         core = self.core(node_id)

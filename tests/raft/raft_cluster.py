@@ -6,6 +6,7 @@ It is the smallest correct driver (docs/raft.md): each write is one step, everyt
 from __future__ import annotations
 
 import random
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from quorumlog.raft.errors import CompactedError
@@ -265,18 +266,21 @@ class Cluster:
         if isinstance(message, InstallSnapshot) and self.replicas[message.sender].core is not None:
             self.core(message.sender).snapshot_status(self.now, message.to, True)
 
-    def settle(self, limit: int = 10_000) -> None:
-        """Carries on until nothing is under way."""
+    def settle(self, limit: int = 10_000, cut: AbstractSet[int] = frozenset()) -> None:
+        """Carries on until nothing is under way. Nodes in ``cut`` neither send, hear nor write."""
         for _ in range(limit):
             busy = False
             for node_id in self.up:
+                if node_id in cut:
+                    continue
                 busy |= self.drain(node_id)
                 while self.replicas[node_id].unsynced:
                     self.persist(node_id)
                     busy = True
             messages, self.network = self.network, []
             for message in messages:
-                self.deliver(message)
+                if message.to not in cut and message.sender not in cut:
+                    self.deliver(message)
             if not busy and not messages:
                 return
         raise AssertionError("the cluster does not settle")
