@@ -1,0 +1,167 @@
+"""What came of a run: lines for the terminal, JSON for machines, and one page to look at."""
+
+from __future__ import annotations
+
+import html
+import json
+import statistics
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from quorumlog.chaos.checkers import Anomaly
+from quorumlog.chaos.history import History, Outcome
+
+
+@dataclass(slots=True, frozen=True)
+class Round:
+    """One fault and the recovery from it.
+
+    Arguments:
+        victim_led_target: whether the victim led the partition whose writer is timed.
+        began_us, ended_us: on the clock of the history.
+        gap_ms: longest time between two acknowledgements of the timed writer from the fault on.
+        recovery_gap_ms: the same from the mending on.
+        shrink_s: until the victim had left the in-sync replicas; None where that is not awaited.
+        full_s: from the mending until all replicas were in sync.
+        stalls: how often the machine itself stood still meanwhile.
+    """
+
+    number: int
+    victim: int
+    victim_led_target: bool
+    began_us: int
+    ended_us: int
+    gap_ms: float
+    recovery_gap_ms: float
+    shrink_s: float | None
+    full_s: float
+    stalls: int
+
+    def line(self) -> str:
+        """The round in one line."""
+        shrink = "" if self.shrink_s is None else f", out of the ISR after {self.shrink_s:.1f} s"
+        stalls = f" (the machine stood still {self.stalls} times)" if self.stalls else ""
+        return (
+            f"  round {self.number}: node {self.victim}{' (leader)' if self.victim_led_target else ''}:"
+            f" longest gap between acknowledgements {self.gap_ms:.0f} ms{shrink},"
+            f" ISR full {self.full_s:.1f} s after it was back{stalls}"
+        )
+
+
+@dataclass(slots=True)
+class Report:
+    """The outcome of a run. It has passed when nothing failed and no invariant is broken."""
+
+    scenario: str
+    summary_line: str
+    seed: int
+    rounds: list[Round] = field(default_factory=list)
+    duration_s: float = 0.0
+    acknowledged: int = 0
+    unknown: int = 0
+    failed: int = 0
+    read: int = 0
+    anomalies: list[Anomaly] = field(default_factory=list)
+    failures: list[str] = field(default_factory=list)
+
+    @property
+    def passed(self) -> bool:
+        """Whether every promise was kept."""
+        return not self.anomalies and not self.failures
+
+    @property
+    def quiet_gaps_ms(self) -> list[float]:
+        """The longest gap of each round during which the machine did not stand still."""
+        return [one.gap_ms for one in self.rounds if not one.stalls]
+
+    def take(self, history: History, anomalies: list[Anomaly]) -> None:
+        """Counts what the clients did, and keeps what is wrong with it."""
+        self.anomalies = anomalies
+        self.acknowledged = sum(1 for _ in history.sends(Outcome.OK))
+        self.unknown = sum(1 for _ in history.sends(Outcome.INFO))
+        self.failed = sum(1 for _ in history.sends(Outcome.FAIL))
+        self.read = sum(len(poll.records) for poll in history.polls() if poll.final)
+
+    def summary(self) -> list[str]:
+        """The outcome in a few lines."""
+        lines = [
+            f"{self.acknowledged} records acknowledged, {self.unknown} unknown, {self.failed} failed;"
+            f" {self.read} read at the end; {self.duration_s:.0f} s; seed {self.seed}"
+        ]
+        gaps = self.quiet_gaps_ms
+        if gaps:
+            lines.append(
+                f"longest gap between acknowledgements: median {statistics.median(gaps):.0f} ms,"
+                f" most {max(gaps):.0f} ms over {len(gaps)} rounds"
+            )
+        if len(gaps) < len(self.rounds):
+            lines.append(
+                f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still"
+            )
+        lines.extend(f"FAILED: {failure}" for failure in self.failures)
+        lines.extend(f"BROKEN {anomaly.invariant}: {anomaly.message}" for anomaly in self.anomalies)
+        if self.passed:
+            lines.append("no acknowledged record lost, none twice, no gap, order kept")
+        return lines
+
+    def to_json(self) -> str:
+        """Everything but the history."""
+        gaps = self.quiet_gaps_ms
+        return json.dumps(
+            {
+                "scenario": self.scenario,
+                "seed": self.seed,
+                "passed": self.passed,
+                "duration_s": round(self.duration_s, 3),
+                "acknowledged": self.acknowledged,
+                "unknown": self.unknown,
+                "failed": self.failed,
+                "read": self.read,
+                "gap_ms_median": statistics.median(gaps) if gaps else None,
+                "gap_ms_max": max(gaps) if gaps else None,
+                "rounds": [asdict(one) for one in self.rounds],
+                "failures": self.failures,
+                "anomalies": [{"invariant": a.invariant, "message": a.message} for a in self.anomalies],
+            },
+            indent=2,
+        )
+
+    def write(self, directory: Path, history: History) -> None:
+        """Writes report.json, history.jsonl and index.html."""
+        directory.mkdir(parents=True, exist_ok=True)
+        (directory / "report.json").write_text(self.to_json() + "\n", encoding="utf-8")
+        (directory / "index.html").write_text(self._page(history), encoding="utf-8")
+        history.save(directory / "history.jsonl")
+
+    def _page(self, history: History) -> str:
+        verdict = "kept every promise" if self.passed else "BROKE A PROMISE"
+        lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in self.rounds)))
+        return (
+            f"<!doctype html><meta charset=utf-8><title>{html.escape(self.scenario)}</title>"
+            "<style>body{font:15px sans-serif;max-width:70em;margin:2em auto}pre{white-space:pre-wrap}</style>"
+            f"<h1>{html.escape(self.scenario)}: {verdict}</h1><p>{html.escape(self.summary_line)}</p>"
+            f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(history, self.rounds)}<pre>{lines}</pre>"
+        )
+
+
+def _timeline(history: History, rounds: list[Round], width: int = 1_000, height: int = 160) -> str:
+    """Acknowledgements over time as an SVG of bars, the rounds as shaded stretches."""
+    times = [send.returned_us for send in history.sends(Outcome.OK)]
+    if not times:
+        return "<p>no acknowledgement</p>"
+    end = max(times) + 1
+    counts = [0] * (end // 100_000 + 1)
+    for moment in times:
+        counts[moment // 100_000] += 1
+    step, top = width / len(counts), max(counts)
+    shades = "".join(
+        f'<rect x="{one.began_us / end * width:.1f}" width="{(one.ended_us - one.began_us) / end * width:.1f}"'
+        f' height="{height}" fill="#fdd"><title>round {one.number}: node {one.victim}</title></rect>'
+        for one in rounds
+    )
+    bars = "".join(
+        f'<rect x="{place * step:.1f}" y="{height - count / top * height:.1f}" width="{step:.2f}"'
+        f' height="{count / top * height:.1f}" fill="#258"/>'
+        for place, count in enumerate(counts)
+    )
+    return f'<svg viewBox="0 0 {width} {height}" width="100%">{shades}{bars}</svg>'
