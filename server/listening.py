@@ -30,9 +30,9 @@ def check_listening(settings: Settings) -> None:
         raise ListenError(
             f"{settings.listen} is every address of this machine: give --advertise host:port, where others reach it"
         )
-    _try_to_bind("listen", settings.listen)
+    try_to_bind("listen", settings.listen)
     if settings.metrics_listen is not None:
-        _try_to_bind("metrics_listen", settings.metrics_listen)
+        try_to_bind("metrics_listen", settings.metrics_listen)
 
 
 def _resolve(name: str, address: str) -> list[tuple[str, socket.AddressFamily]]:
@@ -44,8 +44,12 @@ def _resolve(name: str, address: str) -> list[tuple[str, socket.AddressFamily]]:
     return [(str(sockaddr[0]), family) for family, _, _, _, sockaddr in found]
 
 
-def _try_to_bind(name: str, address: str) -> None:
-    """Listens for a moment. gRPC would say less about what went wrong, and in more lines."""
+def try_to_bind(name: str, address: str) -> None:
+    """Listens for a moment: gRPC would say less about what went wrong, and in more lines.
+
+    Raises:
+        ListenError: which names the setting and the address.
+    """
     _, port = parse_address(address)
     host, family = _resolve(name, address)[0]
     with socket.socket(family, socket.SOCK_STREAM) as probe:

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import TracebackType
 
 from quorumlog.server import local_janitor
+from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local_ports import ReservedPorts
 from quorumlog.server.local_process import ClusterError, NodeProcess
 from quorumlog.server.local_state import ClusterState, NodeRecord
@@ -184,10 +185,13 @@ class LocalCluster:
             raise ClusterError(
                 f"the cluster in {self._root} is running already: quorumlog cluster down --data-dir {self._root}"
             )
+        # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
+        absent = [node for node in self._nodes.values() if not node.is_running()]
+        for node in absent:
+            _require_free(node.address)
         try:
-            for node in self._nodes.values():
-                if not node.is_running():
-                    self._spawn(node)
+            for node in absent:
+                self._spawn(node)
             self.wait_ready(timeout_s)
         except BaseException:
             self.shutdown()
@@ -394,6 +398,13 @@ class LocalCluster:
             return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
         seen = view.node(node.node_id)
         return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
+
+
+def _require_free(address: str) -> None:
+    try:
+        try_to_bind("listen", address)
+    except ListenError as error:
+        raise ClusterError(str(error)) from None
 
 
 def _load(root: Path) -> ClusterState | None:

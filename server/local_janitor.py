@@ -23,10 +23,9 @@ PARENT_CHECK_S = 1.0
 def start_time(pid: int) -> str:
     """When a process started, as the system tells it; empty when there is none. With the pid it names a process."""
     if not os.path.exists("/proc/self/stat"):
-        told = subprocess.run(
-            ["ps", "-o", "stat=,lstart=", "-p", str(pid)], capture_output=True, text=True, check=False
-        )
-        state, _, started = told.stdout.strip().partition(" ")
+        command = ["ps", "-o", "stat=,lstart=", "-p", str(pid)]
+        told = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+        state, _, started = told.strip().partition(" ")
         return "" if state.startswith("Z") else started.strip()
     try:
         with open(f"/proc/{pid}/stat", "rb") as stat:

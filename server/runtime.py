@@ -29,8 +29,9 @@ from quorumlog.storage.interface import StorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.writer import StorageWriter
 
-#: How often readiness is looked at, for the health service.
-HEALTH_INTERVAL_S = 0.05
+#: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
+STARTING_INTERVAL_S = 0.05
+SETTLED_INTERVAL_S = 0.5
 #: Calls under way when the node has stopped get this long to end by themselves.
 STOP_GRACE_S = 0.2
 #: Beyond the node's own stop timeout: then the process ends without its consent.
@@ -181,7 +182,7 @@ async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer) ->
         if ready:
             driver.become_settled()
         await server.set_serving(ready)
-        await asyncio.sleep(HEALTH_INTERVAL_S)
+        await asyncio.sleep(SETTLED_INTERVAL_S if ready else STARTING_INTERVAL_S)
 
 
 def _unhandled(driver: Driver) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
