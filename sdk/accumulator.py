@@ -216,7 +216,7 @@ class Accumulator:
         """Takes out at most one ready batch per partition that may send, and closes it.
 
         Returns:
-            the batches, and when the next one will have lingered enough (by the clock; None if none is waiting for that).
+            the batches, and when the next one will have lingered enough (by the clock; None if none waits for that).
         """
         drained: list[ProducerBatch] = []
         next_deadline: float | None = None

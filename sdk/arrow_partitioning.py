@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,13 +22,13 @@ def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int 
     if keys.null_count == table.num_rows:
         return [(None, table)]
     encoded = keys.dictionary_encode()
-    of_distinct = pa.array(
-        [partition_for_key(key, partition_count) for key in encoded.dictionary.to_pylist()], pa.int32()
-    )
-    of_row = of_distinct.take(encoded.indices)
-    pieces: list[tuple[int | None, pa.Table]] = []
-    for partition in sorted(set(of_distinct.to_pylist())):
-        pieces.append((partition, table.filter(pc.equal(of_row, partition))))
+    distinct: Any = encoded.dictionary.to_pylist()
+    of_distinct = [partition_for_key(key, partition_count) for key in distinct]
+    of_row = pa.array(of_distinct, pa.int32()).take(encoded.indices)
+    pieces: list[tuple[int | None, pa.Table]] = [
+        (partition, table.filter(pc.equal(of_row, pa.scalar(partition, pa.int32()))))
+        for partition in sorted(set(of_distinct))
+    ]
     if keys.null_count:
         pieces.append((None, table.filter(pc.is_null(of_row))))
     return pieces

@@ -33,7 +33,8 @@ class PartitionState:
     """
 
     __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "fetching", "generation", "high_watermark",
-                 "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s", "tp")  # fmt: skip
+                 "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s",
+                 "tp")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -115,7 +116,7 @@ class Assignment:
             the rows, and whether a partition may be fetched for that was full before.
 
         Raises:
-            QuorumlogError: of a partition that has failed, when there is nothing to take. Said once; then it is tried again.
+            QuorumlogError: of a failed partition, when there is nothing to take. Said once; then it is tried again.
         """
         taken: list[FetchedRows] = []
         drained = False

@@ -10,10 +10,11 @@ from typing import Any, Self, TypedDict, Unpack
 
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
+from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     ClientClosedError,
-    ClusterNotFormedError,
     IllegalArgumentError,
+    LeaderNotAvailableError,
     QuorumlogError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -32,6 +33,11 @@ from quorumlog.sdk.types import (
     TopicDescription,
 )
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: How long to wait for a new topic to be known everywhere.
+_SERVED_WITHIN_S = 5.0
+#: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
+_UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 class AdminOptions(TypedDict, total=False):
@@ -86,7 +92,7 @@ class AsyncAdmin:
             raise ClientClosedError("the admin client is closed")
 
     async def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
-        """Creates topics, and returns once the node that answers serves them.
+        """Creates topics, and returns once every node that answers serves them.
 
         Arguments:
             validate_only: check only, create nothing.
@@ -115,20 +121,20 @@ class AsyncAdmin:
                 raise
             failure: QuorumlogError | None = None
             for result in response.results:
-                error = error_from_proto(result.error) if result.HasField("error") else None
-                if error is None or (isinstance(error, TopicAlreadyExistsError) and result.name in unsure):
+                refusal = error_from_proto(result.error) if result.HasField("error") else None
+                if refusal is None or (isinstance(refusal, TopicAlreadyExistsError) and result.name in unsure):
                     pending.pop(result.name, None)  # If it exists now, an attempt without an answer has created it.
                     continue
-                if not error.definite:
+                if not refusal.definite:
                     unsure.add(result.name)
-                if failure is None or not error.retriable:
-                    failure = error
+                if failure is None or not refusal.retriable:
+                    failure = refusal
             if failure is not None:
                 raise failure
 
         await self._cluster.retrying(attempt, self._limit_s, "create_topics")
         if not validate_only and topics:
-            await self._until_led([topic.name for topic in topics])
+            await self._until_served([topic.name for topic in topics])
 
     async def _ask_one(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
         """Asks one node only: asked twice at once, a topic's second creation would find the first."""
@@ -136,16 +142,32 @@ class AsyncAdmin:
         node = self._cluster.candidates()[0]
         return await node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
 
-    async def _until_led(self, names: Sequence[str]) -> None:
-        """Waits, briefly, until every partition has a leader, so that the next call need not."""
-        async with asyncio.timeout(self._limit_s):
-            async for turn in self._cluster.backoff.retrying(min(5.0, self._limit_s)):
-                with turn:
-                    await self._cluster.ask_metadata(names)
-                    for name in names:
-                        view = self._cluster.metadata.topics.get(name)
-                        if view is None or any(partition.leader < 0 for partition in view.partitions):
-                            raise ClusterNotFormedError(f"topic {name!r} was created, but is not served yet: try again")
+    async def _until_served(self, names: Sequence[str]) -> None:
+        """Waits, briefly, until every broker that answers knows the topics and their leaders.
+
+        Nodes learn of a topic one after the other. (Else the next call, to another one, finds no such topic.)
+        """
+
+        async def attempt() -> None:
+            await self._cluster.ask_metadata([])
+            nodes = [self._cluster.connection(address) for address in self._cluster.metadata.addresses.values()]
+            for problem in await asyncio.gather(*(self._not_served(node, names) for node in nodes if not node.suspect)):
+                if problem:
+                    raise LeaderNotAvailableError(f"topic {problem!r} was created, but is not served everywhere yet")
+
+        await self._cluster.retrying(attempt, min(_SERVED_WITHIN_S, self._limit_s), "the wait for new topics")
+
+    async def _not_served(self, node: NodeConnection, names: Sequence[str]) -> str | None:
+        """The first of these topics that a node does not serve yet; a node that does not answer is not waited for."""
+        request = data_plane_pb2.MetadataRequest(topics=names)
+        try:
+            response = await node.call(node.data_plane.Metadata(request, timeout=min(1.0, self._limit_s)))
+        except QuorumlogError:
+            return None
+        for topic in response.topics:
+            if topic.HasField("error") or any(partition.leader < 0 for partition in topic.partitions):
+                return topic.name
+        return None
 
     async def list_topics(self) -> list[str]:
         """The names of all topics, sorted."""
@@ -160,13 +182,21 @@ class AsyncAdmin:
         """
         if isinstance(topics, str):
             raise IllegalArgumentError(f"describe_topics takes a list of names: give [{topics!r}]")
-        response = await self._metadata(list(topics or []), all_topics=topics is None)
-        for topic in response.topics:
-            if topic.HasField("error"):
-                error = error_from_proto(topic.error)
-                if isinstance(error, UnknownTopicOrPartitionError):
-                    raise UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist")
-                raise error
+        names = list(topics or [])
+
+        async def attempt() -> data_plane_pb2.MetadataResponse:
+            response = await self._metadata(names, all_topics=topics is None)
+            for topic in response.topics:
+                if topic.HasField("error"):
+                    error = error_from_proto(topic.error)
+                    if isinstance(error, UnknownTopicOrPartitionError):
+                        raise UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist: create it first")
+                    raise error
+            return response
+
+        async for turn in self._cluster.backoff.retrying(_UNKNOWN_TOPIC_GRACE_S):
+            with turn:
+                response = await attempt()
         return [_topic_description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
 
     async def describe_cluster(self) -> ClusterDescription:
@@ -210,10 +240,9 @@ class AsyncAdmin:
         async def ask(node_id: int) -> NodeDescription | QuorumlogError:
             node = self._cluster.node(node_id)
             assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
             try:
-                reply = await node.call(
-                    node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=min(2.0, self._limit_s))
-                )
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
             except QuorumlogError as error:
                 return error
             return _node_description(reply)

@@ -229,7 +229,7 @@ class ConsumerCore:
 
 
 class AsyncConsumer:
-    """Reads records, from asyncio. Same options and methods as :class:`quorumlog.sdk.Consumer`; use it on one event loop.
+    """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
 
     Example::
 

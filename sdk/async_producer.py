@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -33,6 +35,7 @@ from quorumlog.sdk.record_batch import (
     RECORD_OVERHEAD_BYTES,
     split_by_bytes,
     to_log_schema,
+    without_dead_headers,
 )
 from quorumlog.sdk.sender import Sender
 from quorumlog.sdk.types import Headers
@@ -166,7 +169,9 @@ class ProducerCore:
         cut: list[tuple[int | None, pa.RecordBatch]] = []
         for target, rows in pieces:
             for batch in rows.combine_chunks().to_batches():
-                cut.extend((target, piece) for piece in split_by_bytes(batch, limit) if piece.num_rows)
+                cut.extend(
+                    (target, without_dead_headers(piece)) for piece in split_by_bytes(batch, limit) if piece.num_rows
+                )
         largest = max((piece.nbytes for _, piece in cut), default=0)
         if largest > self.config.max_request_size - BATCH_BASE_BYTES:
             raise RecordTooLargeError(
@@ -264,20 +269,33 @@ class AsyncProducer:
         if topic not in core.accumulator.topics:
             await core.load_topic(topic)
         deadline = time.monotonic() + core.config.max_block_ms / 1000
-        loop = asyncio.get_running_loop()
         while True:
             core.check_usable()
-            room = asyncio.Event()
             taken = attempt()
             if taken is None:
-                core.accumulator.when_room(lambda: loop.call_soon_threadsafe(room.set))
-                taken = attempt()
+                room = self._room()
+                taken = attempt()  # Room may have come between the two.
             if taken is not None:
                 return taken
             try:
-                await asyncio.wait_for(room.wait(), deadline - time.monotonic())
+                await asyncio.wait_for(room, deadline - time.monotonic())
             except TimeoutError:
                 raise core.buffer_full() from None
+
+    def _room(self) -> asyncio.Future[None]:
+        """Done once memory has become free."""
+        loop = asyncio.get_running_loop()
+        room: asyncio.Future[None] = loop.create_future()
+
+        def came() -> None:
+            if not room.done():
+                room.set_result(None)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(came)
+
+        self._core.accumulator.when_room(wake)
+        return room
 
     async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> Any:
         """Sends one record and awaits its metadata."""
@@ -294,9 +312,7 @@ class AsyncProducer:
         buffers = core.accumulator.topics[topic]
         deliveries: list[Delivery] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
-            batch = await self._until_taken(
-                topic, lambda target=target, piece=piece: core.accumulator.append_columns(buffers, target, piece)
-            )
+            batch = await self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
             deliveries.append(batch.delivery)
         return ArrowFuture(deliveries)
 
@@ -313,10 +329,8 @@ class AsyncProducer:
         """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
         if self._core.closed:
             return
-        try:
+        with contextlib.suppress(RequestTimedOutError):
             await flush_core(self._core, timeout)
-        except RequestTimedOutError:
-            pass
         await self._core.close()
 
     async def __aenter__(self) -> Self:

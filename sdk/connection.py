@@ -1,11 +1,11 @@
-"""One node as a client sees it: a channel, a Produce and a Fetch stream that open when needed and again after a loss."""
+"""One node as a client sees it: a channel, a Produce and a Fetch stream, opened when needed and again after a loss."""
 
 from __future__ import annotations
 
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
 import grpc.aio
@@ -31,6 +31,8 @@ _CHANNEL_OPTIONS = (
     ("grpc.enable_http_proxy", 0),
 )
 
+_END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+
 
 class _Correlated(Protocol):
     correlation_id: int
@@ -55,7 +57,7 @@ class RequestStream(Generic[Request, Response]):
 
     def __init__(
         self,
-        open_call: Callable[[], grpc.aio.StreamStreamCall[Request, Response]],
+        open_call: Callable[..., grpc.aio.StreamStreamCall[Request, Response]],
         address: str,
         on_health: Callable[[bool], None],
     ) -> None:
@@ -97,7 +99,10 @@ class RequestStream(Generic[Request, Response]):
         writer = asyncio.get_running_loop().create_task(self._write(call))
         error: QuorumlogError = NetworkError(f"the connection to {self._address} was closed")
         try:
-            while (response := await call.read()) is not grpc.aio.EOF:
+            while True:
+                response: Any = await call.read()
+                if response is _END_OF_STREAM:
+                    break
                 self._on_health(True)
                 answer = self._answers.pop(response.correlation_id, None)
                 if answer is not None and not answer.done():
@@ -133,7 +138,7 @@ class RequestStream(Generic[Request, Response]):
 
     def _fail_unanswered(self, error: QuorumlogError) -> None:
         self._outgoing.clear()
-        unanswered = [*self._answers.values(), *self._written.values()]
+        unanswered: list[asyncio.Future[Any]] = [*self._answers.values(), *self._written.values()]
         self._answers.clear()
         self._written.clear()
         for future in unanswered:

@@ -28,9 +28,9 @@ class Consumer:
     """Reads records. To be used from one thread at a time.
 
     Given topics it reads all of their partitions, those added later too; or :meth:`assign` says which. Only committed
-    records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed. Records
-    are fetched ahead by a background thread. For the options see :class:`quorumlog.sdk.consumer_config.ConsumerOptions`;
-    nothing is connected before the first use.
+    records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
+    Records are fetched ahead by a background thread. Nothing is connected before the first use. For the options see
+    :class:`quorumlog.sdk.consumer_config.ConsumerOptions`.
 
     Example::
 

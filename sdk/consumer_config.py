@@ -19,7 +19,8 @@ class ConsumerOptions(TypedDict, total=False):
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     group_id: consumer groups are not there yet; leave it None.
-    auto_offset_reset: where to begin without a position, or when it is gone: ``"earliest"``, ``"latest"``, ``"none"`` (raise).
+    auto_offset_reset: where to begin without a position, or when it is gone: ``"earliest"``, ``"latest"``, or
+        ``"none"``, which raises.
     fetch_min_bytes, fetch_max_wait_ms: a node answers when it has that much, or after that time.
     max_partition_fetch_bytes: what one partition may bring per fetch; a larger batch still comes whole.
     fetch_max_bytes: what may be fetched ahead, over all partitions.
@@ -78,7 +79,7 @@ class ConsumerConfig:
         parse_bootstrap_servers(self.bootstrap_servers)
         if self.group_id is not None:
             raise UnsupportedError(
-                "group_id is given, but consumer groups arrive with a later version: leave it out to read all partitions"
+                "group_id is given, but consumer groups arrive with a later version: leave it out to read all"
             )
         if self.auto_offset_reset not in ("earliest", "latest", "none"):
             raise IllegalArgumentError(

@@ -33,7 +33,7 @@ class Delivery:
         self.error: QuorumlogError | None = None
         self._lock = threading.Lock()
         self._done = False
-        # Of waiting threads too: an Event per wait is cheaper than one per batch, since most batches are never waited on.
+        # Waiting threads are callbacks too: most batches are never waited on, and an Event for each would cost more.
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -89,7 +89,10 @@ class Delivery:
             if not future.done():
                 future.set_result(None)
 
-        self.when_done(lambda: loop.call_soon_threadsafe(wake))
+        def wake_loop() -> None:
+            loop.call_soon_threadsafe(wake)
+
+        self.when_done(wake_loop)
         await future
 
     def timestamp_ms(self, index: int) -> int:

@@ -248,6 +248,7 @@ class ClusterNotFormedError(QuorumlogError):
 
 
 _Code = errors_pb2.ErrorCode
+_CODE_NAMES = frozenset(_Code.keys())
 _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.UNKNOWN_SERVER_ERROR: UnknownServerError,
     _Code.INVALID_REQUEST: InvalidRequestError,
@@ -328,11 +329,11 @@ def _named_by_error_info(error: grpc.RpcError) -> type[QuorumlogError] | None:
     if not hasattr(error, "trailing_metadata"):
         return None
     try:
-        status = rpc_status.from_call(error)
+        status = rpc_status.from_call(error)  # type: ignore[arg-type]
     except ValueError:  # the trailing status contradicts the call's: someone between us and the node made it up
         return None
     for detail in status.details if status is not None else ():
         info = error_details_pb2.ErrorInfo()
-        if detail.Unpack(info) and info.domain == "quorumlog" and info.reason in _Code.keys():
+        if detail.Unpack(info) and info.domain == "quorumlog" and info.reason in _CODE_NAMES:
             return _BY_CODE.get(_Code.Value(info.reason))
     return None

@@ -14,18 +14,17 @@ from quorumlog.sdk.record_batch import HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
 
+_COLUMNS: list[pa.Field[Any]] = [
+    pa.field("topic", pa.string()),
+    pa.field("partition", pa.int32()),
+    pa.field("offset", pa.int64()),
+    pa.field("timestamp", TIMESTAMP_TYPE),
+    pa.field("key", pa.binary()),
+    pa.field("value", pa.binary()),
+    pa.field("headers", HEADERS_TYPE),
+]
 #: What ``poll_arrow`` returns.
-CONSUMED_SCHEMA = pa.schema(
-    [
-        ("topic", pa.string()),
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", TIMESTAMP_TYPE),
-        ("key", pa.binary()),
-        ("value", pa.binary()),
-        ("headers", HEADERS_TYPE),
-    ]
-)
+CONSUMED_SCHEMA = pa.schema(_COLUMNS)
 #: Constant columns are kept this long and sliced, so that a batch's share of them costs nothing.
 _KEPT_ROWS = 16_384
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (
@@ -83,7 +82,7 @@ def _timestamps_ms(fetched: FetchedRows) -> Iterable[int | None]:
     return milliseconds
 
 
-def _headers(column: pa.Array) -> Iterable[Headers]:
+def _headers(column: pa.Array[Any]) -> Iterable[Headers]:
     if column.null_count == len(column):
         return repeat(())
     return [[(pair["key"], pair["value"]) for pair in pairs] if pairs else () for pairs in column.to_pylist()]
@@ -97,7 +96,7 @@ def to_table(fetched: Iterable[FetchedRows]) -> pa.Table:
 def _with_place(fetched: FetchedRows) -> pa.RecordBatch:
     count = fetched.columns.num_rows
     if fetched.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        timestamps = pa.repeat(pa.scalar(fetched.header.max_timestamp_ms * 1_000, TIMESTAMP_TYPE), count)
+        timestamps: pa.Array[Any] = pa.array([fetched.header.max_timestamp_ms * 1_000] * count, TIMESTAMP_TYPE)
     else:
         timestamps = fetched.columns.column(_TIMESTAMP)
     return pa.RecordBatch.from_arrays(
@@ -114,21 +113,19 @@ def _with_place(fetched: FetchedRows) -> pa.RecordBatch:
     )
 
 
-def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array:
-    return (
-        _kept_constant(value, kind).slice(0, count) if count <= _KEPT_ROWS else pa.repeat(pa.scalar(value, kind), count)
-    )
+def _constant(value: str | int, kind: pa.DataType, count: int) -> pa.Array[Any]:
+    return _kept_constant(value, kind).slice(0, count) if count <= _KEPT_ROWS else pa.array([value] * count, kind)
 
 
 @lru_cache(maxsize=256)
-def _kept_constant(value: str | int, kind: pa.DataType) -> pa.Array:
-    return pa.repeat(pa.scalar(value, kind), _KEPT_ROWS)
+def _kept_constant(value: str | int, kind: pa.DataType) -> pa.Array[Any]:
+    return pa.array([value] * _KEPT_ROWS, kind)
 
 
-def _ramp(count: int) -> pa.Array:
+def _ramp(count: int) -> pa.Array[Any]:
     return _kept_ramp().slice(0, count) if count <= _KEPT_ROWS else pa.array(range(count), pa.int64())
 
 
 @lru_cache(maxsize=1)
-def _kept_ramp() -> pa.Array:
+def _kept_ramp() -> pa.Array[Any]:
     return pa.array(range(_KEPT_ROWS), pa.int64())

@@ -150,9 +150,9 @@ class Fetcher:
 
     def _answered(self, fetch: _Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
         self._fetches.discard(fetch)
-        if self._closed or future.cancelled():
-            return
         error = future.exception()
+        if self._closed:
+            return
         if error is not None:
             if not isinstance(error, QuorumlogError):
                 error = UnknownServerError(f"the client failed: {error!r}")
@@ -281,8 +281,9 @@ class Fetcher:
                 if state.tp in found:
                     state.position = state.fetch_offset = found[state.tp].offset
                 elif reset == "none":
+                    where = f"{state.tp.topic}-{state.tp.partition}"
                     state.error = NoOffsetForPartitionError(
-                        f"{state.tp.topic}-{state.tp.partition} has no position and auto_offset_reset is 'none': call seek"
+                        f"{where} has no position and auto_offset_reset is 'none': call seek"
                     )
                 else:
                     state.error = failure

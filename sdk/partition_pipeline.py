@@ -137,11 +137,11 @@ class PartitionPipeline:
             self.retry_at_s = now_s
 
     def failed(self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool) -> Verdict:
-        """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller schedules (:meth:`retry_after`).
+        """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller calls :meth:`retry_after`.
 
         A definite refusal says nothing of earlier attempts: while one of those may take effect, the batch is sent again
-        until its outcome is known or its time is over. (Else: a send times out, its retry is refused, the client reports
-        failure, and the first attempt takes effect.)
+        until its outcome is known or its time is over. (Else: a send times out, its retry is refused, the client
+        reports failure, and the first attempt takes effect.)
 
         Arguments:
             expired: the batch's delivery time is over.

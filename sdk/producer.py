@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
 
@@ -24,8 +26,9 @@ class Producer:
     """Sends records. Thread-safe; one per process is usually enough.
 
     Records gather in batches per partition and are sent by a background thread; :meth:`send` returns at once. With
-    ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of leader.
-    For the options see :class:`quorumlog.sdk.producer_config.ProducerOptions`; nothing is connected before the first use.
+    ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of
+    leader. Nothing is connected before the first use. For the options see
+    :class:`quorumlog.sdk.producer_config.ProducerOptions`.
 
     Example::
 
@@ -96,8 +99,8 @@ class Producer:
     def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None) -> ArrowFuture:
         """Sends the rows of a pyarrow Table or RecordBatch, with no Python per record: the bulk path.
 
-        Columns are those of a log: ``value``, and optionally ``key``, ``timestamp`` and ``headers``. Rows with keys go where
-        Kafka's clients would send them; rows without are spread batch by batch.
+        Columns are those of a log: ``value``, and optionally ``key``, ``timestamp`` and ``headers``. Rows with keys go
+        where Kafka's clients would send them; rows without are spread batch by batch.
 
         Arguments:
             partition: send all rows there.
@@ -115,11 +118,7 @@ class Producer:
         buffers = core.accumulator.topics[topic]
         deliveries: list[Delivery] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
-            batch = core.accumulator.append_columns(buffers, target, piece)
-            if batch is None:
-                batch = self._until_taken(
-                    topic, lambda target=target, piece=piece: core.accumulator.append_columns(buffers, target, piece)
-                )
+            batch = self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
             deliveries.append(batch.delivery)
         return ArrowFuture(deliveries)
 
@@ -142,10 +141,8 @@ class Producer:
         if not self._fork.same_process:
             self._core.closed = True
             return
-        try:
+        with contextlib.suppress(RequestTimedOutError):
             self._background.run(flush_core(self._core, timeout))
-        except RequestTimedOutError:
-            pass
         self._background.run(self._core.close(), timeout_s=10.0)
         self._background.stop()
         forget(self)

@@ -28,8 +28,8 @@ class ProducerBatch:
     """
 
     __slots__ = ("attempt", "attempts", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
-                 "keys", "maybe_applied", "partition", "record_count", "reserved_bytes", "room", "sequence", "timestamps_ns",
-                 "topic", "used_bytes", "values")  # fmt: skip
+                 "keys", "maybe_applied", "partition", "record_count", "reserved_bytes", "room", "sequence",
+                 "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic

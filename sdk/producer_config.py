@@ -23,14 +23,14 @@ class ProducerOptions(TypedDict, total=False):
     """The keyword arguments of ``Producer`` and ``AsyncProducer``.
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
-    acks: ``"all"`` (committed by the replicas, survives the loss of a node), ``1`` (durable on the leader alone) or ``0``.
+    acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
     linger_ms: how long a batch waits for company.
     batch_size: bytes at which a batch is full.
     buffer_memory: bytes that unacknowledged records may take; ``send`` blocks beyond it.
     max_block_ms: how long ``send`` may block, for memory or metadata.
     max_request_size: bytes that a record, or a request, may take.
     compression_type: ``None``, ``"lz4"`` or ``"zstd"``.
-    enable_idempotence: each record once and in order, across retries; on by default with ``acks="all"``, which it needs.
+    enable_idempotence: each record once and in order, across retries; needs ``acks="all"``, and is on with it.
     max_in_flight: batches of one partition that may await their answers.
     delivery_timeout_ms: how long a record is tried, from its batch's first record on.
     request_timeout_ms: how long one attempt may take.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -18,11 +18,16 @@ from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
 from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, EntryKind, parse_header, payload_of, verify
 
-HEADERS_TYPE = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TIMESTAMP_TYPE = pa.timestamp("us", tz="UTC")
+HEADERS_TYPE: pa.DataType = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TIMESTAMP_TYPE: pa.DataType = pa.timestamp("us", tz="UTC")
 #: The columns of every batch, all nullable.
 LOG_SCHEMA = pa.schema(
-    [("key", pa.binary()), ("value", pa.binary()), ("timestamp", TIMESTAMP_TYPE), ("headers", HEADERS_TYPE)]
+    [
+        pa.field("key", pa.binary()),
+        pa.field("value", pa.binary()),
+        pa.field("timestamp", TIMESTAMP_TYPE),
+        pa.field("headers", HEADERS_TYPE),
+    ]
 )
 #: What a record costs in a batch beside its key and value: three list offsets, the timestamp, validity bits.
 RECORD_OVERHEAD_BYTES = 21
@@ -39,6 +44,9 @@ _COMPRESSED = {
 #: What a stream holds around its record batches: the schema message before, the end marker behind.
 _SCHEMA_MESSAGE_BYTES = LOG_SCHEMA.serialize().size
 _END_MARKER_BYTES = 8
+
+
+_NO_PAIRS = pa.array([], pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def codec_named(name: str | None) -> Codec:
@@ -74,7 +82,7 @@ def batch_from_columns(
     count = len(values)
     nanoseconds = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(timestamps_ns)])
     microseconds = pc.multiply(pc.divide(nanoseconds, 1_000_000), 1_000)
-    columns = [
+    columns: list[pa.Array[Any]] = [
         pa.array(keys, pa.binary()) if keys else pa.nulls(count, pa.binary()),
         pa.array(values, pa.binary()),
         microseconds.view(TIMESTAMP_TYPE),
@@ -83,18 +91,28 @@ def batch_from_columns(
     return pa.RecordBatch.from_arrays(columns, schema=LOG_SCHEMA)
 
 
-def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array:
+def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array[Any]:
     if not headers:
-        return pa.nulls(count, HEADERS_TYPE)
+        return null_headers(count)
     rows = [None] * count
     for row, pairs in headers.items():
         rows[row] = [{"key": name, "value": value} for name, value in pairs]  # type: ignore[call-overload]
     return pa.array(rows, HEADERS_TYPE)
 
 
+def null_headers(count: int) -> pa.Array[Any]:
+    """A headers column of nulls.
+
+    ``pa.nulls`` would give the empty lists' children buffers as long as the column's own, and all of them would be
+    written: a twentieth of a batch of small records, and with a slice the buffers of the whole.
+    """
+    zeros = pa.py_buffer(bytes(4 * (count + 1)))
+    return pa.Array.from_buffers(HEADERS_TYPE, count, [zeros, zeros], count, children=[_NO_PAIRS])
+
+
 def encode(batch: pa.RecordBatch, codec: Codec) -> EncodedPayload:
     """Encodes an Arrow batch of :data:`LOG_SCHEMA` whose timestamps are all set."""
-    extremes = pc.min_max(batch.column(2).view(pa.int64())).as_py()
+    extremes: Any = pc.min_max(batch.column(2).view(pa.int64())).as_py()
     payload = batch.serialize() if codec is Codec.NONE else _compressed_message(batch, codec)
     return EncodedPayload(payload.to_pybytes(), batch.num_rows, extremes["min"] // 1_000, extremes["max"] // 1_000)
 
@@ -161,8 +179,8 @@ def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
         raise IllegalArgumentError(f"the table {what}: its columns are key, value, timestamp, headers")
     if len(set(data.column_names)) != len(data.column_names):
         raise IllegalArgumentError(f"the table has a column twice: {data.column_names}")
-    now = pa.scalar(now_ms * 1_000, TIMESTAMP_TYPE)
-    columns: list[pa.ChunkedArray | pa.Array] = []
+    now: Any = pa.scalar(now_ms * 1_000, TIMESTAMP_TYPE)
+    columns: list[pa.ChunkedArray[Any] | pa.Array[Any]] = []
     for field in LOG_SCHEMA:
         if field.name in data.column_names:
             column = _cast(data.column(field.name), field)
@@ -176,7 +194,7 @@ def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
     return pa.Table.from_arrays(columns, schema=LOG_SCHEMA)
 
 
-def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
+def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray[Any]:
     if column.type == field.type:
         return column
     if field.name == "timestamp" and pa.types.is_timestamp(column.type) and column.type.tz is None:
@@ -187,6 +205,14 @@ def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:
         return column.cast(field.type, safe=field.name != "timestamp")
     except (pa.ArrowException, NotImplementedError) as error:
         raise IllegalArgumentError(f"column {field.name!r} is {column.type}, not {field.type}: {error}") from None
+
+
+def without_dead_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """The same rows; a headers column that is all null holds nothing (see :func:`null_headers`)."""
+    headers = batch.column(3)
+    if headers.null_count != len(headers):
+        return batch
+    return pa.RecordBatch.from_arrays([*batch.columns[:3], null_headers(len(headers))], schema=LOG_SCHEMA)
 
 
 def split_by_bytes(batch: pa.RecordBatch, limit_bytes: int) -> list[pa.RecordBatch]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import Any
 
 from quorumlog.sdk.accumulator import Accumulator, PartitionBuffer
 from quorumlog.sdk.cluster import Cluster
@@ -177,8 +178,8 @@ class Sender:
     def _target(self, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
         """Where to send a partition's batches again, and whether that node is thought to lead.
 
-        When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new leader
-        before the controller does, and name it.
+        When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new
+        leader before the controller does, and name it.
         """
         found = self._cluster.leader(pipeline.topic, pipeline.partition)
         if found is not None and not found[1].suspect:
@@ -213,7 +214,7 @@ class Sender:
             timeout_ms=int(self._config.request_timeout_ms),
             batches=[
                 data_plane_pb2.PartitionBatch(
-                    topic_id=topics[batch.topic].topic_id, partition=batch.partition, batch=batch.entry
+                    topic_id=topics[batch.topic].topic_id, partition=batch.partition, batch=batch.entry or b""
                 )
                 for batch in batches
             ],
@@ -230,21 +231,21 @@ class Sender:
     def _written(self, attempt: _Attempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
         self._attempts.discard(attempt)
-        if self._closed or future.cancelled():
+        error = _error_of(future)
+        if self._closed:
             return
-        error = future.exception()
         for batch in attempt.batches:
             if error is None:
                 self._succeeded(batch, -1, -1)
             else:
-                self._failed(attempt, batch, _as_ours(error))
+                self._failed(attempt, batch, error)
         self._pump()
 
     def _answered(self, attempt: _Attempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
         self._attempts.discard(attempt)
-        if self._closed or future.cancelled():
+        error = _error_of(future)
+        if self._closed:
             return
-        error = future.exception()
         if error is None:
             results = future.result().results
             if len(results) != len(attempt.batches):
@@ -253,7 +254,7 @@ class Sender:
                 )
         if error is not None:
             for batch in attempt.batches:
-                self._failed(attempt, batch, _as_ours(error))
+                self._failed(attempt, batch, error)
         else:
             for batch, result in zip(attempt.batches, results, strict=True):
                 self._settle(attempt, batch, result)
@@ -459,5 +460,9 @@ def _entry_bytes(batch: ProducerBatch) -> int:
     return len(batch.entry)
 
 
-def _as_ours(error: BaseException) -> QuorumlogError:
-    return error if isinstance(error, QuorumlogError) else UnknownServerError(f"the client failed: {error!r}")
+def _error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:
+    """Why a request has failed, if it has. Looked at even when nobody cares, or asyncio complains that nobody did."""
+    error = future.exception()
+    if error is None or isinstance(error, QuorumlogError):
+        return error
+    return UnknownServerError(f"the client failed: {error!r}")
