@@ -10,6 +10,7 @@ from typing import Any, Self, TypedDict, Unpack
 
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
+from quorumlog.sdk.configuration import build_config, check_range
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -21,7 +22,6 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.fork import ForkGuard
-from quorumlog.sdk.producer_config import build_config, check_range
 from quorumlog.sdk.types import (
     BrokerDescription,
     ClusterDescription,

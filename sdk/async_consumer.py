@@ -13,6 +13,7 @@ import pyarrow as pa
 from quorumlog.sdk.assignment import Assignment
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.consumer_config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -27,7 +28,6 @@ from quorumlog.sdk.fetched import FetchedRows, to_records, to_table
 from quorumlog.sdk.fetcher import Fetcher
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
-from quorumlog.sdk.producer_config import build_config
 from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
 #: ``poll_arrow`` takes what has been fetched ahead, which is bounded in bytes; this bounds it in rows too.

@@ -17,6 +17,7 @@ from quorumlog.sdk.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.arrow_partitioning import split_by_partition
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.delivery import ArrowFuture, Delivery, RecordFuture
 from quorumlog.sdk.errors import (
     BufferExhaustedError,
@@ -28,7 +29,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.partitioner import ask_custom, partition_for_key
-from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions, Serializer, build_config
+from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions, Serializer
 from quorumlog.sdk.record_batch import (
     BATCH_BASE_BYTES,
     HEADER_OVERHEAD_BYTES,

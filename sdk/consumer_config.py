@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
+from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError, UnsupportedError
-from quorumlog.sdk.producer_config import check_range
 
 Deserializer = Callable[[bytes], Any]
 OffsetReset = Literal["earliest", "latest", "none"]

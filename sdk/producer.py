@@ -13,10 +13,11 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from quorumlog.sdk.async_producer import ProducerCore, flush_core
+from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.delivery import ArrowFuture, Delivery, RecordFuture
 from quorumlog.sdk.errors import RequestTimedOutError
 from quorumlog.sdk.event_loop import BackgroundLoop, close_at_exit, forget
-from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions, build_config
+from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.types import Headers
 
 Taken = TypeVar("Taken")

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, fields
-from typing import Any, Literal, TypedDict, TypeVar
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
 
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
+from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.record_batch import BATCH_BASE_BYTES, codec_named
 
 Serializer = Callable[[Any], bytes | None]
-Config = TypeVar("Config")
 
 #: The wire's value for acks="all".
 ACKS_ALL = -1
@@ -116,30 +115,3 @@ class ProducerConfig:
     def idempotent(self) -> bool:
         """Whether batches carry sequences."""
         return self.wire_acks == ACKS_ALL if self.enable_idempotence is None else self.enable_idempotence
-
-
-def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
-    """A config dataclass from keyword arguments.
-
-    Raises:
-        IllegalArgumentError: an unknown name, with the closest known one.
-    """
-    known = [field.name for field in fields(kind)]  # type: ignore[arg-type]
-    check_names(options, known)
-    return kind(**options)
-
-
-def check_names(given: Iterable[str], known: Sequence[str]) -> None:
-    """Refuses configuration names that do not exist."""
-    for name in given:
-        if name not in known:
-            close = difflib.get_close_matches(name, known, n=1)
-            hint = f": did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
-            raise IllegalArgumentError(f"there is no configuration {name!r}{hint}")
-
-
-def check_range(config: object, name: str, lowest: float, highest: float) -> None:
-    """Refuses a number outside its range, or something that is no number."""
-    value = getattr(config, name)
-    if isinstance(value, bool) or not isinstance(value, int | float) or not lowest <= value <= highest:
-        raise IllegalArgumentError(f"{name} is {value!r}: it must be a number from {lowest:g} to {highest:g}")
