@@ -1,0 +1,1 @@
+"""Throughput and latency of a three-node cluster beside the bare path: ``python -m bench``."""

@@ -1,0 +1,120 @@
+"""``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run."""
+
+from __future__ import annotations
+
+import argparse
+import re
+import shlex
+import shutil
+import sys
+import tempfile
+from pathlib import Path
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from bench.bare_path import BarePath
+from bench.figures import Figures
+from bench.job import JobError, run_job
+from bench.measurements import PARTITIONS, Load, Measurement, measurements
+from bench.report import Row, Runs, rows_of, show, write_json
+from quorumlog.sdk import Admin, NewTopic
+from quorumlog.server.local import LocalCluster
+
+_ROOT = Path(__file__).resolve().parent.parent
+QUICK_SCALE = 0.25
+
+
+def main() -> int:
+    """Measures and reports; returns the exit status."""
+    given = _parser().parse_args()
+    console = Console(stderr=False)
+    scale = given.scale * (QUICK_SCALE if given.quick else 1)
+    repetitions = given.repetitions or (3 if given.quick else 5)
+    chosen = [m for m in measurements(scale) if re.search(given.only, m.figures[0].name)]
+    if not chosen:
+        names = "; ".join(m.figures[0].name for m in measurements(1))
+        print(f"bench: error: --only {given.only!r} matches none of: {names}", file=sys.stderr)
+        return 2
+    all_runs = [Runs(measurement) for measurement in chosen]
+    given.work_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        _measure(console, all_runs, repetitions, given.work_dir)
+    except JobError as problem:
+        print(f"bench: error: {problem}", file=sys.stderr)
+        return 1
+    rows: list[Row] = [row for runs in all_runs for row in rows_of(runs)]
+    show(console, rows, repetitions)
+    if given.json is not None:
+        write_json(given.json, shlex.join(["python", "-m", "bench", *sys.argv[1:]]), rows, all_runs)
+        console.print(f"written to {given.json}")
+    return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="less data and fewer repetitions: about a minute")
+    parser.add_argument("--repetitions", type=int, help="how often everything is measured (default 5, quick 3)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
+    parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
+    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    parser.add_argument(
+        "--work-dir",
+        type=Path,
+        default=_ROOT / "build" / "bench",
+        help="where the logs go; on a real disk, or fsync means nothing (default %(default)s)",
+    )
+    return parser
+
+
+def _measure(console: Console, all_runs: list[Runs], repetitions: int, work_dir: Path) -> None:
+    """Each repetition has fresh nodes and directories; within it the two sides alternate, and who is first too."""
+    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=console, transient=True) as progress:
+        task = progress.add_task("starting", total=repetitions * len(all_runs))
+        for repetition in range(repetitions):
+            directory = Path(tempfile.mkdtemp(dir=work_dir))
+            try:
+                with (
+                    BarePath(directory / "bare") as bare,
+                    LocalCluster(nodes=3, data_dir=directory / "cluster") as cluster,
+                ):
+                    bootstrap = cluster.bootstrap_servers
+                    _create_topics(bootstrap, {runs.measurement.topic for runs in all_runs})
+                    written: set[str] = set()
+                    for runs in all_runs:
+                        progress.update(task, description=runs.measurement.figures[0].name)
+                        _write_first(runs.measurement, bootstrap, written)
+                        _pair(runs, bare.address, bootstrap, cluster_first=repetition % 2 == 1)
+                        progress.advance(task)
+            finally:
+                shutil.rmtree(directory, ignore_errors=True)
+
+
+def _pair(runs: Runs, bare_address: str, bootstrap: str, *, cluster_first: bool) -> None:
+    for cluster in (cluster_first, not cluster_first):
+        if cluster:
+            runs.cluster.append(_on_cluster(runs.measurement.cluster, bootstrap, runs.measurement.topic))
+        else:
+            bare = runs.measurement.bare
+            runs.bare.append(run_job(bare.job, address=bare_address, **bare.arguments))
+
+
+def _on_cluster(load: Load, bootstrap: str, topic: str) -> Figures:
+    return run_job(load.job, bootstrap=bootstrap, topic=topic, **load.arguments)
+
+
+def _write_first(measurement: Measurement, bootstrap: str, written: set[str]) -> None:
+    """A measurement that reads has something to read, also when it is the only one chosen."""
+    if measurement.reads is not None and measurement.topic not in written:
+        _on_cluster(measurement.reads, bootstrap, measurement.topic)
+    written.add(measurement.topic)
+
+
+def _create_topics(bootstrap: str, names: set[str]) -> None:
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(n, num_partitions=PARTITIONS, replication_factor=3) for n in sorted(names)])
+
+
+if __name__ == "__main__":
+    sys.exit(main())

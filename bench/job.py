@@ -1,0 +1,102 @@
+"""One measurement in a process of its own: ``python -m bench.job '{"job": …}'`` prints its figures as JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+import traceback
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import uvloop
+
+from bench.figures import Figures
+
+_ROOT = Path(__file__).resolve().parent.parent
+TIMEOUT_S = 180.0
+
+
+class JobError(Exception):
+    """A measurement did not come to its end; the message is what its process said last."""
+
+
+def run_job(name: str, **arguments: object) -> Figures:
+    """Runs one measurement in a new process.
+
+    Raises:
+        JobError: it failed.
+    """
+    job = json.dumps({"job": name, **arguments})
+    try:
+        ended = subprocess.run(
+            [sys.executable, "-m", "bench.job", job],
+            cwd=_ROOT,
+            capture_output=True,
+            text=True,
+            timeout=TIMEOUT_S,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise JobError(f"{name} did not end within {TIMEOUT_S:.0f} s") from None
+    if ended.returncode != 0:
+        said = ended.stderr.strip().splitlines() or ["nothing"]
+        raise JobError(f"{name} failed: {said[-1]}")
+    return Figures(**json.loads(ended.stdout.splitlines()[-1]))
+
+
+def _bare_produce(**arguments: Any) -> Figures:
+    from bench import bare_client
+
+    return uvloop.run(bare_client.produce(**arguments))
+
+
+def _bare_read(**arguments: Any) -> Figures:
+    from bench import bare_client
+
+    return uvloop.run(bare_client.read(**arguments))
+
+
+def _raw_produce(**arguments: Any) -> Figures:
+    from bench import raw_client
+
+    return uvloop.run(raw_client.produce(**arguments))
+
+
+def _sdk(function: str) -> Callable[..., Figures]:
+    def call(**arguments: Any) -> Figures:
+        from bench import sdk_client
+
+        figures: Figures = getattr(sdk_client, function)(**arguments)
+        return figures
+
+    return call
+
+
+JOBS: dict[str, Callable[..., Figures]] = {
+    "bare-produce": _bare_produce,
+    "bare-read": _bare_read,
+    "raw-produce": _raw_produce,
+    "produce-records": _sdk("produce_records"),
+    "produce-arrow": _sdk("produce_arrow"),
+    "produce-singly": _sdk("produce_singly"),
+    "consume": _sdk("consume"),
+}
+
+
+def main() -> None:
+    """Runs the job given as JSON."""
+    arguments = json.loads(sys.argv[1])
+    try:
+        figures = JOBS[arguments.pop("job")](**arguments)
+    except Exception as problem:
+        traceback.print_exc()
+        print(f"{type(problem).__name__}: {' '.join(str(problem).split())}", file=sys.stderr)
+        sys.exit(1)
+    print(json.dumps(dataclasses.asdict(figures)))
+
+
+if __name__ == "__main__":
+    main()
