@@ -23,7 +23,7 @@ NODES = 3
 TOPIC = "chaos"
 PARTITIONS = 3
 #: Acknowledgements of the target's writer that make a steady phase, and that show recovery.
-STEADY_ACKS = 40
+STEADY_ACKS = 20
 #: How long the cluster may take (s) for what it must do after a fault; each is far beyond what it should need.
 PROGRESS_TIMEOUT_S = 30.0
 SHRINK_TIMEOUT_S = 20.0

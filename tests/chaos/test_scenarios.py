@@ -1,0 +1,64 @@
+"""Short versions of the chaos scenarios: real processes, real faults, every acknowledgement checked."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import psutil
+import pytest
+
+from quorumlog.chaos.history import History
+from quorumlog.chaos.nemesis import Nemesis
+from quorumlog.chaos.scenarios import SCENARIOS, run_scenario
+
+pytestmark = [pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
+
+
+def node_processes() -> list[psutil.Process]:
+    """Node processes that this process has started and that still run."""
+    return [
+        child
+        for child in psutil.Process().children(recursive=True)
+        if child.status() != psutil.STATUS_ZOMBIE and "quorumlog.server" in " ".join(child.cmdline())
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "rounds"),
+    [("kill-leader", 2), ("kill-controller", 1), ("kill-follower", 1), ("pause-leader", 1), ("rolling-restart", 3)],
+)
+def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) -> None:
+    report = run_scenario(name, rounds=rounds, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert len(report.rounds) == rounds
+    assert report.acknowledged > 0
+    assert all((one.shrink_s is not None) == SCENARIOS[name].shrinks for one in report.rounds)
+    assert json.loads((tmp_path / "report.json").read_text())["passed"] is True
+    assert "<svg" in (tmp_path / "index.html").read_text()
+    assert len(History.load(tmp_path / "history.jsonl")) >= report.acknowledged
+    assert node_processes() == []
+
+
+def test_every_scenario_has_a_short_version_here() -> None:
+    assert set(SCENARIOS) == {"kill-leader", "kill-controller", "kill-follower", "pause-leader", "rolling-restart"}
+
+
+def test_nothing_is_left_behind_when_a_run_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
+    running: list[int] = []
+
+    def interrupt(nemesis: Nemesis, number: int) -> int:
+        running.append(len(node_processes()))
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(SCENARIOS, "kill-follower", replace(SCENARIOS["kill-follower"], victim=interrupt))
+    with pytest.raises(KeyboardInterrupt):
+        run_scenario("kill-follower", rounds=1)
+    assert running == [3]
+    assert node_processes() == []
+
+
+def test_an_unknown_scenario_is_named_with_those_that_exist() -> None:
+    with pytest.raises(ValueError, match="there is no scenario 'kill-everything': say one of kill-leader"):
+        run_scenario("kill-everything")
