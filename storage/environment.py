@@ -35,6 +35,9 @@ LMDB_ENGINE = 0
 MAX_DATABASES = 32
 
 Database: TypeAlias = "lmdb._Database"
+#: How the engine reports what it would not have written. (Bad values: a key or node of impossible size.)
+_DAMAGE = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.BadValsizeError)
+
 EngineTransaction: TypeAlias = "lmdb.Transaction[bytes]"
 
 
@@ -156,15 +159,22 @@ class Environment:
             return StorageError(
                 f"cannot map {self.map_size} bytes for {self.data_dir}: raise the limit of address space (ulimit -v)"
             )
-        if isinstance(error, lmdb.CorruptedError | lmdb.InvalidError | lmdb.PageNotFoundError | lmdb.PanicError):
+        if isinstance(error, _DAMAGE):
             return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
-        return FatalStorageError(f"cannot open {self.data_file}: {error}")
+        return FatalStorageError(f"cannot read {self.data_file}: {error}; check the disk, then restart")
 
     @contextmanager
     def reading(self) -> Iterator[LogReading]:
-        """A short read transaction."""
-        with self.lmdb.begin(buffers=False) as txn:
-            yield LogReading(EngineSource(self, txn), self.data_dir)
+        """A short read transaction.
+
+        Raises:
+            DamageError: the engine itself came across damage.
+        """
+        try:
+            with self.lmdb.begin(buffers=False) as txn:
+                yield LogReading(EngineSource(self, txn), self.data_dir)
+        except lmdb.Error as error:
+            raise self._refusal(error) from error
 
     def writing(self) -> EngineTransaction:
         """The write transaction: a context manager that commits with an fsync, or aborts on an exception."""

@@ -17,7 +17,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.environment import LOCK_FILE, DirectoryLock
 from quorumlog.storage.interface import DamageError, StorageError
 from quorumlog.storage.meta_pages import DATA_FILE
-from quorumlog.storage.opening import check_format
+from quorumlog.storage.opening import SMALL_DATABASES, check_format
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading, OffsetRow
 from quorumlog.v1.entry import (
@@ -184,10 +184,13 @@ class Inspection:
             else:
                 yield OffsetRow(group, last_offset, index, base_offset)
 
-    def node_problems(self) -> list[Problem]:
-        """What is wrong with the node's own rows."""
+    def small_row_problems(self) -> list[Problem]:
+        """What is wrong with small rows, those too that no group owns: the first problem of each database."""
         problems: list[Problem] = []
-        _attempt(problems, None, self._reading.node_state)
+        for database in SMALL_DATABASES:
+            count = _attempt(problems, None, lambda database=database: self._reading.check_rows(database))
+            if count is not None and count != self._pages.databases[database].entries:
+                problems.append(Problem(None, None, f"rows of database {database.decode()} are missing"))
         return problems
 
     def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:

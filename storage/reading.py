@@ -141,16 +141,13 @@ class LogReading:
         row = self.last_batch(group)
         return row.last_offset if row is not None and row.index > anchor else None
 
-    def find_offset(self, group: int, offset: int) -> tuple[OffsetRow, bool] | None:
-        """The first row whose last offset is at or after ``offset``, and whether it is the group's first row."""
+    def find_offset(self, group: int, offset: int) -> OffsetRow | None:
+        """The first row whose last offset is at or after ``offset``."""
         with self._source.cursor(rows.OFFSETS) as cursor:
             if not cursor.set_range(rows.position_key(group, offset)):
                 return None
             row = self.offset_row(cursor)
-            if row.group != group:
-                return None
-            is_first = not cursor.prev() or rows.group_of(cursor.key()) != group
-            return row, is_first
+            return row if row.group == group else None
 
     def first_batch(self, group: int, first: int, last: int) -> int | None:
         """Index of the first entry of kind BATCH in first..last."""
@@ -217,6 +214,15 @@ class LogReading:
         """The node's own rows."""
         with self._source.cursor(rows.NODE_STATE) as cursor:
             return {key: self.body(rows.NODE_STATE, -1, key, row) for key, row in cursor}
+
+    def check_rows(self, database: bytes) -> int:
+        """Checks every row of a database of small rows; returns how many there are."""
+        count = 0
+        with self._source.cursor(database) as cursor:
+            for key, row in cursor:
+                self.body(database, -1 if database == rows.NODE_STATE else rows.group_of(key), key, row)
+                count += 1
+        return count
 
     def groups(self) -> list[int]:
         """Every group with a replica here: those with a configuration, an anchor or a hard state."""

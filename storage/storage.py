@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import errno
-import os
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -17,18 +15,14 @@ from quorumlog.storage import environment as env
 from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.group_write import GroupWriter
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, StorageError
-from quorumlog.storage.meta_pages import META_PAGES
+from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.reading import LogReading
+from quorumlog.storage.room import Room
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupState, Space, Transaction
 
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
-#: What a commit may write beside the entries: changed tree pages of all databases, and the free list.
-COMMIT_OVERHEAD_BYTES = 256 * 1024
-
-_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _Result = TypeVar("_Result")
 #: Groups with garbage: up to which index, or None when all of a destroyed group's rows are.
 _Garbage: TypeAlias = dict[int, int | None]
@@ -57,11 +51,13 @@ class Storage:
             StorageError: it cannot be used.
         """
         self._environment = Environment(Path(data_dir), map_size=map_size)
+        self._room = Room(self._environment)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
         # have removed rows that the published ends of a log still speak of.
         self._commit_lock = threading.Lock()
         self._failure: FatalStorageError | None = None
+        self._entry_bytes = 0
         found = self._environment.found
         self._logs: dict[int, GroupLog] = found.logs if found else {}
         self._garbage: _Garbage = found.garbage if found else {}
@@ -132,31 +128,23 @@ class Storage:
             log = self._log(group)
             if log.last_offset is None or offset > log.last_offset:
                 return None
-            found = reading.find_offset(group, max(offset, 0))
-            if found is None:
+            row = reading.find_offset(group, max(offset, 0))
+            if row is None:
                 raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
-            row, is_first = found
-            if row.index <= log.anchor.index:
-                return reading.first_batch(group, log.anchor.index + 1, log.last.index)
-            if row.base_offset > offset and not is_first:
+            if row.index > log.anchor.index and row.base_offset <= offset:
+                return row.index
+            # Either the offset lies before the log's start, or rows are lost; and rows below the anchor may not have
+            # been swept away yet.
+            first = reading.first_batch(group, log.anchor.index + 1, log.last.index)
+            if row.index > log.anchor.index and row.index != first:
                 raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
-            return row.index
+            return first
 
         return self._read(read)
 
     def space(self) -> Space:
-        """Use of the storage now. Cheap: counts that LMDB keeps, and one statvfs."""
-        environment = self._environment.lmdb
-        page = environment.stat()["psize"]
-        with environment.begin() as txn:
-            used = META_PAGES
-            for database in (None, *self._environment.databases.values()):
-                stat = txn.stat(database) if database is not None else environment.stat()
-                used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
-            extent = environment.info()["last_pgno"] + 1
-        disk = os.statvfs(self.data_dir)
-        room = min(disk.f_bavail * disk.f_frsize, self._environment.map_size - extent * page)
-        return Space(used * page, max(0, extent - used) * page + max(0, room))
+        """Use of the storage now. Cheap enough for once a second."""
+        return self._room.space()
 
     # -- writes ---------------------------------------------------------------------------------------------------
 
@@ -201,7 +189,9 @@ class Storage:
                 garbage[group] = new.anchor.index
         for key, value in transaction.node_state.items():
             writer.set_node_row(key, value)
-        self._require_room(writer.entry_bytes)
+        self._entry_bytes = writer.entry_bytes
+        if writer.entry_bytes:
+            self._room.require(writer.entry_bytes)
         writer.finish()
         logs = {group: log for group, log in (self._logs | changed).items() if log is not None}
         return logs, self._sweep(txn, garbage)
@@ -221,39 +211,24 @@ class Storage:
             if self._failure is not None:
                 raise FatalStorageError(f"storage has failed before: {self._failure}")
             try:
-                with self._environment.writing() as txn:
-                    logs, garbage = write(txn)
-            except lmdb.Error as error:
-                mapped = self._commit_error(error)
-                if isinstance(mapped, FatalStorageError):
-                    self._failure = mapped
-                raise mapped from error
+                try:
+                    written = self._try_commit(write)
+                except DiskFullError:
+                    if self._room.free_in_file() < self._entry_bytes:
+                        raise
+                    self._try_commit(self._room.age_free_pages)
+                    written = self._try_commit(write)
             except FatalStorageError as error:
                 self._failure = error
                 raise
-            self._logs, self._garbage = logs, garbage
+            self._logs, self._garbage = written
 
-    def _commit_error(self, error: lmdb.Error) -> StorageError:
-        if isinstance(error, lmdb.MapFullError):
-            return DiskFullError(
-                f"{self.data_dir} has reached its map size of {self._environment.map_size} bytes:"
-                " let retention delete, or restart with a larger map size"
-            )
-        if error.code in _NO_ROOM or isinstance(error, lmdb.DiskError):
-            return self._disk_full()
-        # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
-        return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
-
-    def _require_room(self, entry_bytes: int) -> None:
-        """Refuses what would not fit before LMDB finds out: it reports a write cut short by a full disk as an I/O
-        error, which must be fatal."""
-        disk = os.statvfs(self.data_dir)
-        needed = entry_bytes + entry_bytes // 4 + COMMIT_OVERHEAD_BYTES
-        if disk.f_bavail * disk.f_frsize < needed and self.space().free_bytes < needed:
-            raise self._disk_full()
-
-    def _disk_full(self) -> DiskFullError:
-        return DiskFullError(f"no room left on the disk of {self.data_dir}: free some, or let retention delete")
+    def _try_commit(self, write: Callable[[EngineTransaction], _Result]) -> _Result:
+        try:
+            with self._environment.writing() as txn:
+                return write(txn)
+        except lmdb.Error as error:
+            raise self._room.failed_commit(error, self._entry_bytes) from error
 
     # -- the reader's side ----------------------------------------------------------------------------------------
 

@@ -47,7 +47,7 @@ def verify(data_dir: Path | str, progress: Callable[[int, int], None] | None = N
         StorageError: there is no quorumlog data there, or of a newer version.
     """
     with Inspection(data_dir) as inspection:
-        problems = _structure_problems(inspection.data_dir) + inspection.node_problems()
+        problems = _structure_problems(inspection.data_dir) + inspection.small_row_problems()
         groups = entries = entry_bytes = 0
         for group in inspection.groups():
             groups += 1

@@ -1,0 +1,110 @@
+"""Room: how much is used, how much may still be written, and what a failed commit means for it."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+
+import lmdb
+
+from quorumlog.storage import rows
+from quorumlog.storage.environment import EngineTransaction, Environment
+from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.meta_pages import META_PAGES, read_meta
+from quorumlog.storage.transaction import Space
+
+#: What a commit may write beside the entries: changed tree pages of all databases, and the free list.
+COMMIT_OVERHEAD_BYTES = 256 * 1024
+
+_NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
+
+
+class Room:
+    """Room of one environment."""
+
+    def __init__(self, environment: Environment) -> None:
+        self._environment = environment
+        self._page_bytes = environment.lmdb.stat()["psize"]
+
+    def space(self) -> Space:
+        """Use now. Cheap: counts that LMDB keeps, and one statvfs."""
+        used, extent = self._pages()
+        return Space(used * self._page_bytes, (extent - used) * self._page_bytes + self._growth_bytes())
+
+    def free_in_file(self) -> int:
+        """Bytes of free pages in the file, those too that were freed just now."""
+        used, extent = self._pages()
+        return (extent - used) * self._page_bytes
+
+    def require(self, entry_bytes: int) -> None:
+        """Refuses entries that would not fit, and leaves room for the deletions that make some again.
+
+        Raises:
+            DiskFullError: there is too little.
+        """
+        needed = _needed(entry_bytes)
+        if self._growth_bytes() < needed and self.space().free_bytes < needed:
+            raise self._disk_full()
+
+    def failed_commit(self, error: lmdb.Error, entry_bytes: int) -> StorageError:
+        """What an error of LMDB's means after a commit has been aborted."""
+        if isinstance(error, lmdb.MapFullError):
+            return DiskFullError(
+                f"{self._environment.data_dir} has reached its map size of {self._environment.map_size} bytes:"
+                " let retention delete, or restart with a larger map size"
+            )
+        if error.code in _NO_ROOM or (error.code == errno.EIO and self._was_cut_short(entry_bytes)):
+            return self._disk_full()
+        # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
+        return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
+
+    def age_free_pages(self, txn: EngineTransaction) -> None:
+        """Writes next to nothing. LMDB reuses pages only from the second commit after the one that freed them: a
+        large transaction that is tried again and again would wait for ever for pages that a deletion has freed."""
+        database = self._environment.databases[rows.FORMAT_DB]
+        row = txn.get(rows.FORMAT_KEY, db=database)
+        assert row is not None
+        txn.put(rows.FORMAT_KEY, row, db=database)
+
+    def _was_cut_short(self, entry_bytes: int) -> bool:
+        """Whether an I/O error only says that a full disk took part of a write, which LMDB reports so.
+
+        It is safe to go on when no meta page has been written: whatever of the transaction reached the disk is
+        referred to by nothing, and trying again writes all of it again. Had a disk error struck at the same moment,
+        the same would hold.
+        """
+        return (
+            self._growth_bytes() < _needed(entry_bytes)
+            and read_meta(self._environment.data_file).transaction == self._environment.lmdb.info()["last_txnid"]
+        )
+
+    def _pages(self) -> tuple[int, int]:
+        """Pages in use, and pages up to the end of the file's used part."""
+        environment = self._environment.lmdb
+        main = environment.stat()
+        used = META_PAGES + main["branch_pages"] + main["leaf_pages"] + main["overflow_pages"]
+        with environment.begin() as txn:
+            for database in self._environment.databases.values():
+                stat = txn.stat(database)
+                used += stat["branch_pages"] + stat["leaf_pages"] + stat["overflow_pages"]
+            return used, max(used, environment.info()["last_pgno"] + 1)
+
+    def _growth_bytes(self) -> int:
+        """Bytes that the file may still grow by: within the disk, the map, and what ``ulimit -f`` allows."""
+        disk = os.statvfs(self._environment.data_dir)
+        limit, _ = resource.getrlimit(resource.RLIMIT_FSIZE)
+        most = self._environment.map_size
+        if limit != resource.RLIM_INFINITY:
+            most = min(most, limit)
+        extent = (self._environment.lmdb.info()["last_pgno"] + 1) * self._page_bytes
+        return max(0, min(disk.f_bavail * disk.f_frsize, most - extent))
+
+    def _disk_full(self) -> DiskFullError:
+        return DiskFullError(
+            f"no room left for {self._environment.data_file}: free some space on its disk, or let retention delete"
+        )
+
+
+def _needed(entry_bytes: int) -> int:
+    return entry_bytes + entry_bytes // 4 + COMMIT_OVERHEAD_BYTES
