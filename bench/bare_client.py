@@ -17,7 +17,7 @@ from bench.figures import Figures, summarize
 async def produce(address: str, *, size: int, count: int, window: int, partitions: int) -> Figures:
     """Sends ``count`` batches of ``size`` bytes, ``window`` of them unacknowledged at a time."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/Produce", unchanged, unchanged)()
+        call = channel.stream_stream(f"/{SERVICE}/Produce", unchanged, unchanged)(None)
         payload = os.urandom(size)
         free = asyncio.Semaphore(window)
         sent: dict[int, float] = {}
@@ -50,7 +50,7 @@ async def _acknowledgements(
 async def read(address: str, *, size: int, count: int) -> Figures:
     """Reads ``count`` blobs of ``size`` bytes."""
     async with grpc.aio.insecure_channel(address, options=OPTIONS) as channel:
-        call = channel.stream_stream(f"/{SERVICE}/Read", unchanged, unchanged)()
+        call = channel.stream_stream(f"/{SERVICE}/Read", unchanged, unchanged)(None)
         begin = time.perf_counter()
         await call.write(READ.pack(count, size))
         received = 0

@@ -20,6 +20,7 @@ import os
 import struct
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +116,7 @@ class Follower:
             for key, payload in entries[:-1]:
                 self._storage.append(key, payload, _nothing)
             # The storage thread keeps the order: when the last one is durable, all of the frame are.
-            self._storage.append(*entries[-1], lambda keys=keys: durable.put_nowait(keys))
+            self._storage.append(*entries[-1], partial(durable.put_nowait, keys))
 
 
 def _nothing() -> None:
@@ -138,7 +139,7 @@ class Link:
 
     def start(self) -> None:
         """Opens the stream."""
-        call = self._channel.stream_stream(f"/{SERVICE}/Append", unchanged, unchanged)()
+        call = self._channel.stream_stream(f"/{SERVICE}/Append", unchanged, unchanged)(None)
         self._tasks = [asyncio.create_task(self._send(call)), asyncio.create_task(self._receive(call))]
 
     async def _send(self, call: Any) -> None:
@@ -187,12 +188,12 @@ class Leader:
             partition, number = REQUEST.unpack_from(message)
             key = (partition, self._next.get(partition, 0) + 1)
             self._next[partition] = key[1]
-            self._missing[key] = (2, lambda number=number: committed.put_nowait(number))
+            self._missing[key] = (2, partial(committed.put_nowait, number))
             payload = message[REQUEST.size :]
             entry = _ENTRY.pack(*key, len(payload)) + payload
             for link in self._links:
                 link.send(entry)
-            self._storage.append(key, payload, lambda key=key: self._acknowledged(key))
+            self._storage.append(key, payload, partial(self._acknowledged, key))
 
     def _acknowledged(self, key: Key) -> None:
         waiting = self._missing.get(key)

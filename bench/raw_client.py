@@ -52,7 +52,7 @@ async def produce(bootstrap: str, topic: str, *, size: int, count: int, window: 
     topic_id, leaders = await find_leaders(bootstrap, topic)
     run = _Run(topic_id, size, count, window)
     channels = {address: grpc.aio.insecure_channel(address, options=OPTIONS) for address in set(leaders)}
-    calls = {address: data_plane_pb2_grpc.DataPlaneStub(channel).Produce() for address, channel in channels.items()}
+    calls = {address: data_plane_pb2_grpc.DataPlaneStub(channel).Produce(None) for address, channel in channels.items()}
     readers = [asyncio.create_task(run.receive(call)) for call in calls.values()]
     begin = time.perf_counter()
     for number in range(count):
