@@ -1,0 +1,127 @@
+"""A node that cannot start says why and what to do, in one line on stderr, and exits with status 1."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local_ports import ReservedPorts
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    reserved = ReservedPorts(1)
+    yield reserved.ports[0]
+    reserved.close()
+
+
+def refusal(data_dir: Path, port: int, **changes: object) -> str:
+    """What a node says that is started so; asserts that it ends, with one line and without a traceback."""
+    address = f"127.0.0.1:{port}"
+    flags = {"node_id": 1, "listen": address, "data_dir": data_dir, "controllers": f"1@{address}", **changes}
+    command = [sys.executable, "-m", "quorumlog.server"]
+    command += [f"--{name.replace('_', '-')}={value}" for name, value in flags.items() if value is not None]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 1
+    assert ended.stdout == ""
+    lines = ended.stderr.splitlines()
+    assert [line for line in lines if "level=" not in line] == lines[-1:], ended.stderr
+    assert lines[-1].startswith("quorumlog: error: ")
+    return lines[-1].removeprefix("quorumlog: error: ")
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        said = refusal(tmp_path, port)
+    assert said == (
+        f"listen = 127.0.0.1:{port}: port {port} is in use by another process: stop it, or choose another port"
+    )
+
+
+def test_an_address_of_another_machine_is_refused(tmp_path: Path, port: int) -> None:
+    said = refusal(tmp_path, port, listen=f"192.0.2.7:{port}", insecure=None)
+    assert "192.0.2.7" in said
+    assert "beyond loopback" in said
+
+
+def test_listening_beyond_loopback_takes_insecure_said_aloud(tmp_path: Path, port: int) -> None:
+    assert "or say --insecure" in refusal(tmp_path, port, listen=f"0.0.0.0:{port}")
+
+
+def test_a_name_that_does_not_resolve_is_named(tmp_path: Path, port: int) -> None:
+    assert "no-such-host.invalid cannot be resolved" in refusal(tmp_path, port, listen=f"no-such-host.invalid:{port}")
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("listen", "127.0.0.1", "wrong value '127.0.0.1' for listen"),
+        ("controllers", "1@nowhere", "wrong value '1@nowhere' for controllers"),
+        ("node_id", "-4", "wrong value '-4' for node_id"),
+        ("election_timeout_ms", "soon", "wrong value 'soon' for election_timeout_ms"),
+        ("elecion_timeout_ms", "500", "did you mean 'election_timeout_ms'?"),
+        ("controllers", None, "controllers is not set: give --controllers"),
+    ],
+)
+def test_a_wrong_setting_is_named(tmp_path: Path, port: int, name: str, value: object, said: str) -> None:
+    assert said in refusal(tmp_path, port, **{name: value})
+
+
+def test_a_wrong_key_in_the_file_is_named(tmp_path: Path, port: int) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text("[node]\nid = 1\n")
+    assert f"unknown setting 'node' in {config}" in refusal(tmp_path / "data", port, config=config)
+
+
+def test_a_data_directory_that_cannot_be_used_is_named(tmp_path: Path, port: int) -> None:
+    in_the_way = tmp_path / "file"
+    in_the_way.write_text("")
+    said = refusal(in_the_way / "data", port)
+    assert f"cannot use data directory {in_the_way / 'data'}" in said
+
+
+def test_a_locked_data_directory_names_who_holds_it(tmp_path: Path, port: int) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        said = refusal(cluster.data_dir(1), port)
+        assert f"data directory {cluster.data_dir(1)} is in use by process {cluster.pid(1)}" in said
+        assert cluster.status()[0].ready
+
+
+def test_damaged_data_is_never_served(tmp_path: Path, port: int) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        data_dir = cluster.data_dir(1)
+    os.truncate(data_dir / "data.mdb", 10_000)
+    assert "damaged" in refusal(data_dir, port)
+
+
+def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> None:
+    with LocalCluster(nodes=2, controllers=1, data_dir=tmp_path / "other") as other:
+        foreign = other.data_dir(2)
+    with LocalCluster(nodes=2, controllers=1, data_dir=tmp_path / "this") as cluster:
+        cluster.stop(2)
+        shutil.rmtree(cluster.data_dir(2))
+        shutil.copytree(foreign, cluster.data_dir(2))
+        with contextlib.suppress(ClusterError):  # it may end before it has answered once
+            cluster.start(2)
+        deadline = time.monotonic() + 20
+        while cluster.is_running(2):
+            assert time.monotonic() < deadline, "the node did not notice that it is among strangers"
+            time.sleep(0.05)
+        last = cluster.log_path(2).read_text().splitlines()[-1]
+        assert last.startswith("quorumlog: error: node 2 stopped: the data directory belongs to cluster ")
+        assert cluster.status()[0].ready
