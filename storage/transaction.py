@@ -21,6 +21,7 @@ class GroupWrite:
         hard_state: replaces the old one.
         configuration: the configuration at the applied index, when it changed.
         table: rows of the group's table to put, or with None to delete.
+        checkpoint: a snapshot of our own, kept beside the log; entries after it stay.
         compact_to: entries up to and including this one are removed; it becomes the log's anchor.
     """
 
@@ -33,6 +34,7 @@ class GroupWrite:
     hard_state: HardState | None = None
     configuration: Configuration | None = None
     table: dict[bytes, bytes | None] = field(default_factory=dict)
+    checkpoint: Snapshot | None = None
     compact_to: EntryId | None = None
 
 
