@@ -152,7 +152,7 @@ def decode(entry: bytes) -> DecodedBatch:
         columns.validate(full=True)
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
-    except (pa.ArrowException, OSError) as error:
+    except (pa.ArrowException, OSError, EOFError) as error:
         raise CorruptRecordError(f"the batch at offset {header.base_offset} is not Arrow: {error}") from None
     if columns.num_rows != header.record_count:
         raise CorruptRecordError(

@@ -1,0 +1,275 @@
+"""A cluster of gRPC servers in the test's own event loop, with logs in memory, that does to each batch what the test says.
+
+It keeps the rule that the clients rely on: a batch is appended only if its sequence follows the last one of its producer,
+and a batch that the log has is answered with its place. Everything else (errors, losses, silence, leaders) is scripted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, errors_pb2
+from quorumlog.v1.entry import BatchHeader, parse_header, seal_batch, verify
+
+TOPIC_ID = b"0123456789abcdef"
+Code = errors_pb2.ErrorCode
+
+
+@dataclass
+class Log:
+    """One partition: its batches, its leader, and what producers it knows."""
+
+    leader: int = 1
+    leader_epoch: int = 1
+    entries: list[bytes] = field(default_factory=list)
+    next_offset: int = 0
+    log_start: int = 0
+    next_sequence: dict[int, int] = field(default_factory=dict)
+    places: dict[tuple[int, int], int] = field(default_factory=dict)
+
+    def append(self, batch: bytes) -> tuple[int, errors_pb2.ErrorCode.ValueType]:
+        """Appends a batch or recognises it; its base offset and the error code, if any."""
+        verify(batch)
+        header = parse_header(batch)
+        if header.producer_id >= 0:
+            if (header.producer_id, header.base_sequence) in self.places:
+                return self.places[header.producer_id, header.base_sequence], Code.NONE
+            if header.base_sequence != self.next_sequence.get(header.producer_id, 0):
+                return -1, Code.OUT_OF_ORDER_SEQUENCE_NUMBER
+            self.next_sequence[header.producer_id] = header.next_sequence
+            self.places[header.producer_id, header.base_sequence] = self.next_offset
+        base = self.next_offset
+        self.entries.append(
+            seal_batch(batch, group=1, term=self.leader_epoch, index=len(self.entries), previous_hash=0, base_offset=base)
+        )
+        self.next_offset += header.record_count
+        return base, Code.NONE
+
+    def headers(self) -> list[BatchHeader]:
+        """The headers of all batches."""
+        return [parse_header(entry) for entry in self.entries]
+
+
+@dataclass
+class Produced:
+    """One batch as it arrived, for scripts to decide on."""
+
+    node_id: int
+    partition: int
+    batch: bytes
+    arrival: int
+
+    @property
+    def header(self) -> BatchHeader:
+        """Its header."""
+        return parse_header(self.batch)
+
+
+class LoseStream(Exception):
+    """Raised by a script: break the stream instead of answering."""
+
+
+class StaySilent(Exception):
+    """Raised by a script: never answer."""
+
+
+#: Decides on a batch: None lets the log decide; an Error is the answer.
+ProduceScript = Callable[["ScriptedCluster", Produced], Awaitable[errors_pb2.Error | None]]
+
+
+def error(
+    code: errors_pb2.ErrorCode.ValueType, *, retriable: bool = True, definite: bool = True, leader: tuple[int, int] | None = None
+) -> errors_pb2.Error:
+    """An error as a server says it; ``leader`` is (node id, epoch)."""
+    made = errors_pb2.Error(code=code, message=Code.Name(code).lower(), retriable=retriable, definite=definite)
+    if leader is not None:
+        made.leader.node_id, made.leader.leader_epoch = leader
+    return made
+
+
+class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer):
+    def __init__(self, cluster: ScriptedCluster, node_id: int) -> None:
+        self.cluster = cluster
+        self.node_id = node_id
+        self.server: grpc.aio.Server | None = None
+        self.port = 0
+        self.metadata_requests = 0
+
+    async def Produce(self, requests: AsyncIterator[data_plane_pb2.ProduceRequest], context: grpc.aio.ServicerContext) -> AsyncIterator[data_plane_pb2.ProduceResponse]:
+        async for request in requests:
+            self.cluster.requests.append(request)
+            try:
+                results = [await self._settle(batch) for batch in request.batches]
+            except StaySilent:
+                continue
+            except LoseStream:
+                await context.abort(grpc.StatusCode.UNAVAILABLE, "lost")
+            if request.acks != 0:
+                yield data_plane_pb2.ProduceResponse(correlation_id=request.correlation_id, results=results)
+
+    async def _settle(self, batch: data_plane_pb2.PartitionBatch) -> data_plane_pb2.ProduceResult:
+        cluster = self.cluster
+        produced = Produced(self.node_id, batch.partition, batch.batch, len(cluster.arrivals))
+        cluster.arrivals.append(produced)
+        result = data_plane_pb2.ProduceResult(topic_id=batch.topic_id, partition=batch.partition, base_offset=-1, log_append_time_ms=-1)
+        log = cluster.logs[batch.partition]
+        answer = await cluster.on_produce(cluster, produced)
+        if answer is None and log.leader != self.node_id:
+            answer = error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch))
+        if answer is None:
+            base, code = log.append(batch.batch)
+            if code == Code.NONE:
+                result.base_offset, result.leader_epoch = base, log.leader_epoch
+                return result
+            answer = error(code, retriable=False)
+        result.error.CopyFrom(answer)
+        return result
+
+    async def Fetch(self, requests: AsyncIterator[data_plane_pb2.FetchRequest], context: grpc.aio.ServicerContext) -> AsyncIterator[data_plane_pb2.FetchResponse]:
+        async for request in requests:
+            response = await self.cluster.on_fetch(self.node_id, request)
+            if response is None:
+                continue
+            response.correlation_id = request.correlation_id
+            yield response
+
+    async def ListOffsets(self, request: data_plane_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.ListOffsetsResponse:
+        response = data_plane_pb2.ListOffsetsResponse()
+        for wanted in request.partitions:
+            log = self.cluster.logs[wanted.partition]
+            result = response.results.add(topic_id=wanted.topic_id, partition=wanted.partition, timestamp_ms=-1)
+            if log.leader != self.node_id:
+                result.error.CopyFrom(error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch)))
+            else:
+                result.offset = log.log_start if wanted.timestamp_ms == -2 else log.next_offset
+        return response
+
+    async def InitProducerId(self, request: data_plane_pb2.InitProducerIdRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.InitProducerIdResponse:
+        self.cluster.producer_ids += 1
+        return data_plane_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
+
+    async def Metadata(self, request: data_plane_pb2.MetadataRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.MetadataResponse:
+        self.metadata_requests += 1
+        await self.cluster.on_metadata(self.node_id)
+        return self.cluster.metadata(request)
+
+    async def CreateTopics(self, request: admin_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext) -> admin_pb2.CreateTopicsResponse:
+        return await self.cluster.on_create(request)
+
+
+class ScriptedCluster:
+    """Nodes 1 to ``nodes``, one topic ``t``. Set ``on_produce``, ``on_fetch``, ``on_metadata`` to script them."""
+
+    def __init__(self, nodes: int = 1, partitions: int = 1) -> None:
+        self.nodes = {node_id: _Node(self, node_id) for node_id in range(1, nodes + 1)}
+        self.logs = [Log(leader=1 + partition % nodes) for partition in range(partitions)]
+        self.shown_leaders: list[tuple[int, int]] | None = None
+        self.arrivals: list[Produced] = []
+        self.requests: list[data_plane_pb2.ProduceRequest] = []
+        self.fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
+        self.producer_ids = 100
+        self.on_produce: ProduceScript = _let_the_log_decide
+        self.on_fetch = self.fetch
+        self.on_metadata: Callable[[int], Awaitable[None]] = _answer_at_once
+        self.on_create: Callable[[admin_pb2.CreateTopicsRequest], Awaitable[admin_pb2.CreateTopicsResponse]] = _create_all
+
+    async def start(self) -> None:
+        """Starts every node on a free port."""
+        for node_id in self.nodes:
+            await self.start_node(node_id)
+
+    async def start_node(self, node_id: int) -> None:
+        """Starts a node, on its former port if it had one."""
+        node = self.nodes[node_id]
+        node.server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
+        data_plane_pb2_grpc.add_DataPlaneServicer_to_server(node, node.server)
+        admin_pb2_grpc.add_AdminServicer_to_server(node, node.server)
+        node.port = node.server.add_insecure_port(f"127.0.0.1:{node.port}")
+        await node.server.start()
+
+    async def stop_node(self, node_id: int) -> None:
+        """Ends a node at once; its streams break."""
+        server = self.nodes[node_id].server
+        assert server is not None
+        await server.stop(grace=None)
+
+    async def stop(self) -> None:
+        """Ends all nodes."""
+        await asyncio.gather(*(self.stop_node(node_id) for node_id in self.nodes))
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Every node's address."""
+        return ",".join(f"127.0.0.1:{node.port}" for node in self.nodes.values())
+
+    def elect(self, partition: int, leader: int) -> None:
+        """Gives a partition a new leader, one epoch on."""
+        log = self.logs[partition]
+        log.leader, log.leader_epoch = leader, log.leader_epoch + 1
+
+    def metadata(self, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
+        """The answer to a metadata request: the truth, or ``shown_leaders``."""
+        response = data_plane_pb2.MetadataResponse(cluster_id="scripted", controller_id=1)
+        for node_id, node in self.nodes.items():
+            response.brokers.add(node_id=node_id, host="127.0.0.1", port=node.port)
+        for name in ["t"] if request.all_topics else request.topics:
+            if name != "t":
+                unknown = response.topics.add(name=name)
+                unknown.error.CopyFrom(error(Code.UNKNOWN_TOPIC_OR_PARTITION))
+                continue
+            topic = response.topics.add(name="t", topic_id=TOPIC_ID)
+            for number, log in enumerate(self.logs):
+                leader, epoch = self.shown_leaders[number] if self.shown_leaders else (log.leader, log.leader_epoch)
+                topic.partitions.add(partition=number, leader=leader, leader_epoch=epoch, replicas=list(self.nodes))
+        return response
+
+    async def fetch(self, node_id: int, request: data_plane_pb2.FetchRequest) -> data_plane_pb2.FetchResponse | None:
+        """Answers a fetch from the logs, waiting for data as long as asked to."""
+        self.fetches.append(request)
+        deadline = asyncio.get_running_loop().time() + request.max_wait_ms / 1000
+        while True:
+            response = data_plane_pb2.FetchResponse()
+            for wanted in request.partitions:
+                self.add_result(node_id, wanted, response)
+            if any(result.entries or result.HasField("error") for result in response.results):
+                return response
+            if asyncio.get_running_loop().time() >= deadline:
+                return response
+            await asyncio.sleep(0.005)
+
+    def add_result(self, node_id: int, wanted: data_plane_pb2.FetchPartition, response: data_plane_pb2.FetchResponse) -> None:
+        """Adds what one partition has from the wanted offset on."""
+        log = self.logs[wanted.partition]
+        result = response.results.add(
+            topic_id=wanted.topic_id, partition=wanted.partition, high_watermark=log.next_offset,
+            log_start_offset=log.log_start, leader_epoch=log.leader_epoch,
+        )  # fmt: skip
+        if log.leader != node_id:
+            result.error.CopyFrom(error(Code.NOT_LEADER_OR_FOLLOWER, leader=(log.leader, log.leader_epoch)))
+        elif not log.log_start <= wanted.fetch_offset <= log.next_offset:
+            result.error.CopyFrom(error(Code.OFFSET_OUT_OF_RANGE, retriable=False))
+        else:
+            size = 0
+            for entry in log.entries:
+                if parse_header(entry).last_offset >= wanted.fetch_offset and (not size or size + len(entry) <= wanted.max_bytes):
+                    result.entries.append(entry)
+                    size += len(entry)
+
+
+async def _let_the_log_decide(cluster: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
+    return None
+
+
+async def _answer_at_once(node_id: int) -> None:
+    return None
+
+
+async def _create_all(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+    return admin_pb2.CreateTopicsResponse(
+        results=[admin_pb2.CreateTopicResult(name=topic.name, topic_id=TOPIC_ID) for topic in request.topics]
+    )
