@@ -127,7 +127,7 @@ class Storm:
             self.cut_link: 0.7,
             self.heal_links: 0.7,
             self.transfer: 0.7,
-            self.campaign: 0.7,
+            self.rivals_campaign: 2,
             self.change_learners: 0.5,
         }
         names, weights = list(actions), list(actions.values())
@@ -239,9 +239,10 @@ class Storm:
             with contextlib.suppress(ProposalRefusedError):
                 core.propose_configuration(self.cluster.now, Configuration(core.configuration.voters, learners))
 
-    def campaign(self) -> None:
-        node_id = self.any_up()
-        if node_id is not None:
+    def rivals_campaign(self) -> None:
+        # Beyond every lease, so that nothing holds them up but the rules of voting.
+        self.cluster.now += self.rng.choice((0, 1_300_000))
+        for node_id in self.rng.sample(self.cluster.up, min(2, len(self.cluster.up))):
             self.cluster.core(node_id).campaign(self.cluster.now)
 
     def recover(self) -> None:
