@@ -1,0 +1,18 @@
+"""One Spark session for the whole run: it takes seconds to start."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+from pyspark.sql import SparkSession
+
+from quorumlog.sdk.spark import local_session
+
+
+@pytest.fixture(scope="session")
+def spark() -> Iterator[SparkSession]:
+    """A local session as users get it, with the format registered by discovery; expected failures are not logged."""
+    session = local_session("quorumlog tests", log_level="off")
+    yield session
+    session.stop()
