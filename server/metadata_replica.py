@@ -132,12 +132,14 @@ class MetadataReplica:
             self._propose(now, decision, respond)
         self.on_time(now, wall_ms)
 
-    def on_time(self, now: int, wall_ms: int) -> None:
-        """Lets the controller fence silent brokers and unfence those heard."""
+    def on_time(self, now: int, wall_ms: int) -> bool:
+        """Lets the controller fence silent brokers and unfence those heard; True when it proposed something."""
         if self.controller is None or self.controller.next_deadline > now:
-            return
-        for command in self.controller.on_time(now, wall_ms):
+            return False
+        commands = self.controller.on_time(now, wall_ms)
+        for command in commands:
             self._append(now, command)
+        return bool(commands)
 
     @property
     def next_deadline(self) -> int | None:

@@ -99,6 +99,7 @@ class Node:
         self._was_ready = False
         self._metadata_contact = now
         self._connected_to: dict[int, str] = {}
+        self._peers_changed = True
         self._frame_acks: dict[int, int] = {}
         self._early_votes: dict[tuple[int, int], VoteRequest] = {}
         self._retry_at: int | None = None
@@ -260,14 +261,20 @@ class Node:
             self._after_metadata_round()
         else:
             partition = self._partitions[group]
+            led = partition.leading_term
             self._data.finish(partition.update_leadership())
-            self._data.finish(partition.resolve_acknowledgements())
-            self._data.wake_if_changed(self._now, partition)
-            self._offsets.after_round(partition)
-            if self._partitions.needs_report(partition):
-                self._broker.report_soon(self._now)
+            if led or partition.leading_term:
+                self._after_led_round(partition)
         if raft.is_leader:
             self._links.mark(group, raft.configuration.members)
+
+    def _after_led_round(self, partition: Partition) -> None:
+        """Clients of a partition that is led here, or was until this round, hear what has become possible."""
+        self._data.finish(partition.resolve_acknowledgements())
+        self._data.wake_if_changed(self._now, partition)
+        self._offsets.after_round(partition)
+        if self._partitions.needs_report(partition):
+            self._broker.report_soon(self._now)
 
     def _after_metadata_round(self) -> None:
         metadata = self._joined()
@@ -316,8 +323,8 @@ class Node:
             self._heartbeat()
         self._client.on_time(now)
         self._broker.on_time(now, self._metadata.image.applied_index)
-        self._metadata.on_time(now, self._wall_ms)
-        self._host.touch(METADATA_GROUP)
+        if self._metadata.on_time(now, self._wall_ms):
+            self._host.touch(METADATA_GROUP)
         self._data.on_time(now)
         self._offsets.on_time(now)
         self._admin.on_time(now)
@@ -443,8 +450,9 @@ class Node:
 
     def _connect(self) -> None:
         """Says whom to hold streams to, when that has changed."""
-        if self._membership is None or self._metadata is None:
+        if not self._peers_changed or self._membership is None or self._metadata is None:
             return
+        self._peers_changed = False
         wanted = {node: address for node, _, address in self._membership.founders}
         for broker in self._metadata.image.brokers.values():
             wanted[broker.node_id] = f"{broker.host}:{broker.port}"
@@ -535,9 +543,11 @@ class Node:
         for group in sorted(result.changed_groups):
             self._partitions.ensure(self._now, group)
             self._answer_early(group)
+        self._peers_changed = self._peers_changed or result.brokers_changed
         self._admin.on_applied()
 
     def _on_metadata_restored(self) -> None:
+        self._peers_changed = True
         self._partitions.reconcile(self._now)
         self._admin.on_applied()
 

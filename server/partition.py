@@ -80,9 +80,9 @@ class Partition:
         self._producers.load(table)
         self._applied, self.high_watermark, self.log_start_offset, _ = decode_meta(table.get(META_ROW))
         self._rows_due = False
-        # Leader only.
+        # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
-        self._leading_term = 0
+        self.leading_term = 0
         self._not_durable: deque[tuple[int, int]] = deque()
         self._acknowledgements = Acknowledgements()
 
@@ -102,7 +102,7 @@ class Partition:
                 self.high_watermark = header.last_offset + 1
                 self._producers.apply(header, entry.index)
         self._rows_due = bool(entries) or self._rows_due
-        assert self.log_end_offset >= self.high_watermark or not self._leading_term
+        assert self.log_end_offset >= self.high_watermark or not self.leading_term
 
     def restore(self, snapshot: Snapshot) -> None:
         """Partition logs are never truncated from below yet, so nobody sends a partition's snapshot."""
@@ -122,7 +122,7 @@ class Partition:
     @property
     def leads(self) -> bool:
         """True while this replica leads and has rebuilt what a leader knows."""
-        return self._leading_term != 0 and self.raft.is_leader and self.raft.term == self._leading_term
+        return self.leading_term != 0 and self.raft.is_leader and self.raft.term == self.leading_term
 
     def update_leadership(self) -> list[ProduceCall]:
         """Follows the Raft role: to be called after every step of the group, before anything is appended.
@@ -130,10 +130,10 @@ class Partition:
         Returns the produce calls that are done because a leadership ended under them.
         """
         term = self.raft.term if self.raft.is_leader else 0
-        if term == self._leading_term:
+        if term == self.leading_term:
             return []
-        done = self._end_leadership() if self._leading_term else []
-        self._leading_term = term
+        done = self._end_leadership() if self.leading_term else []
+        self.leading_term = term
         if term:
             self._begin_leadership()
         return done
