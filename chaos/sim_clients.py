@@ -22,6 +22,9 @@ from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, S
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
 
 ACKS_ALL = -1
+#: How many of a producer's batches a partition remembers: none may be sent further ahead of the oldest unsettled one,
+#: or a retry of that would no longer be known for a duplicate.
+REMEMBERED_BATCHES = 5
 
 
 class Unanswered(Enum):
@@ -131,6 +134,7 @@ class Batch:
     data: bytes
     invoked_us: int
     deadline_us: int
+    number: int
     attempt: int = 0
     outstanding: bool = False
     maybe_applied: bool = False
@@ -146,6 +150,7 @@ class Lane:
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
     next_sequence: int = 0
+    next_number: int = 0
     asking_id: bool = False
     retry_at: int = 0
 
@@ -238,12 +243,18 @@ class SimProducer:
         if self._options.acks == ACKS_ALL and lane.producer_id == NO_PRODUCER_ID:
             self._ask_for_id(lane)
             return
-        while lane.waiting and len(lane.queue) < self._options.max_in_flight:
+        while lane.waiting and self._may_take(lane):
             lane.queue.append(self._build(lane, lane.waiting.popleft()))
         self._give_up_overdue(lane)
         for batch in lane.queue:
             if not batch.outstanding:
                 self._send(lane, batch, known)
+
+    def _may_take(self, lane: Lane) -> bool:
+        if not lane.queue:
+            return True
+        ahead = lane.next_number - lane.queue[0].number
+        return len(lane.queue) < self._options.max_in_flight and ahead < REMEMBERED_BATCHES
 
     def _pump_later(self, lane: Lane) -> None:
         if lane.retry_at <= self._scheduler.now:
@@ -290,7 +301,8 @@ class SimProducer:
         )
         lane.next_sequence = (lane.next_sequence + len(values)) % SEQUENCE_MODULUS
         deadline = 1 << 62 if self._stopped else self._scheduler.now + self._options.delivery_timeout_us
-        return Batch(values, data, self._scheduler.now, deadline)
+        lane.next_number += 1
+        return Batch(values, data, self._scheduler.now, deadline, lane.next_number - 1)
 
     def _send(self, lane: Lane, batch: Batch, known: Leadership) -> None:
         batch.outstanding = True
