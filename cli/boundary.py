@@ -79,6 +79,7 @@ def _is_meant_for_users(error: BaseException) -> bool:
         ("quorumlog.storage.interface", "StorageError"),
         ("quorumlog.server.settings", "SettingsError"),
         ("quorumlog.server.local_process", "ClusterError"),
+        ("quorumlog.chaos.nemesis", "ChaosError"),
     )
     for module, name in families:
         family = getattr(sys.modules.get(module), name, None)

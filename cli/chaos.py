@@ -2,6 +2,62 @@
 
 from __future__ import annotations
 
+import sys
+from pathlib import Path
+from typing import Annotated
+
 import typer
 
-app = typer.Typer(no_args_is_help=True)
+from quorumlog.cli.boundary import FAILED
+from quorumlog.cli.options import Output, OutputFormat
+from quorumlog.cli.rendering import print_json, print_table
+
+app = typer.Typer(no_args_is_help=True, help="Faults on real node processes under load, and a verdict: run, list.")
+
+
+@app.command("run", epilog="Example: quorumlog chaos run kill-leader --rounds 3 --seed 7 --report reports")
+def run(
+    scenario: Annotated[str, typer.Argument(help="One of 'quorumlog chaos list'.")],
+    *,
+    rounds: Annotated[
+        int | None,
+        typer.Option("--rounds", min=1, help="How often the fault strikes; else as often as listed."),
+    ] = None,
+    seed: Annotated[int | None, typer.Option("--seed", help="Chooses victims; else drawn and printed.")] = None,
+    duration: Annotated[
+        float | None, typer.Option("--duration", min=0, metavar="SECONDS", help="Begin no round after this.")
+    ] = None,
+    report: Annotated[
+        Path | None, typer.Option("--report", metavar="DIR", help="Write history and verdict into this directory.")
+    ] = None,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
+    from quorumlog.chaos.scenarios import run_scenario
+
+    as_json = output is OutputFormat.JSON
+    outcome = run_scenario(
+        scenario,
+        seed=seed,
+        duration_s=duration,
+        rounds=rounds,
+        report_dir=report,
+        say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
+    )
+    if as_json:
+        print(outcome.to_json())
+    if not outcome.passed:
+        raise typer.Exit(FAILED)
+
+
+@app.command("list", epilog="Example: quorumlog chaos list")
+def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
+    """The scenarios and what they do."""
+    from quorumlog.chaos.scenarios import SCENARIOS
+
+    if output is OutputFormat.JSON:
+        print_json([{"name": one.name, "summary": one.summary, "rounds": one.rounds} for one in SCENARIOS.values()])
+        return
+    print_table(
+        ("Scenario", "Rounds", "What happens"), ((one.name, one.rounds, one.summary) for one in SCENARIOS.values())
+    )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import signal
-import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from quorumlog.server.local import LocalCluster
 
 #: How often a cluster in the foreground looks after its processes.
-WATCH_INTERVAL_S = 0.5
+WATCH_INTERVAL_S = 0.2
 
 app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status; describe and health of any cluster.")
 
@@ -60,7 +60,8 @@ def up(
         _print(cluster, output)
         if output is OutputFormat.TABLE:
             print("Ctrl-C stops the cluster; its data stays.", flush=True)
-        while not asked.wait(WATCH_INTERVAL_S):
+        while not asked:
+            time.sleep(WATCH_INTERVAL_S)
             ended = [node for node in cluster.node_ids if not cluster.is_running(node)]
             if ended:
                 raise CommandError(
@@ -117,12 +118,13 @@ def _running(cluster: LocalCluster) -> Iterator[None]:
 
 
 @contextmanager
-def _stop_signals() -> Iterator[threading.Event]:
-    """An event that SIGINT and SIGTERM set: both are the way to stop a cluster in the foreground, not a failure."""
-    asked = threading.Event()
+def _stop_signals() -> Iterator[list[int]]:
+    """A list that SIGINT and SIGTERM append to: both are the way to stop a cluster in the foreground, not a failure."""
+    # Not a threading.Event: the handler interrupts this very thread, and set() waits for the lock that wait() holds.
+    asked: list[int] = []
 
-    def ask(_number: int, _frame: FrameType | None) -> None:
-        asked.set()
+    def ask(number: int, _frame: FrameType | None) -> None:
+        asked.append(number)
 
     before = {number: signal.signal(number, ask) for number in (signal.SIGINT, signal.SIGTERM)}
     try:

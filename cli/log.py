@@ -17,7 +17,8 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from quorumlog.storage.inspection import EntryRow, GroupRow, VerifyReport
+    from quorumlog.storage.inspection import EntryRow, GroupRow
+    from quorumlog.storage.verification import VerifyReport
 
 app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verify.")
 
@@ -60,10 +61,10 @@ def dump(
 def verify(*, data_dir: NodeDirectory, output: Output = OutputFormat.TABLE) -> None:
     """Reads all of a node's data and checks it: pages, checksums, hash chains, indexes. Exits 1 on damage; repairs and
     deletes nothing."""
-    from quorumlog.storage.inspection import Inspection
+    from quorumlog.storage.verification import verify as verify_directory
 
-    with Inspection(data_dir) as inspection, progress(f"verifying {data_dir}", None, "entries") as show:
-        report = inspection.verify(lambda done, _in_all: show(done))
+    with progress(f"verifying {data_dir}", None, "entries") as show:
+        report = verify_directory(data_dir, lambda done, _in_all: show(done))
     _print_report(report, output)
     if not report.sound:
         raise typer.Exit(FAILED)

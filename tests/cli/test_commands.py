@@ -175,7 +175,7 @@ def test_the_cluster_is_described(run: Run, quorumlog_cluster: LocalCluster) -> 
         (["topics", "create", "x", "--replication-factor", "5"], ["replication factor 5", "3"]),
         (["topics", "create", "x", "--partitions", "0"], ["0 partitions", "1 to"]),
         (["topics", "create", "not/allowed"], ["not/allowed", "letters"]),
-        (["topics", "create", "x", "--config", "retention=1"], ["retention", "known keys"]),
+        (["topics", "create", "x", "--config", "retention=1"], ["retention", "did you mean retention.ms"]),
         (["topics", "create", "x", "--config", "retention.ms=soon"], ["retention.ms=soon", "integer"]),
         (["consume", "nope", "--from-beginning"], ["'nope'", "not exist"]),
         (["consume", "orders", "--partition", "7"], ["no partition 7", "0,1,2"]),
