@@ -89,7 +89,7 @@ class Running:
 
     async def until(self, condition: Callable[[], object]) -> None:
         async with asyncio.timeout(10):
-            while not condition():
+            while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
                 await asyncio.sleep(0.001)
 
     async def end(self) -> str | None:
