@@ -176,14 +176,23 @@ class Log:
     # -- writing ----------------------------------------------------------------------------------------------
 
     def append(self, entries: list[Entry]) -> None:
-        """Adds entries at the end. They become durable by ``take_unhanded`` and ``mark_durable``."""
-        last = self.last
-        if entries[0].index != last.index + 1 or entries[0].term < last.term:
-            raise InvariantViolationError(f"{entries[0][:2]} does not follow {last[:2]}")
+        """Adds entries at the end. They become durable by ``take_unhanded`` and ``mark_durable``.
+
+        Raises:
+            InvariantViolationError: they do not follow the last one.
+        """
+        if entries[0].index != self.last.index + 1 or entries[0].term < self.last.term:
+            raise InvariantViolationError(f"{entries[0][:2]} does not follow {self.last[:2]}")
+        self._check(self.last, entries)
+        self._extend(entries)
+
+    def _check(self, previous: EntryId, entries: list[Entry]) -> None:
         if self._check_chain is not None:
             for entry in entries:
-                self._check_chain(last, entry)
-                last = EntryId(entry.index, entry.term, entry.hash)
+                self._check_chain(previous, entry)
+                previous = EntryId(entry.index, entry.term, entry.hash)
+
+    def _extend(self, entries: list[Entry]) -> None:
         self._entries.extend(entries)
         self._memory_bytes += size_of(entries)
         newest = entries[-1]
@@ -207,9 +216,11 @@ class Log:
         last_index = previous_index + len(entries)
         if fresh < len(entries):
             new = entries[fresh:] if fresh else entries
+            # Checked before anything is cut off: damaged entries replace nothing.
+            self._check(self.id_at(new[0].index - 1), new)
             if new[0].index <= self.last.index:
                 self._truncate(new[0].index)
-            self.append(new)
+            self._extend(new)
         return last_index
 
     def commit_to(self, index: int) -> bool:

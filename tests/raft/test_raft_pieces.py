@@ -211,6 +211,15 @@ def test_a_broken_chain_is_not_appended() -> None:
     assert log.last.index == 1
 
 
+def test_damaged_entries_replace_nothing() -> None:
+    log = fresh_log()
+    mine = chain([1, 1])
+    log.append(mine)
+    with pytest.raises(AssertionError):
+        log.merge(1, [SEALER.entry(EntryKind.COMMAND, 2, 2, 12345, b"x")])
+    assert log.slice(1, 2, 100) == mine
+
+
 def test_an_installed_snapshot_replaces_the_log_and_waits_for_its_write() -> None:
     disk = Disk(Configuration((1,)))
     log = fresh_log(disk)
