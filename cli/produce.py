@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -33,6 +33,9 @@ class Acks(Enum):
     NONE = "0"
     LEADER = "1"
     ALL = "all"
+
+
+_WIRE_ACKS: dict[Acks, Literal[0, 1, "all"]] = {Acks.NONE: 0, Acks.LEADER: 1, Acks.ALL: "all"}
 
 
 class Compression(Enum):
@@ -84,7 +87,7 @@ def produce(
         _input(file) as lines,
         Producer(
             bootstrap_servers=bootstrap_servers,
-            acks=acks.value if acks is Acks.ALL else int(acks.value),
+            acks=_WIRE_ACKS[acks],
             enable_idempotence=acks is Acks.ALL,
             compression_type=None if compression is Compression.NONE else compression.value,
         ) as producer,
