@@ -94,9 +94,11 @@ class GroupHost:
         self._gathering.node_state[key] = value
 
     def after_durable(self, callback: Callable[[], None]) -> None:
-        """Calls back once everything that has gathered so far is durable: at once if nothing gathers."""
+        """Calls back once everything that was to be written so far is durable: at once if there is nothing."""
         if self._gathering:
             self._gathering.callbacks.append(callback)
+        elif self._in_flight is not None:
+            self._in_flight.callbacks.append(callback)
         else:
             callback()
 
@@ -104,6 +106,7 @@ class GroupHost:
         """Keeps a snapshot of our own and drops the entries that it replaces, with the next transaction."""
         write = self._write_of(group)
         write.checkpoint = snapshot
+        write.configuration = snapshot.configuration
         write.compact_to = snapshot.last
 
     @property

@@ -426,6 +426,7 @@ class Node:
             if peer in replica.raft.configuration.members:
                 replica.raft.peer_unreachable(self._now, peer)
                 self._host.touch(group)
+        self._open_first_term()
 
     def _on_disconnected(self, peer: int) -> None:
         link = self._links[peer]
@@ -529,9 +530,15 @@ class Node:
         self._host.add(METADATA_GROUP, Replica(raft, self._metadata, lazy_commit=False))
         self._partitions.reconcile(self._now)
         self._log("info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.founders))
-        fresh = raft.last_id == ORIGIN
-        if fresh and self._options.node_id == min(node for node, _, _ in membership.founders):
-            raft.campaign(self._now)
+        self._open_first_term()
+
+    def _open_first_term(self) -> None:
+        """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
+        metadata = self._joined()
+        first = min(node for node, _, _ in self.founders)
+        if self._options.node_id == first and metadata.raft.last_id == ORIGIN and metadata.raft.term == 0:
+            metadata.raft.campaign(self._now)
+            self._host.touch(METADATA_GROUP)
 
     def _joined(self) -> MetadataReplica:
         assert self._metadata is not None

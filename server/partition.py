@@ -102,7 +102,8 @@ class Partition:
                 self.high_watermark = header.last_offset + 1
                 self._producers.apply(header, entry.index)
         self._rows_due = bool(entries) or self._rows_due
-        assert self.log_end_offset >= self.high_watermark or not self.leading_term
+        # A leader that has just been deposed applies its successor's entries before it hears that it is one no more.
+        assert self.log_end_offset >= self.high_watermark or not self.leads
 
     def restore(self, snapshot: Snapshot) -> None:
         """Partition logs are never truncated from below yet, so nobody sends a partition's snapshot."""

@@ -128,7 +128,9 @@ def test_callbacks_wait_for_what_gathered_before_them() -> None:
     assert said == []
     rig.host.run_round()
     assert rig.host.take_transaction(1) is not None
-    rig.host.after_durable(lambda: said.append("nothing gathers"))
-    assert said == ["nothing gathers"]
+    rig.host.after_durable(lambda: said.append("synced"))
+    assert said == []
     rig.host.on_durable(2, 1)
-    assert said == ["nothing gathers", "created"]
+    assert said == ["created", "synced"]
+    rig.host.after_durable(lambda: said.append("nothing to wait for"))
+    assert said[-1] == "nothing to wait for"
