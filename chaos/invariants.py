@@ -14,7 +14,7 @@ from typing import Protocol
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
 from quorumlog.storage.transaction import GroupWrite, Transaction
-from quorumlog.v1.entry import parse_header, payload_of
+from quorumlog.v1.entry import parse_envelope, parse_header, payload_of
 
 
 class Violation(Exception):
@@ -39,6 +39,10 @@ class RaftView(Protocol):
     @property
     def first_index(self) -> int:
         """First index that its log keeps."""
+
+    @property
+    def anchor(self) -> EntryId:
+        """Id of the entry before the first that its log keeps."""
 
     @property
     def last_id(self) -> EntryId:
@@ -188,10 +192,26 @@ class ClusterInvariants:
         model = self.model(group)
         commit = replica.commit_index
         first = max(before + 1, replica.first_index)
+        if first > model.last_committed + 1:
+            # Committed and compacted away in one step: the entries are still on disks, found by their chain of hashes.
+            for entry in self._compacted(group, replica.anchor, model.last_committed):
+                self._commit_one(node, group, replica, model, entry)
         while first <= commit:
             for entry in replica.entries_between(first, commit, 1 << 24):
                 self._commit_one(node, group, replica, model, entry)
                 first = entry.index + 1
+
+    def _compacted(self, group: int, end: EntryId, after: int) -> list[Entry]:
+        found: list[Entry] = []
+        index, wanted = end.index, end.hash
+        while index > after:
+            kept = [disk.synced[group].entry(index) for disk in self._disks.values() if group in disk.synced]
+            entry = next((entry for entry in kept if entry is not None and entry.hash == wanted), None)
+            if entry is None:
+                raise Violation(f"group {group}: entry {index} was compacted away, and is on no disk")
+            found.append(entry)
+            index, wanted = index - 1, parse_envelope(entry.data).previous_hash
+        return found[::-1]
 
     def _commit_one(self, node: int, group: int, replica: RaftView, model: GroupModel, entry: Entry) -> None:
         identity = EntryId(entry.index, entry.term, entry.hash)

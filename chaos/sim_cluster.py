@@ -14,9 +14,10 @@ from quorumlog.chaos.sim_clients import ACKS_ALL, Answer, PartitionName, Unanswe
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
 from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.raft.options import RaftOptions
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.options import Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
@@ -34,6 +35,9 @@ class ClusterOptions:
     min_insync_replicas: int = 1
     disk: DiskOptions = field(default_factory=DiskOptions)
     network: NetworkOptions = field(default_factory=NetworkOptions)
+    raft: RaftOptions = field(default_factory=RaftOptions)
+    limits: Limits = field(default_factory=Limits)
+    metadata_checkpoint_entries: int = 2_000
     through_codec: bool = False
     disks_lie: bool = False
 
@@ -66,7 +70,14 @@ class SimCluster:
                 self.invariants.before_sync,
                 lies=options.disks_lie,
             )
-            node_options = NodeOptions(node_id=number, address=address, controllers=controllers)
+            node_options = NodeOptions(
+                node_id=number,
+                address=address,
+                controllers=controllers,
+                raft=options.raft,
+                limits=options.limits,
+                metadata_checkpoint_entries=options.metadata_checkpoint_entries,
+            )
             self.processes[number] = SimProcess(node_options, self._disks[number], scheduler, self.network, self)
 
     @property

@@ -19,7 +19,9 @@ from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_faults import SECOND, SimFaults
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_readers import EndOffsetProbe, SimConsumer
+from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import EntryId
+from quorumlog.server.options import Limits
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -27,7 +29,8 @@ FORMATION_US = 30 * SECOND
 CONVERGENCE_US = 120 * SECOND
 #: A seed goes on until it has had this many events, and at most this long.
 LEAST_EVENTS = 2_500
-FAULTS_US = (6 * SECOND, 60 * SECOND)
+FAULTS_US = (4 * SECOND, 6 * SECOND, 12 * SECOND)
+MOST_FAULTS_US = 60 * SECOND
 
 
 @dataclass(slots=True)
@@ -64,7 +67,25 @@ def draw_options(rng: random.Random) -> ClusterOptions:
             spike_probability=rng.choice((0.0, 0.01, 0.05)),
             keepalive_us=rng.choice((600_000, 2_000_000, 5_000_000)),
         ),
+        raft=_draw_raft(rng),
+        limits=Limits(frame_bytes=rng.choice((400, 4_000, 1 << 20)), producers_per_partition=rng.choice((50, 5_000))),
+        metadata_checkpoint_entries=rng.choice((4, 12, 2_000)),
         through_codec=rng.random() < 0.25,
+    )
+
+
+def _draw_raft(rng: random.Random) -> RaftOptions:
+    """Limits small enough to be met, in some seeds."""
+    if rng.random() < 0.5:
+        return RaftOptions()
+    return RaftOptions(
+        election_timeout_us=rng.choice((300_000, 600_000, 1_500_000)),
+        max_uncommitted_bytes=rng.choice((1_000, 64 << 20)),
+        max_append_bytes=rng.choice((300, 1 << 20)),
+        max_inflight_appends=rng.choice((1, 2, 64)),
+        max_inflight_bytes=rng.choice((500, 8 << 20)),
+        max_apply_bytes=rng.choice((300, 8 << 20)),
+        cache_bytes=rng.choice((0, 1_000, 1 << 20)),
     )
 
 
@@ -171,11 +192,14 @@ class Simulation:
         EndOffsetProbe(
             "probe", self._partitions[0], self.cluster, self.scheduler, self.history, lambda: self._readers_stopped
         )
+        if self._rng.random() < 0.3:
+            # A topic comes to be in the middle of it all; convergence asks that its replicas agree too.
+            self._topics["late"] = self._rng.randint(1, 2)
+            self.scheduler.after(self._rng.randint(0, 4 * SECOND), lambda: self._create("late"))
         self._faults = SimFaults(self.cluster, self.scheduler)
         begin = self.scheduler.now
-        least, most = FAULTS_US
-        self.scheduler.run(begin + least)
-        self.scheduler.run(begin + most, lambda: self.scheduler.executed >= LEAST_EVENTS)
+        self.scheduler.run(begin + self._rng.choice(FAULTS_US))
+        self.scheduler.run(begin + MOST_FAULTS_US, lambda: self.scheduler.executed >= LEAST_EVENTS)
 
     def _producer(self, name: str, acks: int) -> SimProducer:
         options = ProducerOptions(
