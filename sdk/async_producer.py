@@ -23,6 +23,7 @@ from quorumlog.sdk.errors import (
     BufferExhaustedError,
     ClientClosedError,
     IllegalArgumentError,
+    IllegalStateError,
     InvalidPartitionsError,
     RecordTooLargeError,
     RequestTimedOutError,
@@ -57,7 +58,10 @@ class ProducerCore:
     def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop | None = None) -> None:
         self.config = config
         self.fork = ForkGuard("Producer")
+        #: False once closed or broken: one look instead of two on the way of every record.
+        self.usable = True
         self.closed = False
+        self._defect: Exception | None = None
         self._loop = loop
         self._clock = time.monotonic
         self._wake_pending = False
@@ -75,7 +79,7 @@ class ProducerCore:
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
             backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
         )
-        self.sender = Sender(config, self.cluster, self.accumulator, self._clock)
+        self.sender = Sender(config, self.cluster, self.accumulator, self._clock, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
         self._plain = config.key_serializer is None and config.value_serializer is None
         self._sticky = config.partitioner == "sticky"
@@ -208,6 +212,12 @@ class ProducerCore:
         self.fork.check()
         if self.closed:
             raise ClientClosedError("the producer is closed")
+        if self._defect is not None:
+            raise IllegalStateError(f"the producer has failed and takes no more records: {self._defect!r}")
+
+    def _broke(self, error: Exception) -> None:
+        self._defect = error
+        self.usable = False
 
     def buffer_full(self) -> BufferExhaustedError:
         """The error of a send that has waited long enough."""
@@ -219,6 +229,7 @@ class ProducerCore:
     async def close(self) -> None:
         """Fails what is unresolved and closes connections."""
         self.closed = True
+        self.usable = False
         self.sender.close()
         await self.cluster.close()
 

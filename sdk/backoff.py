@@ -4,14 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, stop_after_delay, wait_exponential_jitter
+from tenacity import (
+    AsyncRetrying,
+    RetryCallState,
+    retry_if_exception,
+    stop_after_delay,
+    wait_combine,
+    wait_exponential,
+    wait_random,
+)
 
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
 
 
 @dataclass(slots=True, frozen=True)
 class Backoff:
-    """Waits that grow from ``initial_s`` by half each time up to ``longest_s``, each with up to half of it as jitter.
+    """Waits that grow from ``initial_s`` by half each time up to ``longest_s``, with up to ``initial_s`` more as jitter.
 
     The first is short and the growth slow, because a partition usually has a new leader within a few hundred
     milliseconds, and what is waited too long there is time without acknowledgements.
@@ -20,8 +28,9 @@ class Backoff:
     initial_s: float = 0.02
     longest_s: float = 0.5
 
-    def _wait(self) -> wait_exponential_jitter:
-        return wait_exponential_jitter(initial=self.initial_s, max=self.longest_s, exp_base=1.5, jitter=self.initial_s)
+    def _wait(self) -> wait_combine:
+        growing = wait_exponential(multiplier=self.initial_s, max=self.longest_s, exp_base=1.5)
+        return wait_combine(growing, wait_random(0, self.initial_s))
 
     def delay_s(self, failures: int) -> float:
         """The wait after the ``failures``-th failure in a row (from 1)."""

@@ -6,8 +6,10 @@ Like the producer's sender it is one object on one event loop, whose every event
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from quorumlog.sdk.assignment import Assignment, PartitionState
 from quorumlog.sdk.cluster import Cluster
@@ -39,6 +41,8 @@ _CORRUPT_ATTEMPTS = 3
 #: A topic may be unknown to a node for a moment; for this long, it is gone.
 _UNKNOWN_TOPIC_S = 5.0
 
+_log = logging.getLogger("quorumlog.sdk")
+
 
 @dataclass(slots=True, eq=False)
 class _Fetch:
@@ -69,12 +73,24 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
-        cluster.on_change(self._leaders_changed)
+        cluster.on_change(lambda: self._guarded(self._leaders_changed))
 
     def wake(self) -> None:
         """Looks at what can be fetched. On the loop's thread."""
         if not self._closed:
-            self._pump()
+            self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is a defect
+            _log.exception("the consumer has failed")
+            self.close()
+            with self._assignment.lock:
+                for state in self._assignment.states.values():
+                    state.error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+            self._assignment.notify()
 
     def _pump(self) -> None:
         now = self._clock()
@@ -146,7 +162,10 @@ class Fetcher:
                 state.fetching = fetch
             self._fetches.add(fetch)
             future = node.fetch.submit(request)
-            future.add_done_callback(lambda future, fetch=fetch: self._answered(fetch, future))  # type: ignore[misc]
+            future.add_done_callback(partial(self._on_answer, fetch))
+
+    def _on_answer(self, fetch: _Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+        self._guarded(lambda: self._answered(fetch, future))
 
     def _answered(self, fetch: _Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
         self._fetches.discard(fetch)
@@ -288,8 +307,7 @@ class Fetcher:
                 else:
                     state.error = failure
         self._assignment.notify()
-        if not self._closed:
-            self._pump()
+        self.wake()
 
     # --- leaders and time ----------------------------------------------------------------------------------------
 

@@ -36,8 +36,9 @@ class Verdict(Enum):
 class PartitionPipeline:
     """Sent and unsettled batches of one partition, oldest first.
 
-    Invariants: at most ``max_in_flight`` batches; with idempotence their sequences follow one another from the oldest
-    on, unless ``gap`` is set; no new batch joins while an older one has no attempt under way.
+    Invariants: from the oldest unsettled batch on at most ``max_in_flight`` have been given sequences, settled ones
+    included: the log remembers no more of them, and could not recognise the oldest. With idempotence sequences follow
+    one another from the oldest on, unless ``gap`` is set. No new batch joins while an older one has no attempt under way.
 
     Attributes:
         gap: a sequence was given out and will not reach the log, so that nothing after it can under this identity.
@@ -45,8 +46,8 @@ class PartitionPipeline:
         failures: failed attempts since the last success.
     """
 
-    __slots__ = ("_codec", "_idempotent", "_max_in_flight", "failures", "gap", "identity", "in_flight", "leader_epoch",
-                 "next_sequence", "partition", "retry_at_s", "topic")  # fmt: skip
+    __slots__ = ("_codec", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity", "in_flight",
+                 "leader_epoch", "next_sequence", "partition", "retry_at_s", "topic")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, *, idempotent: bool, max_in_flight: int, codec: Codec) -> None:
         self.topic = topic
@@ -59,6 +60,7 @@ class PartitionPipeline:
         self.failures = 0
         #: The leader epoch under which attempts were last sent.
         self.leader_epoch = -1
+        self._taken = 0
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
         self._codec = codec
@@ -84,6 +86,7 @@ class PartitionPipeline:
         self.identity = identity
         self.next_sequence = 0
         self.gap = False
+        self._taken = 0
         for batch in self.in_flight:
             batch.maybe_applied = False
             self._seal(batch)
@@ -92,7 +95,9 @@ class PartitionPipeline:
 
     def can_take(self) -> bool:
         """True when a further batch may be sent."""
-        if len(self.in_flight) >= self._max_in_flight or self.gap or (self._idempotent and self.identity is None):
+        if self.gap or (self._idempotent and self.identity is None):
+            return False
+        if self.in_flight and self._taken - self.in_flight[0].ordinal >= self._max_in_flight:
             return False
         return all(batch.attempt is not None for batch in self.in_flight)
 
@@ -103,6 +108,8 @@ class PartitionPipeline:
         self.in_flight.append(batch)
 
     def _seal(self, batch: ProducerBatch) -> None:
+        batch.ordinal = self._taken
+        self._taken += 1
         if not self._idempotent:
             batch.seal(self._codec, None, NO_SEQUENCE)
             return
@@ -177,6 +184,8 @@ class PartitionPipeline:
                 self.gap = True
         if not self.in_flight:
             self.retry_at_s = None
+        elif self.retry_at_s is None:
+            self.retry_at_s = 0.0  # What waited behind it must not wait for ever: at once.
         return Verdict.FAIL
 
     def retry_after(self, now_s: float, delay_s: float) -> None:

@@ -70,7 +70,7 @@ class Producer:
             NoBrokersAvailableError: no node was reached.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
         """
-        if self._core.closed or not self._fork.same_process:
+        if not (self._core.usable and self._fork.same_process):
             self._core.check_usable()
         handle = self._try_send(topic, value, key, headers, partition, timestamp_ms)
         if handle is not None:

@@ -28,7 +28,7 @@ class ProducerBatch:
     """
 
     __slots__ = ("attempt", "attempts", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
-                 "keys", "maybe_applied", "partition", "record_count", "reserved_bytes", "room", "sequence",
+                 "keys", "maybe_applied", "ordinal", "partition", "record_count", "reserved_bytes", "room", "sequence",
                  "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
@@ -54,6 +54,8 @@ class ProducerBatch:
         self.entry: bytes | None = None
         self.identity: ProducerIdentity | None = None
         self.sequence = NO_SEQUENCE
+        #: How many batches its pipeline had numbered before it, under the same identity.
+        self.ordinal = 0
         #: The attempt that awaits its answer, if any: an opaque token of the sender's.
         self.attempt: object | None = None
         self.attempts = 0

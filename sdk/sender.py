@@ -7,6 +7,7 @@ One object on one event loop. Everything that happens (a wake-up, an answer, a t
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -37,6 +38,8 @@ _SILENCE_S = 0.25
 #: Stands for the attempt of a batch that is planned into a request of this very turn.
 _PLANNED = object()
 
+_log = logging.getLogger("quorumlog.sdk")
+
 
 @dataclass(slots=True, eq=False)
 class _Attempt:
@@ -52,11 +55,18 @@ class Sender:
 
     Arguments:
         clock: monotonic seconds, the accumulator's.
+        on_crash: told when a defect has ended the sender.
     """
 
     def __init__(
-        self, config: ProducerConfig, cluster: Cluster, accumulator: Accumulator, clock: Callable[[], float]
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Callable[[], float],
+        on_crash: Callable[[Exception], None],
     ) -> None:
+        self._on_crash = on_crash
         self._config = config
         self._cluster = cluster
         self._accumulator = accumulator
@@ -76,12 +86,24 @@ class Sender:
         self._next_watch_s = 0.0
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._closed = False
-        cluster.on_change(self._leaders_changed)
+        cluster.on_change(lambda: self._guarded(self._leaders_changed))
 
     def wake(self) -> None:
         """Looks at what is due. On the loop's thread."""
         if not self._closed:
-            self._pump()
+            self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Runs a step; one that raises ends the producer, so that nobody waits for it for ever."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is a defect, and every waiting caller has to hear of it
+            _log.exception("the producer has failed")
+            self._crash(error)
+
+    def _crash(self, error: Exception) -> None:
+        self._on_crash(error)
+        self.close()
 
     # --- the pump ------------------------------------------------------------------------------------------------
 
@@ -224,9 +246,12 @@ class Sender:
             batch.attempts += 1
         self._attempts.add(attempt)
         if self._config.wire_acks == 0:
-            node.produce.post(request).add_done_callback(lambda future: self._written(attempt, future))
+            node.produce.post(request).add_done_callback(
+                lambda done: self._guarded(lambda: self._written(attempt, done))
+            )
         else:
-            node.produce.submit(request).add_done_callback(lambda future: self._answered(attempt, future))
+            answer = node.produce.submit(request)
+            answer.add_done_callback(lambda done: self._guarded(lambda: self._answered(attempt, done)))
 
     def _written(self, attempt: _Attempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
@@ -269,7 +294,10 @@ class Sender:
         if batch.attempt is not attempt:
             return
         news = self._cluster.learn_from(batch.topic, batch.partition, result.error)
-        self._failed(attempt, batch, error_from_proto(result.error), at_once=news)
+        # What is news to the first of several pipelined batches holds for the others too.
+        leader = self._cluster.leader(batch.topic, batch.partition)
+        elsewhere = leader is not None and leader[1] is not attempt.node and not leader[1].suspect
+        self._failed(attempt, batch, error_from_proto(result.error), at_once=news or elsewhere)
 
     def _succeeded(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         pipeline = self._pipeline(batch.topic, batch.partition)
@@ -366,19 +394,21 @@ class Sender:
             self._fail_without_identity(error)
             return
         self._identity_task = None
+        if not self._closed:
+            self._guarded(lambda: self._adopt(identity))
+
+    def _adopt(self, identity: ProducerIdentity) -> None:
         self._identity = identity
         now = self._clock()
         for pipeline in self._pipelines.values():
             if pipeline.needs_identity:
                 pipeline.adopt(identity, now)
-        if not self._closed:
-            self._pump()
+        self._pump()
 
     def _fail_without_identity(self, error: QuorumlogError) -> None:
         """Nobody would give an identity in all of the delivery time: what waits for one has failed."""
         for batch in self._accumulator.expire(self._clock()):
             self._resolve_failed(batch, error)
-        self._pump()
 
     # --- time ----------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
-"""A cluster of gRPC servers in the test's own event loop, with logs in memory, that does to each batch what the test says.
+"""A cluster of gRPC servers in the test's own event loop, with logs in memory, that does to batches what the test says.
 
-It keeps the rule that the clients rely on: a batch is appended only if its sequence follows the last one of its producer,
-and a batch that the log has is answered with its place. Everything else (errors, losses, silence, leaders) is scripted.
+It keeps the rule that the clients rely on: a batch is appended only if its sequence follows the last one of its
+producer, and one of a producer's last five is answered with its place. Everything else (errors, losses, silence,
+leaders) is scripted.
 """
 
 from __future__ import annotations
@@ -30,22 +31,26 @@ class Log:
     next_offset: int = 0
     log_start: int = 0
     next_sequence: dict[int, int] = field(default_factory=dict)
-    places: dict[tuple[int, int], int] = field(default_factory=dict)
+    remembered: dict[int, deque[tuple[int, int]]] = field(default_factory=dict)
 
     def append(self, batch: bytes) -> tuple[int, errors_pb2.ErrorCode.ValueType]:
         """Appends a batch or recognises it; its base offset and the error code, if any."""
         verify(batch)
         header = parse_header(batch)
         if header.producer_id >= 0:
-            if (header.producer_id, header.base_sequence) in self.places:
-                return self.places[header.producer_id, header.base_sequence], Code.NONE
+            remembered = self.remembered.setdefault(header.producer_id, deque(maxlen=5))
+            for sequence, offset in remembered:
+                if sequence == header.base_sequence:
+                    return offset, Code.NONE
             if header.base_sequence != self.next_sequence.get(header.producer_id, 0):
                 return -1, Code.OUT_OF_ORDER_SEQUENCE_NUMBER
             self.next_sequence[header.producer_id] = header.next_sequence
-            self.places[header.producer_id, header.base_sequence] = self.next_offset
+            remembered.append((header.base_sequence, self.next_offset))
         base = self.next_offset
         self.entries.append(
-            seal_batch(batch, group=1, term=self.leader_epoch, index=len(self.entries), previous_hash=0, base_offset=base)
+            seal_batch(
+                batch, group=1, term=self.leader_epoch, index=len(self.entries), previous_hash=0, base_offset=base
+            )
         )
         self.next_offset += header.record_count
         return base, Code.NONE
@@ -83,7 +88,11 @@ ProduceScript = Callable[["ScriptedCluster", Produced], Awaitable[errors_pb2.Err
 
 
 def error(
-    code: errors_pb2.ErrorCode.ValueType, *, retriable: bool = True, definite: bool = True, leader: tuple[int, int] | None = None
+    code: errors_pb2.ErrorCode.ValueType,
+    *,
+    retriable: bool = True,
+    definite: bool = True,
+    leader: tuple[int, int] | None = None,
 ) -> errors_pb2.Error:
     """An error as a server says it; ``leader`` is (node id, epoch)."""
     made = errors_pb2.Error(code=code, message=Code.Name(code).lower(), retriable=retriable, definite=definite)
@@ -100,7 +109,9 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         self.port = 0
         self.metadata_requests = 0
 
-    async def Produce(self, requests: AsyncIterator[data_plane_pb2.ProduceRequest], context: grpc.aio.ServicerContext) -> AsyncIterator[data_plane_pb2.ProduceResponse]:
+    async def Produce(
+        self, requests: AsyncIterator[data_plane_pb2.ProduceRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[data_plane_pb2.ProduceResponse]:
         async for request in requests:
             self.cluster.requests.append(request)
             try:
@@ -116,7 +127,9 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         cluster = self.cluster
         produced = Produced(self.node_id, batch.partition, batch.batch, len(cluster.arrivals))
         cluster.arrivals.append(produced)
-        result = data_plane_pb2.ProduceResult(topic_id=batch.topic_id, partition=batch.partition, base_offset=-1, log_append_time_ms=-1)
+        result = data_plane_pb2.ProduceResult(
+            topic_id=batch.topic_id, partition=batch.partition, base_offset=-1, log_append_time_ms=-1
+        )
         log = cluster.logs[batch.partition]
         answer = await cluster.on_produce(cluster, produced)
         if answer is None and log.leader != self.node_id:
@@ -130,7 +143,9 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         result.error.CopyFrom(answer)
         return result
 
-    async def Fetch(self, requests: AsyncIterator[data_plane_pb2.FetchRequest], context: grpc.aio.ServicerContext) -> AsyncIterator[data_plane_pb2.FetchResponse]:
+    async def Fetch(
+        self, requests: AsyncIterator[data_plane_pb2.FetchRequest], context: grpc.aio.ServicerContext
+    ) -> AsyncIterator[data_plane_pb2.FetchResponse]:
         async for request in requests:
             response = await self.cluster.on_fetch(self.node_id, request)
             if response is None:
@@ -138,7 +153,9 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
             response.correlation_id = request.correlation_id
             yield response
 
-    async def ListOffsets(self, request: data_plane_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.ListOffsetsResponse:
+    async def ListOffsets(
+        self, request: data_plane_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext
+    ) -> data_plane_pb2.ListOffsetsResponse:
         response = data_plane_pb2.ListOffsetsResponse()
         for wanted in request.partitions:
             log = self.cluster.logs[wanted.partition]
@@ -149,16 +166,22 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
                 result.offset = log.log_start if wanted.timestamp_ms == -2 else log.next_offset
         return response
 
-    async def InitProducerId(self, request: data_plane_pb2.InitProducerIdRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.InitProducerIdResponse:
+    async def InitProducerId(
+        self, request: data_plane_pb2.InitProducerIdRequest, context: grpc.aio.ServicerContext
+    ) -> data_plane_pb2.InitProducerIdResponse:
         self.cluster.producer_ids += 1
         return data_plane_pb2.InitProducerIdResponse(producer_id=self.cluster.producer_ids, producer_epoch=0)
 
-    async def Metadata(self, request: data_plane_pb2.MetadataRequest, context: grpc.aio.ServicerContext) -> data_plane_pb2.MetadataResponse:
+    async def Metadata(
+        self, request: data_plane_pb2.MetadataRequest, context: grpc.aio.ServicerContext
+    ) -> data_plane_pb2.MetadataResponse:
         self.metadata_requests += 1
         await self.cluster.on_metadata(self.node_id)
         return self.cluster.metadata(request)
 
-    async def CreateTopics(self, request: admin_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext) -> admin_pb2.CreateTopicsResponse:
+    async def CreateTopics(
+        self, request: admin_pb2.CreateTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.CreateTopicsResponse:
         return await self.cluster.on_create(request)
 
 
@@ -176,7 +199,9 @@ class ScriptedCluster:
         self.on_produce: ProduceScript = _let_the_log_decide
         self.on_fetch = self.fetch
         self.on_metadata: Callable[[int], Awaitable[None]] = _answer_at_once
-        self.on_create: Callable[[admin_pb2.CreateTopicsRequest], Awaitable[admin_pb2.CreateTopicsResponse]] = _create_all
+        self.on_create: Callable[[admin_pb2.CreateTopicsRequest], Awaitable[admin_pb2.CreateTopicsResponse]] = (
+            _create_all
+        )
 
     async def start(self) -> None:
         """Starts every node on a free port."""
@@ -242,7 +267,9 @@ class ScriptedCluster:
                 return response
             await asyncio.sleep(0.005)
 
-    def add_result(self, node_id: int, wanted: data_plane_pb2.FetchPartition, response: data_plane_pb2.FetchResponse) -> None:
+    def add_result(
+        self, node_id: int, wanted: data_plane_pb2.FetchPartition, response: data_plane_pb2.FetchResponse
+    ) -> None:
         """Adds what one partition has from the wanted offset on."""
         log = self.logs[wanted.partition]
         result = response.results.add(
@@ -256,7 +283,9 @@ class ScriptedCluster:
         else:
             size = 0
             for entry in log.entries:
-                if parse_header(entry).last_offset >= wanted.fetch_offset and (not size or size + len(entry) <= wanted.max_bytes):
+                if parse_header(entry).last_offset >= wanted.fetch_offset and (
+                    not size or size + len(entry) <= wanted.max_bytes
+                ):
                     result.entries.append(entry)
                     size += len(entry)
 

@@ -16,7 +16,9 @@ from quorumlog.sdk.record_batch import RECORD_OVERHEAD_BYTES, to_log_schema
 class Bench:
     """An accumulator with a clock that stands still until told."""
 
-    def __init__(self, *, batch_size: int = 10_000, linger_s: float = 0.005, memory: int = 100_000, partitions: int = 3) -> None:
+    def __init__(
+        self, *, batch_size: int = 10_000, linger_s: float = 0.005, memory: int = 100_000, partitions: int = 3
+    ) -> None:
         self.now = 100.0
         self.wakes = 0
         self.accumulator = Accumulator(
@@ -160,7 +162,11 @@ def test_keys_and_missing_keys_stay_with_their_records(keyed_first: bool) -> Non
     assert batch.keys == keys
 
 
-@given(steps=st.lists(st.tuples(st.sampled_from(["send", "drain", "settle", "tick"]), st.integers(30, 9_000)), max_size=200))
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["send", "drain", "settle", "tick"]), st.integers(30, 9_000)), max_size=200
+    )
+)
 @settings(max_examples=60, deadline=None)
 def test_memory_adds_up_whatever_happens(steps: list[tuple[str, int]]) -> None:
     bench = Bench(memory=60_000)

@@ -31,7 +31,9 @@ TP = TopicPartition("t", 0)
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
 
 
-def stored(rows: list[Row], codec: Codec = Codec.NONE, base_offset: int = 0, append_time_ms: int | None = None) -> bytes:
+def stored(
+    rows: list[Row], codec: Codec = Codec.NONE, base_offset: int = 0, append_time_ms: int | None = None
+) -> bytes:
     keys = [key for key, _, _, _ in rows] if any(key is not None for key, _, _, _ in rows) else []
     columns = batch_from_columns(
         keys,
