@@ -121,7 +121,9 @@ class GroupWriter:
         )
         key = rows.group_key(group)
         self._put_row(rows.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
-        self._delete_from(group, last.index + 1)
+        self._delete_entries_from(group, last.index + 1)
+        # What was not committed here may have taken offsets that the new history gives to other batches.
+        self._delete_offsets_from(group, log.hard_state.commit + 1)
         self._delete_table(group)
         self._put_row(rows.ANCHORS, key, rows.pack_entry_id(last))
         self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
@@ -134,7 +136,8 @@ class GroupWriter:
         )  # fmt: skip
         if index > log.last.index:
             return log
-        self._delete_from(group, index)
+        self._delete_entries_from(group, index)
+        self._delete_offsets_from(group, index)
         last = log.anchor if index - 1 == log.anchor.index else self._reading.entry_id(group, index - 1)
         return GroupLog(log.anchor, last, log.hard_state, self._reading.last_offset(group, log.anchor.index))
 
@@ -226,13 +229,16 @@ class GroupWriter:
         if added != len(items):
             raise FatalStorageError(f"{len(items) - added} rows of {database.decode()} exist that the log says do not")
 
-    def _delete_from(self, group: int, index: int) -> None:
-        """Removes entries at and above ``index``, and their offset rows."""
+    def _delete_entries_from(self, group: int, index: int) -> None:
+        """Removes entries at and above ``index``."""
         prefix = rows.group_key(group)
         with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
             cursor.set_range(rows.position_key(group, index))
             while cursor.key().startswith(prefix):
                 cursor.delete()
+
+    def _delete_offsets_from(self, group: int, index: int) -> None:
+        """Removes the offset rows of entries at and above ``index``."""
         with self._txn.cursor(self._databases[rows.OFFSETS]) as cursor:
             while self._reading.seek_last(cursor, group) and self._reading.offset_row(cursor).index >= index:
                 cursor.delete()

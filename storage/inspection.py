@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -188,7 +189,7 @@ class Inspection:
         """What is wrong with small rows, those too that no group owns: the first problem of each database."""
         problems: list[Problem] = []
         for database in SMALL_DATABASES:
-            count = _attempt(problems, None, lambda database=database: self._reading.check_rows(database))
+            count = _attempt(problems, None, partial(self._reading.check_rows, database))
             if count is not None and count != self._pages.databases[database].entries:
                 problems.append(Problem(None, None, f"rows of database {database.decode()} are missing"))
         return problems
