@@ -46,6 +46,9 @@ _SCHEMA_MESSAGE_BYTES = LOG_SCHEMA.serialize().size
 _END_MARKER_BYTES = 8
 
 
+#: As Arrow values: given a Python number, pyarrow looks for the dateutil package on disk at every call.
+_NS_PER_MS = pa.scalar(1_000_000, pa.int64())
+_US_PER_MS = pa.scalar(1_000, pa.int64())
 _NO_PAIRS = pa.array([], pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
@@ -81,7 +84,7 @@ def batch_from_columns(
     """
     count = len(values)
     nanoseconds = pa.Array.from_buffers(pa.int64(), count, [None, pa.py_buffer(timestamps_ns)])
-    microseconds = pc.multiply(pc.divide(nanoseconds, 1_000_000), 1_000)
+    microseconds = pc.multiply(pc.divide(nanoseconds, _NS_PER_MS), _US_PER_MS)
     columns: list[pa.Array[Any]] = [
         pa.array(keys, pa.binary()) if keys else pa.nulls(count, pa.binary()),
         pa.array(values, pa.binary()),
