@@ -7,12 +7,12 @@ and they grow again. Then every record is read back twice: by a consumer and by 
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from demo_load import Load
@@ -36,6 +36,9 @@ KILL_AFTER = 5_000
 CHANGE_TIMEOUT_S = 30.0
 POLL_S = 0.05
 
+#: Leader and in-sync replicas by partition.
+View = dict[int, tuple[int | None, tuple[int, ...]]]
+
 console = Console(highlight=False)
 
 
@@ -49,11 +52,16 @@ class Story:
 
     victim: int = 0
     partition: int = 0
-    gap_s: float = 0.0
+    gaps_s: dict[int, float] = field(default_factory=dict)
     shrink_s: float = 0.0
     grow_s: float = 0.0
     consumed: int = 0
-    isr: dict[str, dict[int, tuple[int | None, tuple[int, ...]]]] = field(default_factory=dict)
+    isr: dict[str, View] = field(default_factory=dict)
+
+    @property
+    def gap_s(self) -> float:
+        """Seconds without an acknowledgement of the partition whose leader was killed."""
+        return self.gaps_s[self.partition]
 
 
 def main() -> int:
@@ -83,8 +91,10 @@ def tell(begin: float) -> None:
     )
     story = Story()
     chapter("Three nodes, three processes")
-    with LocalCluster(nodes=3) as cluster:
-        console.print(f"ready after {time.monotonic() - begin:.1f} s, listening on {cluster.bootstrap_servers}")
+    with contextlib.ExitStack() as leaving:
+        with console.status("starting three nodes"):
+            cluster = leaving.enter_context(LocalCluster(nodes=3))
+        console.print(f"serving after {time.monotonic() - begin:.1f} s")
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             show_nodes(cluster, admin)
             chapter(f"A topic with {PARTITIONS} partitions, each on all three nodes")
@@ -141,30 +151,26 @@ def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
         story.isr["before"] = snapshot(before)
         story.partition, story.victim = choose_victim(before)
         console.print(
-            f"[bold red]kill -9 {cluster.pid(story.victim)}[/]  node {story.victim}, leader of"
+            f"\n[bold red]kill -9 {cluster.pid(story.victim)}[/]   node {story.victim}, leader of"
             f" {TOPIC}-{story.partition}, after {load.acknowledged:,} acknowledged records"
         )
         killed = time.monotonic()
         cluster.kill(story.victim)
-        await_partitions(
-            admin,
-            "the partitions of the killed node have new leaders",
-            lambda found: all(partition.leader not in (None, story.victim) for partition in found),
-            lambda: show(load),
-            lambda line: console.print(f"  {time.monotonic() - killed:5.2f} s  {line}"),
-        )
         during = await_partitions(
             admin,
-            "the killed node has left the in-sync replicas",
-            lambda found: all(story.victim not in partition.isr for partition in found),
+            "the killed node has left the in-sync replicas and its partitions have new leaders",
+            lambda found: all(
+                partition.leader not in (None, story.victim) and story.victim not in partition.isr
+                for partition in found
+            ),
             lambda: show(load),
-            lambda line: console.print(f"  {time.monotonic() - killed:5.2f} s  {line}"),
+            killed,
         )
         story.shrink_s = time.monotonic() - killed
         story.isr["during"] = snapshot(during)
-        at_restart = load.acknowledged
         console.print(
-            f"[bold green]restart[/]  node {story.victim} on its old data; {at_restart:,} acknowledged so far"
+            f"\n[bold green]restart[/]   node {story.victim} on its old data,"
+            f" after {load.acknowledged:,} acknowledged records"
         )
         restarted = time.monotonic()
         cluster.start(story.victim)
@@ -173,21 +179,20 @@ def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
             "the restarted node is in sync again",
             lambda found: all(len(partition.isr) == 3 for partition in found),
             lambda: show(load),
-            lambda line: console.print(f"  {time.monotonic() - restarted:5.2f} s  {line}"),
+            restarted,
         )
         story.grow_s = time.monotonic() - restarted
         story.isr["after"] = snapshot(after)
         await_load(load, show, lambda: not load.running)
-        story.gap_s = load.longest_gap_s(story.partition, killed, restarted)
-        if load.error is not None:
-            raise StoryError(f"the producer stopped: {load.error}")
-        if load.acknowledged != RECORDS:
-            raise StoryError(f"{load.acknowledged:,} of {RECORDS:,} records were acknowledged")
+    if load.error is not None:
+        raise StoryError(f"the producer stopped: {load.error}")
+    if load.acknowledged != RECORDS:
+        raise StoryError(f"{load.acknowledged:,} of {RECORDS:,} records were acknowledged")
+    story.gaps_s = {number: load.longest_gap_s(number, killed, restarted) for number in range(PARTITIONS)}
     show_isr(story)
     console.print(
         f"[bold]{RECORDS:,}[/] records sent, [bold]{load.acknowledged:,}[/] acknowledged, 0 failed;"
-        f" {TOPIC}-{story.partition} went [bold]{story.gap_s:.2f} s[/] without a leader"
-        " (longest gap between two acknowledgements)"
+        f" {TOPIC}-{story.partition} was without a leader for [bold]{story.gap_s:.2f} s[/]"
     )
 
 
@@ -200,18 +205,21 @@ def choose_victim(partitions: list[PartitionDescription]) -> tuple[int, int]:
 
 
 def show_isr(story: Story) -> None:
-    """Leaders and in-sync replicas before, during and after."""
-    table = Table(title="leader and in-sync replicas", title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False)
+    """Leaders and in-sync replicas before, during and after, and how long no acknowledgement came meanwhile."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("partition")
-    for moment in ("before", "during", "after"):
-        table.add_column(moment if moment != "during" else f"node {story.victim} down")
+    table.add_column("before: leader, in sync")
+    table.add_column(f"node {story.victim} down")
+    table.add_column("after")
+    table.add_column("longest gap between acks", justify="right")
     for number in range(PARTITIONS):
         cells = []
         for moment in ("before", "during", "after"):
             leader, isr = story.isr[moment][number]
             style = "yellow" if len(isr) < 3 else "green"
             cells.append(f"node {leader}   [{style}]{nodes(isr)}[/]")
-        table.add_row(f"{TOPIC}-{number}", *cells)
+        gap = f"{story.gaps_s[number]:.2f} s"
+        table.add_row(f"{TOPIC}-{number}", *cells, f"[bold]{gap}[/]" if number == story.partition else gap)
     console.print(table)
 
 
@@ -305,24 +313,43 @@ def await_partitions(
     what: str,
     condition: Callable[[list[PartitionDescription]], bool],
     meanwhile: Callable[[], None] = lambda: None,
-    tell_change: Callable[[str], None] = lambda _line: None,
+    since: float | None = None,
 ) -> list[PartitionDescription]:
-    """The partitions once they meet a condition; changes of leader and ISR are told on the way."""
+    """The partitions once they meet a condition.
+
+    Arguments:
+        what: the condition in words.
+        meanwhile: called between two looks.
+        since: tell changes of leaders and in-sync replicas on the way, in seconds since this time.
+    """
     deadline = time.monotonic() + CHANGE_TIMEOUT_S
-    known: dict[int, tuple[int | None, tuple[int, ...]]] = {}
+    known: View | None = None
     while True:
         found = describe(admin)
-        for number, (leader, isr) in snapshot(found).items():
-            if number in known and known[number] != (leader, isr):
-                who = "no leader" if leader is None else f"leader node {leader}"
-                tell_change(f"{TOPIC}-{number}: {who}, in sync {nodes(isr)}")
-            known[number] = (leader, isr)
+        view = snapshot(found)
+        if since is not None and known is not None:
+            for line in changes(known, view):
+                console.print(f"  {time.monotonic() - since:5.2f} s   {line}")
+        known = view
         if found and condition(found):
             return found
         if time.monotonic() > deadline:
             raise StoryError(f"after {CHANGE_TIMEOUT_S:.0f} s it is still not so that {what}")
         meanwhile()
         time.sleep(POLL_S)
+
+
+def changes(before: View, after: View) -> Iterator[str]:
+    """What is different, in words."""
+    by_isr: dict[tuple[int, ...], list[str]] = {}
+    for number, (leader, isr) in after.items():
+        old_leader, old_isr = before[number]
+        if leader != old_leader:
+            yield f"{TOPIC}-{number} is led by " + ("nobody" if leader is None else f"[bold]node {leader}[/]")
+        if isr != old_isr:
+            by_isr.setdefault(isr, []).append(f"{TOPIC}-{number}")
+    for isr, partitions in by_isr.items():
+        yield f"in sync now: [bold]{nodes(isr)}[/]   ({', '.join(partitions)})"
 
 
 def await_load(load: Load, show: Callable[[Load], None], condition: Callable[[], bool]) -> None:
@@ -341,7 +368,7 @@ def describe(admin: Admin) -> list[PartitionDescription]:
     return list(topic.partitions)
 
 
-def snapshot(partitions: list[PartitionDescription]) -> dict[int, tuple[int | None, tuple[int, ...]]]:
+def snapshot(partitions: list[PartitionDescription]) -> View:
     """Leader and ISR by partition."""
     return {partition.partition: (partition.leader, tuple(sorted(partition.isr))) for partition in partitions}
 
@@ -356,7 +383,7 @@ def chapter(title: str) -> None:
     console.print(f"\n[bold cyan]{title}[/]")
 
 
-@contextmanager
+@contextlib.contextmanager
 def bar(load: Load) -> Iterator[Callable[[Load], None]]:
     """A progress bar of acknowledged records, on a terminal."""
     columns = (TextColumn("acknowledged"), BarColumn(), MofNCompleteColumn())

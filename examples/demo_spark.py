@@ -54,13 +54,10 @@ def _count(local_session: object, bootstrap_servers: str, topic: str) -> SparkCo
             .option("subscribe", topic)
             .load()
         )
-        grouped = (
-            frame.groupBy("partition")
-            .agg(f.count("*"), f.count_distinct("value"), f.max("offset"))
-            .orderBy("partition")
-        )
-        partitions = [tuple(row) for row in grouped.collect()]
-        return SparkCount(frame.count(), frame.select("value").distinct().count(), partitions)
+        grouped = frame.groupBy("partition").agg(f.count("*"), f.count_distinct("value"), f.max("offset"))
+        partitions = [tuple(row) for row in grouped.orderBy("partition").collect()]
+        rows, distinct = frame.agg(f.count("*"), f.count_distinct("value")).first()
+        return SparkCount(rows, distinct, partitions)
     finally:
         spark.stop()
 
