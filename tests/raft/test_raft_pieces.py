@@ -6,7 +6,7 @@ import itertools
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raft_cluster import Disk, Sealer, check_chain
 
@@ -30,6 +30,9 @@ from quorumlog.raft.types import (
     Snapshot,
 )
 
+#: A busy machine is no failure.
+at_leisure = settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
 half = st.lists(st.integers(1, 7), min_size=1, max_size=5, unique=True).map(tuple)
 halves_of_voters = st.one_of(st.tuples(half), st.tuples(half, half))
 
@@ -42,6 +45,7 @@ def majorities(voters: tuple[int, ...]) -> list[set[int]]:
 # -- quorum -------------------------------------------------------------------------------------------------------
 
 
+@at_leisure
 @given(halves_of_voters, st.lists(st.integers(0, 9), min_size=8, max_size=8))
 def test_a_quorum_has_reached_what_some_majority_of_every_half_has_reached(
     halves: tuple[tuple[int, ...], ...], values: list[int]
@@ -50,6 +54,7 @@ def test_a_quorum_has_reached_what_some_majority_of_every_half_has_reached(
     assert reached_by_quorum(halves, values.__getitem__) == brute
 
 
+@at_leisure
 @given(
     halves_of_voters,
     st.dictionaries(st.integers(1, 9), st.booleans(), max_size=9),
@@ -116,6 +121,7 @@ def write(log: Log, disk: Disk) -> DurableToken:
 sorted_terms = st.lists(st.integers(1, 4), min_size=1, max_size=12).map(sorted)
 
 
+@at_leisure
 @given(sorted_terms, st.integers(0, 12), st.integers(0, 12), st.data())
 def test_slices_are_the_same_from_memory_and_from_disk(
     terms: list[int], synced: int, trimmed: int, data: st.DataObject
@@ -148,6 +154,7 @@ def test_slices_are_the_same_from_memory_and_from_disk(
     assert all(log.id_at(entry.index) == id_of(entry) for entry in entries)
 
 
+@at_leisure
 @given(sorted_terms, st.integers(0, 14), st.integers(0, 5), st.integers(0, 13))
 def test_the_last_entry_of_at_most_a_term_is_found_by_halving(terms: list[int], high: int, term: int, low: int) -> None:
     log = fresh_log()
@@ -157,6 +164,7 @@ def test_the_last_entry_of_at_most_a_term_is_found_by_halving(terms: list[int], 
     assert log.last_at_most(high, term, low) == expected
 
 
+@at_leisure
 @given(sorted_terms, sorted_terms, st.integers(0, 12), st.booleans(), st.booleans())
 def test_merging_a_leaders_entries_replaces_conflicts_and_nothing_else(
     ours: list[int], theirs: list[int], upto: int, sync_first: bool, sync_then: bool
@@ -278,6 +286,7 @@ def test_memory_keeps_what_is_not_durable_and_at_most_the_cache_besides() -> Non
 # -- progress -----------------------------------------------------------------------------------------------------
 
 
+@at_leisure
 @given(
     st.lists(
         st.one_of(
