@@ -131,8 +131,8 @@ class PeerLinks:
     def close(self) -> None:
         """Ends every link, for good."""
         for peer in self._peers.values():
-            self._let_go(peer)
             self._break(peer, "this node stops")
+            self._let_go(peer)
 
     def identify(self, address: str) -> None:
         """Asks the node at an address who it is; a PeerIdentified follows if it answers in time."""
@@ -190,17 +190,19 @@ class PeerLinks:
             peer.hurry.clear()
             peer.generation += 1
             session = OutboundSession(peer.address, peer.generation)
+            was_up = False
             started = asyncio.get_running_loop().time()
             try:
                 identity = await self._greet(peer, session)
                 peer.outbound = session
+                was_up = True
                 peer.last_complaint = ""
                 self._emit(PeerConnected(peer.node_id, identity))
                 await session.run(self._own_id, lambda frame: self._received(peer, frame))
             except LinkBrokenError as error:
                 if peer.outbound is session:
                     self._break(peer, str(error))
-                else:
+                elif not was_up:
                     self._complain(peer, str(error))
             finally:
                 await session.release()
@@ -237,7 +239,7 @@ class PeerLinks:
         """Says why a peer cannot be reached, once per reason."""
         if reason != peer.last_complaint:
             peer.last_complaint = reason
-            self._log.warning("peer_unreachable", peer=peer.node_id, address=peer.address, reason=reason)
+            self._log.info("peer_unreachable", peer=peer.node_id, address=peer.address, reason=reason)
 
     def _break(self, peer: _Peer, reason: str) -> None:
         """Ends what is left of a link of which one stream has broken; the node is told once."""

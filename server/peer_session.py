@@ -22,7 +22,7 @@ CLUSTER_KEY = "quorumlog-cluster-id"
 HELLO_TIMEOUT_S = 2.0
 #: Frames and bytes that may wait on one stream. The node paces itself far below; past this the peer does not read.
 MAX_QUEUED_FRAMES = 4_096
-MAX_QUEUED_BYTES = 256 << 20
+MAX_QUEUED_BYTES = 64 << 20
 
 _METHODS = {Stream.CONTROL: "/quorumlog.v1.Peer/Control", Stream.DATA: "/quorumlog.v1.Peer/Data"}
 _ANSWER_OF = {Stream.CONTROL: Stream.CONTROL_ANSWER, Stream.DATA: Stream.DATA_ANSWER}
@@ -52,8 +52,8 @@ class FrameQueue:
         self._wake = asyncio.Event()
 
     def put(self, data: bytes) -> bool:
-        """Queues a frame; False when the queue is full, and the frame was not taken."""
-        if len(self._frames) >= MAX_QUEUED_FRAMES or self._bytes + len(data) > MAX_QUEUED_BYTES:
+        """Queues a frame; False when the queue is full, and the frame was not taken. One frame is always taken."""
+        if self._frames and (len(self._frames) >= MAX_QUEUED_FRAMES or self._bytes + len(data) > MAX_QUEUED_BYTES):
             return False
         self._frames.append(data)
         self._bytes += len(data)

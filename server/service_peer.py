@@ -122,7 +122,7 @@ class PeerService:
         # It will try again every second: one line per reason is enough.
         if self._refused.get(identity.node_id) != refusal:
             self._refused[identity.node_id] = refusal
-            self._log.warning("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
+            self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
         own_cluster = self._identity().cluster_id
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own_cluster),))
 

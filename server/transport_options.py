@@ -9,11 +9,13 @@ _MESSAGES: tuple[tuple[str, int], ...] = (
     ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
 )
-#: A host that vanished without closing its sockets (power, cable) is noticed after four seconds at most. Raft's
-#: own heartbeats have moved leaderships long before; this frees the connection.
+#: A process that is stopped, or a host that vanished without closing its sockets, is noticed after four seconds. Raft's
+#: own heartbeats have moved leaderships long before; this frees the connection. The ping timeout counts for pings that
+#: gRPC sends of its own accord: while one of those is out no keepalive ping leaves, and its own default is a minute.
 _KEEPALIVE: tuple[tuple[str, int], ...] = (
     ("grpc.keepalive_time_ms", 2_000),
     ("grpc.keepalive_timeout_ms", 2_000),
+    ("grpc.http2.ping_timeout_ms", 2_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
 )
@@ -37,5 +39,6 @@ SERVER_OPTIONS: tuple[tuple[str, int], ...] = (
     ("grpc.http2.max_ping_strikes", 0),
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
 )
