@@ -52,15 +52,18 @@ class GroupWriter:
         if write.create is not None:
             log = self._create(group, log, write.create)
         if write.destroy:
-            self._require(log is not None, group, "destroy of a replica that does not exist")
+            if log is None:
+                raise _refusal(group, "destroy of a replica that does not exist")
             self._drop_rows(group)
             log = None
         if log is None:
             nothing_else = GroupWrite(group, create=write.create, destroy=True)
-            self._require(write == nothing_else, group, "write to a replica that does not exist")
+            if write != nothing_else:
+                raise _refusal(group, "write to a replica that does not exist")
             return None
         if write.snapshot is not None:
-            self._require(write.hard_state is not None, group, "snapshot without its hard state")
+            if write.hard_state is None:
+                raise _refusal(group, "snapshot without its hard state")
             log = self._install(group, log, write.snapshot)
         if write.truncate_from is not None:
             log = self._truncate(group, log, write.truncate_from)
@@ -85,7 +88,8 @@ class GroupWriter:
 
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
         """Puts one of the node's own rows, or with None deletes it."""
-        self._require(0 < len(key) <= rows.MAX_KEY_BYTES, 0, f"node state key of {len(key)} bytes")
+        if not 0 < len(key) <= rows.MAX_KEY_BYTES:
+            raise _refusal(0, f"node state key of {len(key)} bytes")
         if value is None:
             self._txn.delete(key, db=self._databases[rows.NODE_STATE])
         else:
@@ -94,7 +98,8 @@ class GroupWriter:
     # -- the steps ------------------------------------------------------------------------------------------------
 
     def _create(self, group: int, log: GroupLog | None, configuration: Configuration) -> GroupLog:
-        self._require(log is None, group, "create of a replica that exists")
+        if log is not None:
+            raise _refusal(group, "create of a replica that exists")
         # An earlier replica of this group may not have been swept away yet: its rows must not come back to life.
         Sweeper(self._environment, self._txn, max_deletes=sys.maxsize).sweep(group, None)
         key = rows.group_key(group)
@@ -114,11 +119,8 @@ class GroupWriter:
         # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
         # below is garbage by the new anchor.
         last = snapshot.last
-        self._require(
-            last.index >= max(log.hard_state.commit, log.anchor.index),
-            group,
-            f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})",
-        )
+        if last.index < max(log.hard_state.commit, log.anchor.index):
+            raise _refusal(group, f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})")
         key = rows.group_key(group)
         self._put_row(rows.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
         self._delete_entries_from(group, last.index + 1)
@@ -130,10 +132,9 @@ class GroupWriter:
         return GroupLog(last, last, log.hard_state, None)
 
     def _truncate(self, group: int, log: GroupLog, index: int) -> GroupLog:
-        self._require(
-            index > log.anchor.index and index > log.hard_state.commit, group,
-            f"truncation from {index}, with anchor {log.anchor.index} and commit index {log.hard_state.commit}",
-        )  # fmt: skip
+        if index <= max(log.anchor.index, log.hard_state.commit):
+            kept = f"anchor {log.anchor.index} and commit index {log.hard_state.commit}"
+            raise _refusal(group, f"truncation from {index}, with {kept}")
         if index > log.last.index:
             return log
         self._delete_entries_from(group, index)
@@ -149,7 +150,7 @@ class GroupWriter:
             try:
                 envelope = parse_envelope(data)
             except CorruptEntryError as error:
-                raise FatalStorageError(f"refused to write group {group}: {error}") from error
+                raise _refusal(group, str(error)) from error
             index += 1
             consistent = (
                 entry.index == index == envelope.index
@@ -160,7 +161,7 @@ class GroupWriter:
                 and entry.hash == entry_hash(data)
             )
             if not consistent:
-                self._require(False, group, f"entry {entry[:4]}, {envelope} after {(index - 1, term, previous_hash)}")
+                raise _refusal(group, f"entry {entry[:4]}, {envelope} after {(index - 1, term, previous_hash)}")
             term, previous_hash = entry.term, entry.hash
             self._entries.append((rows.position_key(group, index), data))
             self.entry_bytes += len(data)
@@ -171,7 +172,8 @@ class GroupWriter:
     def _index_batch(self, group: int, index: int, last_offset: int | None, data: bytes) -> int:
         base, count = _OFFSETS_OF_HEADER.unpack_from(data, ENVELOPE_BYTES)
         dense = base >= 0 if last_offset is None else base == last_offset + 1
-        self._require(dense and count > 0, group, f"batch {index} at offset {base} of {count} after {last_offset}")
+        if not dense or count == 0:
+            raise _refusal(group, f"batch {index} at offset {base} of {count} after {last_offset}")
         key = rows.position_key(group, base + count - 1)
         self._offsets.append((key, rows.seal_row(rows.OFFSETS, key, rows.pack_offset_row(index, base))))
         return int(base + count - 1)
@@ -179,16 +181,15 @@ class GroupWriter:
     def _set_hard_state(self, group: int, log: GroupLog, state: HardState) -> GroupLog:
         old = log.hard_state
         kept_vote = state.term > old.term or state.vote == old.vote or old.vote < 0
-        self._require(
-            state.term >= old.term and kept_vote and old.commit <= state.commit <= log.last.index, group,
-            f"hard state {state} after {old}, log ends at {log.last.index}",
-        )  # fmt: skip
+        if state.term < old.term or not kept_vote or not old.commit <= state.commit <= log.last.index:
+            raise _refusal(group, f"hard state {state} after {old}, log ends at {log.last.index}")
         self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
         return GroupLog(log.anchor, log.last, state, log.last_offset)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
         full_key = rows.group_key(group) + key
-        self._require(len(full_key) <= rows.MAX_KEY_BYTES, group, f"table key of {len(key)} bytes")
+        if len(full_key) > rows.MAX_KEY_BYTES:
+            raise _refusal(group, f"table key of {len(key)} bytes")
         if value is None:
             self._txn.delete(full_key, db=self._databases[rows.TABLES])
         else:
@@ -207,10 +208,12 @@ class GroupWriter:
 
     def _require_entry(self, group: int, log: GroupLog, wanted: EntryId, what: str) -> None:
         """The log must hold that very entry: a snapshot of another history must not replace ours."""
-        self._require(log.anchor.index <= wanted.index <= log.last.index, group, f"{what} {wanted}, log is {log}")
+        if not log.anchor.index <= wanted.index <= log.last.index:
+            raise _refusal(group, f"{what} {wanted}, log is {log}")
         self._flush()
         known = log.anchor if wanted.index == log.anchor.index else self._reading.entry_id(group, wanted.index)
-        self._require(known == wanted, group, f"{what} {wanted}, the log has {known}")
+        if known != wanted:
+            raise _refusal(group, f"{what} {wanted}, the log has {known}")
 
     # -- rows -----------------------------------------------------------------------------------------------------
 
@@ -250,6 +253,6 @@ class GroupWriter:
             while cursor.key().startswith(prefix):
                 cursor.delete()
 
-    def _require(self, holds: bool, group: int, what: str) -> None:
-        if not holds:
-            raise FatalStorageError(f"refused to write group {group}: {what}")
+
+def _refusal(group: int, what: str) -> FatalStorageError:
+    return FatalStorageError(f"refused to write group {group}: {what}")

@@ -193,7 +193,12 @@ class Storage:
         if writer.entry_bytes:
             self._room.require(writer.entry_bytes)
         writer.finish()
-        logs = {group: log for group, log in (self._logs | changed).items() if log is not None}
+        logs = dict(self._logs)
+        for group, log in changed.items():
+            if log is not None:
+                logs[group] = log
+            else:
+                logs.pop(group, None)
         return logs, self._sweep(txn, garbage)
 
     def _sweep(self, txn: EngineTransaction, garbage: _Garbage) -> _Garbage:
