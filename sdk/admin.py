@@ -25,7 +25,7 @@ class Admin:
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._core = AsyncAdmin(**options)
-        self._background = BackgroundLoop(self._core.config.client_id)
+        self._background = BackgroundLoop("Admin", self._core.config.client_id)
         self._closed = False
         close_at_exit(self)
 

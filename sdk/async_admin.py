@@ -46,7 +46,7 @@ class AdminOptions(TypedDict, total=False):
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     request_timeout_ms: how long a call may take.
     bootstrap_timeout_ms: how long to look for any node before giving up.
-    client_id: for the logs.
+    client_id: names the background thread.
     """
 
     bootstrap_servers: str | Sequence[str]

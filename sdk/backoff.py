@@ -19,7 +19,7 @@ from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
 
 @dataclass(slots=True, frozen=True)
 class Backoff:
-    """Waits that grow from ``initial_s`` by half each time up to ``longest_s``, with up to ``initial_s`` more as jitter.
+    """Waits that grow from ``initial_s`` by half each time to ``longest_s``, with up to ``initial_s`` more as jitter.
 
     The first is short and the growth slow, because a partition usually has a new leader within a few hundred
     milliseconds, and what is waited too long there is time without acknowledgements.

@@ -41,7 +41,7 @@ class Consumer:
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
         self._core = ConsumerCore(topics, options)
-        self._background = BackgroundLoop(self._core.config.client_id)
+        self._background = BackgroundLoop("Consumer", self._core.config.client_id)
         self._news = threading.Event()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000

@@ -33,14 +33,15 @@ class BackgroundLoop:
     """An event loop on a daemon thread of its own.
 
     Arguments:
-        client: what to call the owner in errors and the thread's name.
+        client: what to call the owner in errors.
+        client_id: names the thread.
     """
 
-    def __init__(self, client: str) -> None:
+    def __init__(self, client: str, client_id: str) -> None:
         self.fork = ForkGuard(client)
         self.loop = new_event_loop()
         self.loop.set_exception_handler(_ignore_poller_race)
-        self._thread = threading.Thread(target=self._run, name=f"quorumlog-{client}", daemon=True)
+        self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
         self._thread.start()
         assert self._thread.ident is not None
         self.thread_id: int = self._thread.ident

@@ -78,7 +78,7 @@ def to_records(
 def _timestamps_ms(fetched: FetchedRows) -> Iterable[int | None]:
     if fetched.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return repeat(fetched.header.max_timestamp_ms)
-    milliseconds: list[int | None] = pc.divide(fetched.columns.column(_TIMESTAMP).view(pa.int64()), 1_000).to_pylist()
+    milliseconds: list[int | None] = pc.divide(fetched.columns.column(_TIMESTAMP).view(pa.int64()), _US_PER_MS).to_pylist()
     return milliseconds
 
 
@@ -103,7 +103,7 @@ def _with_place(fetched: FetchedRows) -> pa.RecordBatch:
         [
             _constant(fetched.tp.topic, pa.string(), count),
             _constant(fetched.tp.partition, pa.int32(), count),
-            pc.add(_ramp(count), fetched.offset),
+            pc.add(_ramp(count), pa.scalar(fetched.offset, pa.int64())),
             timestamps,
             fetched.columns.column(_KEY),
             fetched.columns.column(_VALUE),

@@ -38,7 +38,7 @@ class PartitionPipeline:
 
     Invariants: from the oldest unsettled batch on at most ``max_in_flight`` have been given sequences, settled ones
     included: the log remembers no more of them, and could not recognise the oldest. With idempotence sequences follow
-    one another from the oldest on, unless ``gap`` is set. No new batch joins while an older one has no attempt under way.
+    one another from the oldest on, unless ``gap`` is set. No batch joins while an older one has no attempt under way.
 
     Attributes:
         gap: a sequence was given out and will not reach the log, so that nothing after it can under this identity.

@@ -39,7 +39,7 @@ class Producer:
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._core = ProducerCore(build_config(ProducerConfig, options))
-        self._background = BackgroundLoop(self._core.config.client_id)
+        self._background = BackgroundLoop("Producer", self._core.config.client_id)
         self._core.bind(self._background.loop, self._background.thread_id)
         self._try_send = self._core.try_send
         self._fork = self._core.fork

@@ -146,12 +146,25 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
     async def Fetch(
         self, requests: AsyncIterator[data_plane_pb2.FetchRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[data_plane_pb2.FetchResponse]:
-        async for request in requests:
+        answers: asyncio.Queue[data_plane_pb2.FetchResponse] = asyncio.Queue()
+
+        async def answer(request: data_plane_pb2.FetchRequest) -> None:
             response = await self.cluster.on_fetch(self.node_id, request)
-            if response is None:
-                continue
-            response.correlation_id = request.correlation_id
-            yield response
+            if response is not None:
+                response.correlation_id = request.correlation_id
+                await answers.put(response)
+
+        async def take() -> None:
+            async with asyncio.TaskGroup() as waiting:  # A long poll does not hold up the request behind it.
+                async for request in requests:
+                    waiting.create_task(answer(request))
+
+        taking = asyncio.create_task(take())
+        try:
+            while True:
+                yield await answers.get()
+        finally:
+            taking.cancel()
 
     async def ListOffsets(
         self, request: data_plane_pb2.ListOffsetsRequest, context: grpc.aio.ServicerContext
