@@ -73,13 +73,12 @@ class SimProcess:
     @property
     def replicas(self) -> dict[int, Replica]:
         """The running node's replicas by group; none when it does not run."""
-        return {} if self.node is None else self.node._host.replicas
+        return {} if self.node is None else dict(self.node.replicas)
 
     @property
     def image(self) -> MetadataImage | None:
         """The running node's metadata image, once it belongs to a cluster."""
-        metadata = None if self.node is None else self.node._metadata
-        return None if metadata is None else metadata.image
+        return None if self.node is None else self.node.image
 
     # -- life -----------------------------------------------------------------------------------------------------
 
@@ -120,6 +119,7 @@ class SimProcess:
         """SIGCONT."""
         self.paused = False
         if self.node is not None:
+            self._inbox = self._interleaved(self._inbox)
             self._wake()
 
     def stop(self) -> None:
@@ -140,6 +140,20 @@ class SimProcess:
         self._pending[self._requests] = (answered, served)
         self.deliver(ClientRequest(self._requests, message))
 
+    def _interleaved(self, events: list[Event]) -> list[Event]:
+        """After a pause, sockets are read in any order; what came from one place stays in order."""
+        sources: dict[object, list[Event]] = {}
+        for event in events:
+            sources.setdefault(getattr(event, "peer", type(event)), []).append(event)
+        merged: list[Event] = []
+        waiting = list(sources.values())
+        while waiting:
+            source = self._rng.choice(waiting)
+            merged.append(source.pop(0))
+            if not source:
+                waiting.remove(source)
+        return merged
+
     def _wake(self) -> None:
         if self._step_timer is None and not self.paused:
             self._step_timer = self._scheduler.after(self._rng.randint(10, 150), self._step)
@@ -149,6 +163,11 @@ class SimProcess:
         if self.node is None or self.paused:
             return
         events, self._inbox = self._inbox, []
+        if len(events) > 1 and self._rng.random() < 0.2:
+            # What has arrived need not have been read: a node may step between two of a queue's events.
+            place = self._rng.randint(1, len(events) - 1)
+            events, self._inbox = events[:place], events[place:]
+            self._wake()
         self.steps += 1
         effects = self.node.step(self._now(), self._wall_ms(), events)
         self._trace(events, effects)

@@ -204,10 +204,9 @@ class GroupHost:
         self.in_flight_since = now
         return self._transaction
 
-    @property
-    def writing(self) -> bool:
-        """True while a transaction is under way."""
-        return self._in_flight is not None
+    def stalled(self, now: int, limit_us: int) -> bool:
+        """Whether the transaction under way has taken longer than ``limit_us``."""
+        return self._in_flight is not None and now - self.in_flight_since > limit_us
 
     def on_durable(self, now: int, number: int) -> None:
         """The transaction is synced: what waited for it may be said."""

@@ -29,12 +29,14 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 @dataclass(slots=True)
 class Link:
-    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs)."""
+    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs); ``life``
+    counts how often its streams were new, or gone."""
 
     peer: int
     identity: PeerIdentity | None = None
     heard: int = 0
     connected_at: int = 0
+    life: int = 0
     control: PeerFrame | None = None
     control_answer: PeerFrame | None = None
     data_answer: PeerFrame | None = None
@@ -64,6 +66,7 @@ class Link:
 
     def reset(self) -> None:
         """The streams are new, or gone: nothing is in flight any more."""
+        self.life += 1
         self.sequence = 0
         self.in_flight.clear()
         self.control = self.control_answer = self.data_answer = None

@@ -96,7 +96,7 @@ class Envelope(NamedTuple):
     crc32c: int
     group: int
     term: int
-    index: int
+    index: int  # type: ignore[assignment]
     previous_hash: int
 
 

@@ -1,0 +1,363 @@
+"""A node inside its cluster: the metadata group, the partitions, the broker, and what it serves to clients.
+
+`Node` makes one when the node belongs to a cluster, and steps it. Everything here is synchronous, like the node.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, HardState, Snapshot
+from quorumlog.server.admin_requests import AdminRequests
+from quorumlog.server.broker import Broker
+from quorumlog.server.controller import ControllerOptions
+from quorumlog.server.controller_client import ControllerClient
+from quorumlog.server.data_requests import DataRequests
+from quorumlog.server.formation import Membership
+from quorumlog.server.group_host import GroupHost, Replica
+from quorumlog.server.links import Links
+from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
+from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
+from quorumlog.server.offset_requests import OffsetRequests
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.partition import Partition
+from quorumlog.server.partitions import Partitions, make_group
+from quorumlog.server.sealing import GroupSealer
+from quorumlog.server.space_watch import SpaceWatch
+from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.transaction import GroupState
+from quorumlog.v1 import admin_pb2, data_plane_pb2, peer_pb2
+
+#: A paused or slow peer counts as live for this many election timeouts of silence.
+LIVE_FOR_ELECTION_TIMEOUTS = 2
+
+
+@dataclass(slots=True, frozen=True)
+class Surroundings:
+    """What a member shares with its node.
+
+    Arguments:
+        reply: answers a client's request.
+        log: level, event name and fields of something that an operator would want to know.
+        deliver_early: a group exists now: votes that were asked of it before are to be answered.
+    """
+
+    options: NodeOptions
+    host: GroupHost
+    links: Links
+    space: SpaceWatch
+    storage: StorageReader
+    rng: random.Random
+    reply: Callable[[int, ProtoMessage], None]
+    log: Callable[..., None]
+    deliver_early: Callable[[int], None]
+
+
+class Member:
+    """A node's part in its cluster.
+
+    Arguments:
+        state: what is durable of the metadata group.
+        found: replicas of partitions found on disk.
+        directory_id, boot_id: of this node and this process.
+        now: microseconds.
+    """
+
+    def __init__(
+        self,
+        surroundings: Surroundings,
+        membership: Membership,
+        state: GroupState,
+        found: dict[int, GroupState],
+        directory_id: str,
+        boot_id: int,
+        now: int,
+    ) -> None:
+        self._around = surroundings
+        self._options = options = surroundings.options
+        self._host = host = surroundings.host
+        self._links = surroundings.links
+        self.membership = membership
+        self._now, self._wall_ms = now, 0
+        self.metadata_contact = now
+        self._known_controller = NO_NODE
+        self.peers_changed = True
+        self.partitions = Partitions(options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image)
+        self.metadata = self._open_metadata(state, now)
+        self.client = ControllerClient(
+            self._send_to_controller, self._controller_id, options.limits.controller_requests
+        )
+        self.broker = Broker(options, directory_id, boot_id, self.client, self.partitions)
+        self.admin = AdminRequests(
+            self.metadata, self.partitions, self.broker, self.client, membership.cluster_id, surroundings.reply
+        )
+        self.data = DataRequests(
+            self.partitions,
+            options.limits,
+            surroundings.reply,
+            self._live_replicas,
+            self.admin.missing_partition,
+            surroundings.space.refusal,
+            host.touch,
+        )
+        self.offsets = OffsetRequests(
+            self.partitions,
+            options.limits.parked_fetches,
+            surroundings.reply,
+            self.admin.missing_partition,
+            self._confirm_leadership,
+        )
+        host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
+        self.partitions.found(found)
+        self.partitions.reconcile(now)
+        surroundings.log(
+            "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.founders)
+        )
+        self.open_first_term()
+
+    def _open_metadata(self, state: GroupState, now: int) -> MetadataReplica:
+        sealer = GroupSealer(METADATA_GROUP)
+        hard = state.hard_state
+        known = max(hard.commit, decode_applied(state.table))
+        state = GroupState(
+            METADATA_GROUP, state.configuration, HardState(hard.term, hard.vote, known), state.anchor, state.last,
+            state.snapshot, {},
+        )  # fmt: skip
+        around = self._around
+        raft = make_group(
+            self._options, state, state.anchor.index, sealer, around.storage, around.rng, now,
+            self._metadata_snapshot,
+        )  # fmt: skip
+        options = ControllerOptions(session_timeout_us=self._options.broker_session_timeout_us)
+        return MetadataReplica(raft, sealer, state.snapshot, around.rng, options, self._on_applied, self._on_restored)
+
+    def _metadata_snapshot(self) -> Snapshot:
+        return self.metadata.snapshot()
+
+    def open_first_term(self) -> None:
+        """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
+        raft = self.metadata.raft
+        first = min(node for node, _, _ in self.membership.founders)
+        if self._options.node_id == first and raft.last_id == ORIGIN and raft.term == 0:
+            raft.campaign(self._now)
+            self._host.touch(METADATA_GROUP)
+
+    # -- the step ---------------------------------------------------------------------------------------------
+
+    def begin_step(self, now: int, wall_ms: int) -> None:
+        """A step of the node begins."""
+        self._now, self._wall_ms = now, wall_ms
+
+    def on_time(self) -> None:
+        """Does what is due."""
+        now = self._now
+        self.client.on_time(now)
+        self.broker.on_time(now, self.metadata.image.applied_index)
+        if self.metadata.on_time(now, self._wall_ms):
+            self._host.touch(METADATA_GROUP)
+        self.data.on_time(now)
+        self.offsets.on_time(now)
+        self.admin.on_time(now)
+
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due."""
+        due = (
+            self.broker.next_deadline,
+            self.client.next_deadline,
+            self.metadata.next_deadline,
+            self.data.calls.next_deadline,
+            self.data.fetches.next_deadline,
+            self.offsets.next_deadline,
+            self.admin.next_deadline,
+        )
+        return min(deadline for deadline in due if deadline is not None)
+
+    def after_round(self, group: int) -> None:
+        """A group was stepped: follows its role, and tells clients what has become possible."""
+        if group == METADATA_GROUP:
+            self._after_metadata_round()
+            return
+        partition = self.partitions[group]
+        led = partition.leading_term
+        self.data.finish(partition.update_leadership())
+        if led or partition.leading_term:
+            self.data.finish(partition.resolve_acknowledgements())
+            self.data.wake_if_changed(self._now, partition)
+            self.offsets.after_round(partition)
+            if self.partitions.needs_report(partition):
+                self.broker.report_soon(self._now)
+
+    def _after_metadata_round(self) -> None:
+        metadata = self.metadata
+        was = metadata.controller is not None
+        metadata.update_leadership(self._now)
+        if metadata.controller is not None:
+            if not was:
+                self._around.log("info", "controller_active", term=metadata.raft.term)
+            self._admit_learners()
+        if metadata.raft.leader_id != self._known_controller:
+            self._known_controller = metadata.raft.leader_id
+            self.broker.controller_changed(self._now)
+        checkpoint = metadata.due_checkpoint(self._options.metadata_checkpoint_entries)
+        if checkpoint is not None:
+            self._host.checkpoint(METADATA_GROUP, checkpoint)
+            metadata.raft.compact(checkpoint.last)
+
+    # -- peers ------------------------------------------------------------------------------------------------
+
+    def on_peer_lost(self, peer: int) -> None:
+        """A peer's connection broke: whoever waits for more copies than are left is told."""
+        for partition in self.partitions:
+            if peer in partition.raft.configuration.voters:
+                self.data.finish(partition.fail_short_of_copies(self._live_replicas(partition)))
+
+    def _live_replicas(self, partition: Partition) -> int:
+        """Voters of a partition that can be expected to confirm an append, this node included."""
+        silence = self._options.raft.election_timeout_us * LIVE_FOR_ELECTION_TIMEOUTS
+        return sum(
+            node == self._options.node_id or self._links.alive(node, self._now, silence)
+            for node in partition.raft.configuration.voters
+        )
+
+    def peers(self) -> dict[int, str]:
+        """Whom to hold streams to: the controllers, and every registered broker where it says it is."""
+        addresses = {node: address for node, _, address in self.membership.founders}
+        for broker in self.metadata.image.brokers.values():
+            addresses[broker.node_id] = f"{broker.host}:{broker.port}"
+        addresses.pop(self._options.node_id, None)
+        return addresses
+
+    def directory_of(self, node_id: int) -> str | None:
+        """The data directory under which a node is known."""
+        broker = self.metadata.image.brokers.get(node_id)
+        if broker is not None:
+            return broker.registration.directory_id
+        return self.membership.directory_of(node_id)
+
+    # -- metadata ---------------------------------------------------------------------------------------------
+
+    def _on_applied(self, result: ApplyResult) -> None:
+        for group in sorted(result.changed_groups):
+            self.partitions.ensure(self._now, group)
+            self._around.deliver_early(group)
+        self.peers_changed = self.peers_changed or result.brokers_changed
+        self.admin.on_applied()
+
+    def _on_restored(self) -> None:
+        self.peers_changed = True
+        self.partitions.reconcile(self._now)
+        self.admin.on_applied()
+
+    def _admit_learners(self) -> None:
+        """Makes every registered broker that is no controller a learner of the metadata group."""
+        raft = self.metadata.raft
+        known = raft.configuration
+        new = [node for node in self.metadata.image.brokers if node not in known.members]
+        if new:
+            try:
+                raft.propose_configuration(self._now, Configuration(known.voters, (*known.learners, *new)))
+            except (NotLeaderError, ProposalRefusedError):
+                # An earlier change is not applied yet: the round after that tries again.
+                return
+            self._host.touch(METADATA_GROUP)
+
+    def _controller_id(self) -> int:
+        raft = self.metadata.raft
+        if raft.leader_id == NO_NODE and self._options.node_id not in raft.configuration.voters:
+            # A new broker hears from the leader only once it is a learner: any controller knows where to go.
+            candidates = [node for node in raft.configuration.voters if self._links[node].up]
+            return self._around.rng.choice(candidates) if candidates else NO_NODE
+        return raft.leader_id
+
+    def _send_to_controller(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
+        if target == self._options.node_id:
+            self.on_controller_request(target, request)
+            return True
+        link = self._links[target]
+        if not link.up:
+            return False
+        self._links.control(link).controller_requests.append(request)
+        return True
+
+    def on_controller_request(self, peer: int, request: peer_pb2.ControllerRequest) -> None:
+        """A broker, this one included, asks this node as the controller."""
+
+        def respond(response: peer_pb2.ControllerResponse) -> None:
+            if peer == self._options.node_id:
+                self.client.on_response(response)
+            else:
+                self._links.control_answer(self._links[peer]).controller_responses.append(response)
+
+        if request.WhichOneof("body") == "describe_quorum" and self.metadata.raft.is_leader:
+            quorum = self.admin.quorum(self._now)
+            respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=quorum))
+        else:
+            self.metadata.handle(self._now, self._wall_ms, request, respond)
+            self._host.touch(METADATA_GROUP)
+
+    # -- clients ----------------------------------------------------------------------------------------------
+
+    def on_request(self, request_id: int, message: ProtoMessage) -> None:
+        """Serves a client's request."""
+        match message:
+            case data_plane_pb2.ProduceRequest():
+                self.data.produce(self._now, self._wall_ms, request_id, message)
+            case data_plane_pb2.FetchRequest():
+                self.data.fetch(self._now, request_id, message)
+            case data_plane_pb2.MetadataRequest():
+                self.admin.metadata(request_id, message, self._image_age_ms())
+            case data_plane_pb2.ListOffsetsRequest():
+                self.offsets.list_offsets(self._now, request_id, message)
+            case data_plane_pb2.InitProducerIdRequest():
+                self.admin.init_producer_id(self._now, request_id, message)
+            case admin_pb2.CreateTopicsRequest():
+                self.admin.create_topics(self._now, request_id, message)
+            case admin_pb2.DescribeQuorumRequest():
+                self.admin.describe_quorum(self._now, request_id)
+            case _:
+                raise AssertionError(f"no service lets {type(message).__name__} through")
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        self.data.client_gone(request_id)
+        self.offsets.client_gone(request_id)
+
+    def _image_age_ms(self) -> int:
+        if self.metadata.raft.is_leader:
+            return 0
+        return (self._now - self.metadata_contact) // 1000
+
+    def _confirm_leadership(self, group: int) -> int | None:
+        """Sends a heartbeat of one group now and returns its round; None while this node could not lead anyway."""
+        if self._host.stalled(self._now, self._options.storage_stall_us):
+            return None
+        self._host.touch(group)
+        return self._host.replicas[group].raft.heartbeat(self._now)
+
+    # -- state ------------------------------------------------------------------------------------------------
+
+    def not_ready(self) -> str:
+        """Why this node does not serve yet, in one line; empty when it does."""
+        if not self.broker.registered:
+            return self.broker.refusal or "not registered with the controller yet"
+        return "the controller has not let this node in yet" if self.broker.fenced else ""
+
+    def gauges(self) -> dict[str, float]:
+        """Figures for metrics, by name."""
+        led = {group for group, _ in self._host.led()}
+        partitions = self.metadata.image.partitions
+        return {
+            "under_replicated_partitions": sum(
+                len(record.isr) < len(record.replicas) for group, record in partitions.items() if group in led
+            ),
+            "active_controller": float(self.metadata.controller is not None),
+            "pending_produces": len(self.data.calls),
+            "parked_fetches": len(self.data.fetches),
+            "fenced": float(self.broker.fenced),
+        }

@@ -1,0 +1,41 @@
+"""What clients hear from a node that does not belong to a cluster yet."""
+
+from __future__ import annotations
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None:
+    """The answer to a client of a node that belongs to no cluster yet; None where none is awaited."""
+    problem = error(ErrorCode.CLUSTER_NOT_FORMED, f"{reason}; try again shortly")
+    if isinstance(message, data_plane_pb2.ProduceRequest):
+        response = data_plane_pb2.ProduceResponse(correlation_id=message.correlation_id)
+        for batch in message.batches:
+            response.results.add(topic_id=batch.topic_id, partition=batch.partition, error=problem, base_offset=-1)
+        return response if message.acks else None
+    if isinstance(message, data_plane_pb2.FetchRequest):
+        fetched = data_plane_pb2.FetchResponse(correlation_id=message.correlation_id)
+        for wanted in message.partitions:
+            fetched.results.add(topic_id=wanted.topic_id, partition=wanted.partition, error=problem)
+        return fetched
+    if isinstance(message, data_plane_pb2.ListOffsetsRequest):
+        listed = data_plane_pb2.ListOffsetsResponse()
+        for partition in message.partitions:
+            listed.results.add(topic_id=partition.topic_id, partition=partition.partition, error=problem, offset=-1)
+        return listed
+    if isinstance(message, admin_pb2.CreateTopicsRequest):
+        created = admin_pb2.CreateTopicsResponse()
+        for topic in message.topics:
+            created.results.add(name=topic.name, error=problem)
+        return created
+    if isinstance(message, data_plane_pb2.InitProducerIdRequest):
+        return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)
+    if isinstance(message, admin_pb2.DescribeQuorumRequest):
+        return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
+    assert isinstance(message, data_plane_pb2.MetadataRequest)
+    return data_plane_pb2.MetadataResponse(controller_id=NO_NODE)
