@@ -29,9 +29,8 @@ from quorumlog.v1.entry import (
     CorruptEntryError,
     TimestampType,
     parse_header,
-    verify,
+    verify_batch,
 )
-from quorumlog.v1.entry import EntryKind as WireKind
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
@@ -358,10 +357,7 @@ def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceC
 
 
 def _check_unsealed(batch: bytes) -> BatchHeader:
-    envelope = verify(batch)
-    if envelope.kind is not WireKind.BATCH:
-        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
-    header = parse_header(batch)
+    envelope, header = verify_batch(batch)
     if envelope.group or envelope.term or envelope.index or envelope.previous_hash or header.base_offset:
         raise CorruptEntryError("a producer leaves group, term, index, previous hash and base offset zero")
     return header

@@ -223,6 +223,25 @@ def verify(entry: bytes) -> Envelope:
     Raises:
         CorruptEntryError: the entry is not what was written.
     """
+    envelope = _verify_checksum(entry)
+    if envelope.kind is EntryKind.BATCH:
+        parse_header(entry)
+    return envelope
+
+
+def verify_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
+    """As ``verify``, for an entry that must be a record batch.
+
+    Raises:
+        CorruptEntryError: the entry is not what was written, or no batch.
+    """
+    envelope = _verify_checksum(entry)
+    if envelope.kind is not EntryKind.BATCH:
+        raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
+    return envelope, parse_header(entry)
+
+
+def _verify_checksum(entry: bytes) -> Envelope:
     envelope = parse_envelope(entry)
     computed = crc32c_of(entry)
     if computed != envelope.crc32c:
@@ -230,8 +249,6 @@ def verify(entry: bytes) -> Envelope:
             f"checksum of entry {envelope.index} in group {envelope.group} is {computed:#010x},"
             f" stored {envelope.crc32c:#010x}"
         )
-    if envelope.kind is EntryKind.BATCH:
-        parse_header(entry)
     return envelope
 
 
