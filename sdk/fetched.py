@@ -27,6 +27,8 @@ _COLUMNS: list[pa.Field[Any]] = [
 CONSUMED_SCHEMA = pa.schema(_COLUMNS)
 #: Constant columns are kept this long and sliced, so that a batch's share of them costs nothing.
 _KEPT_ROWS = 16_384
+#: As an Arrow value: given a Python number, pyarrow looks for the dateutil package on disk at every call.
+_US_PER_MS = pa.scalar(1_000, pa.int64())
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (
     LOG_SCHEMA.get_field_index(name) for name in ("key", "value", "timestamp", "headers")
 )
@@ -78,7 +80,8 @@ def to_records(
 def _timestamps_ms(fetched: FetchedRows) -> Iterable[int | None]:
     if fetched.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
         return repeat(fetched.header.max_timestamp_ms)
-    milliseconds: list[int | None] = pc.divide(fetched.columns.column(_TIMESTAMP).view(pa.int64()), _US_PER_MS).to_pylist()
+    microseconds = fetched.columns.column(_TIMESTAMP).view(pa.int64())
+    milliseconds: list[int | None] = pc.divide(microseconds, _US_PER_MS).to_pylist()
     return milliseconds
 
 
