@@ -20,6 +20,7 @@ from quorumlog.server.events import StopRequested
 from quorumlog.server.grpc_server import GrpcServer
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log
+from quorumlog.server.memory import keep_freed_memory
 from quorumlog.server.metrics import Exporter, Meters
 from quorumlog.server.service_admin import admin_handlers
 from quorumlog.server.service_data_plane import DataPlaneService
@@ -48,6 +49,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
     Returns:
         The exit status: 0 after a stop as asked; else 1, and one line on stderr has said what is wrong.
     """
+    keep_freed_memory()
     try:
         check_listening(settings)
         with Storage(settings.data_dir, map_size=settings.storage_map_size_bytes) as storage:
