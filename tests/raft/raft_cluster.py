@@ -134,6 +134,8 @@ class Cluster:
         self.options = options or RaftOptions()
         self.rng = random.Random(seed)
         self.sealer = Sealer()
+        #: Commit indexes ride on the next append or heartbeat.
+        self.lazy_commit = False
         self.now = 0
         self.network: list[Message] = []
         self.replicas = {
@@ -238,7 +240,7 @@ class Cluster:
         core = self.core(node_id)
         busy = False
         for peer in tuple(core.progress):
-            while core.wants_append(peer):
+            while core.wants_append(peer, commit_only=not self.lazy_commit):
                 message = core.next_append(self.now, peer, MAX_FRAME_BYTES)
                 if message is None:
                     break
@@ -249,14 +251,18 @@ class Cluster:
     def applying(self, node_id: int, entry: Entry) -> None:
         """Hook for checkers: an entry is applied."""
 
-    def persist(self, node_id: int) -> None:
-        """Syncs the oldest unsynced write of a replica, and lets go what waited for it."""
+    def persist(self, node_id: int, writes: int = 1) -> None:
+        """Syncs the oldest unsynced writes of a replica as one, and lets go what waited for them.
+
+        The last write's token stands for all of them.
+        """
         replica, core = self.replicas[node_id], self.core(node_id)
-        ready = replica.unsynced.pop(0)
-        replica.disk.sync(ready)
-        self.network += ready.messages_after_durable
-        assert ready.durable is not None
-        core.on_durable(self.now, ready.durable)
+        synced, replica.unsynced = replica.unsynced[:writes], replica.unsynced[writes:]
+        for ready in synced:
+            replica.disk.sync(ready)
+            self.network += ready.messages_after_durable
+        assert synced[-1].durable is not None
+        core.on_durable(self.now, synced[-1].durable)
 
     def deliver(self, message: Message) -> None:
         """Hands a message to its receiver; lost if it is down."""

@@ -134,10 +134,10 @@ class Script:
 
     def do_persist(self, words: list[str], options: dict[str, str]) -> list[str]:
         node_id = int(words[0])
-        unsynced = self.cluster.replicas[node_id].unsynced
+        replica = self.cluster.replicas[node_id]
         printed = []
-        for _ in range(int(words[1]) if len(words) > 1 else len(unsynced)):
-            printed.append(f"{node_id} synced {describe_write(unsynced[0])}")
+        for _ in range(int(words[1]) if len(words) > 1 else len(replica.unsynced)):
+            printed.append(f"{node_id} synced {describe_write(replica.unsynced[0])}")
             self.cluster.persist(node_id)
         return printed
 

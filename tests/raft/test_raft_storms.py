@@ -107,6 +107,7 @@ class Storm:
         size = self.rng.choice((3, 3, 5, 4, 1))
         learners = (size + 1,) if self.rng.random() < 0.4 else ()
         self.cluster = CheckedCluster(tuple(range(1, size + 1)), learners, seed)
+        self.cluster.lazy_commit = self.rng.random() < 0.5
         self.loss = self.rng.choice((0.0, 0.1, 0.4))
         self.duplication = self.rng.choice((0.0, 0.2))
         self.reorder = self.rng.random() < 0.5
@@ -135,7 +136,7 @@ class Storm:
             action()
             for node_id in self.cluster.up:
                 if self.rng.random() < 0.8:
-                    self.cluster.drain(node_id)
+                    self.cluster.drain(node_id, pull=self.rng.random() < 0.8)
             self.cluster.check()
         self.cluster.check_logs_match()
         self.recover()
@@ -165,9 +166,13 @@ class Storm:
 
     def persist(self) -> None:
         node_id = self.any_up()
-        if node_id is not None:
-            for _ in range(self.rng.randint(0, len(self.cluster.replicas[node_id].unsynced))):
-                self.cluster.persist(node_id)
+        if node_id is None:
+            return
+        unsynced = len(self.cluster.replicas[node_id].unsynced)
+        if unsynced and self.rng.random() < 0.3:
+            self.cluster.persist(node_id, unsynced)
+        for _ in range(self.rng.randint(0, len(self.cluster.replicas[node_id].unsynced))):
+            self.cluster.persist(node_id)
 
     def time_passes(self) -> None:
         self.cluster.now += self.rng.randint(1, 500_000)
