@@ -24,7 +24,8 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 
 from quorumlog.sdk import Admin, Consumer, NewTopic, PartitionDescription, TopicPartition
-from quorumlog.server.local import LocalCluster
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "orders"
 PARTITIONS = 3
@@ -70,7 +71,7 @@ def main() -> int:
     begin = time.monotonic()
     try:
         tell(begin)
-    except StoryError as error:
+    except (StoryError, ClusterError, QuorumlogError) as error:
         console.print(f"\n[bold red]the demo failed:[/] {error}")
         return 1
     except KeyboardInterrupt:
