@@ -1,0 +1,27 @@
+"""How the format reaches Spark: found by name, and never in the way of those who do not use it."""
+
+import os
+import pkgutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_the_clients_and_the_session_helper_load_without_pyspark() -> None:
+    program = (
+        "import sys, quorumlog.sdk, quorumlog.sdk.spark as spark;"
+        " assert spark.local_session and 'pyspark' not in sys.modules and 'pyarrow' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None:
+    setuptools = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]
+    folder = ROOT / setuptools["package-dir"][""]
+    assert [module.name for module in pkgutil.iter_modules([str(folder)])] == setuptools["py-modules"]
+    program = "import pyspark_quorumlog as found; assert found.DefaultSource.name() == 'quorumlog'"
+    environment = os.environ | {"PYTHONPATH": str(folder)}
+    subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
