@@ -17,13 +17,14 @@ class ElectionTimer:
         deadline: microseconds; campaign then unless the leader is heard before.
     """
 
-    __slots__ = ("_contact", "_hurry_until", "_leased", "_options", "_rng", "_timeout", "deadline")
+    __slots__ = ("_contact", "_deaf_until", "_hurry_until", "_leased", "_options", "_rng", "_timeout", "deadline")
 
     def __init__(self, options: RaftOptions, rng: random.Random, now: int) -> None:
         self._options = options
         self._rng = rng
         self._contact = now
         self._leased = False
+        self._deaf_until = now
         self._hurry_until = now
         self._timeout = 0
         self.deadline = now
@@ -43,6 +44,8 @@ class ElectionTimer:
 
     def heard_leader(self, now: int) -> None:
         """The leader sent something, also something that was refused (scenario 13: a rejected append counts)."""
+        if now < self._deaf_until:
+            return
         self._contact = now
         self._leased = True
         self._hurry_until = now
@@ -51,6 +54,9 @@ class ElectionTimer:
     def leader_lost(self, now: int) -> None:
         """The connection to the leader broke: look soon, with jitter, and hold nobody's vote up for it."""
         self._leased = False
+        # What arrives within the shortest delay was sent before the connection broke, perhaps by a process that is dead
+        # by now. (Else its last heartbeat, overtaken by the news on another stream, costs a whole election timeout.)
+        self._deaf_until = now + self._options.peer_lost_delay_us[0]
         self._hurry_until = now + 2 * self._options.election_timeout_us
         self.deadline = min(self.deadline, now + self._short_delay())
 

@@ -402,9 +402,14 @@ def test_a_lease_lasts_for_an_election_timeout_and_no_longer_than_the_connection
     assert 22_000 <= timer.deadline < 122_000
     timer.retry_soon(3000)
     assert timer.deadline < 123_000
+    # The last words of the dead, overtaken by the news of its death.
     timer.heard_leader(4000)
-    timer.retry_soon(5000)
-    assert timer.deadline >= 605_000
+    assert not timer.lease_holds(4000)
+    assert timer.deadline < 123_000
+    timer.heard_leader(22_000)
+    assert timer.lease_holds(22_000)
+    timer.retry_soon(23_000)
+    assert timer.deadline >= 623_000
 
 
 @pytest.mark.parametrize(
