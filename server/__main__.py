@@ -28,7 +28,7 @@ def make_parser() -> argparse.ArgumentParser:
     for name, field in Settings.model_fields.items():
         flag = "--" + name.replace("_", "-")
         if field.annotation is bool:
-            parser.add_argument(flag, action="store_true", default=None, help=field.description)
+            parser.add_argument(flag, nargs="?", const="true", metavar="BOOLEAN", help=field.description)
         else:
             parser.add_argument(flag, help=field.description)
     return parser

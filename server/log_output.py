@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 from typing import Protocol, TextIO, cast
 
@@ -24,6 +25,26 @@ class Log(Protocol):
 
     def error(self, event: str, **fields: object) -> None:
         """Something failed."""
+
+
+class _Forward(logging.Handler):
+    """Writes what libraries log, tracebacks included, as one line each."""
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(logging.WARNING)
+        self._log = log
+
+    def emit(self, record: logging.LogRecord) -> None:
+        fields = {"source": record.name, "message": " ".join(record.getMessage().split())}
+        if record.exc_info is not None and record.exc_info[1] is not None:
+            fields["exception"] = repr(record.exc_info[1])
+        write = self._log.error if record.levelno >= logging.ERROR else self._log.warning
+        write("library_message", **fields)
+
+
+def take_over_library_logs(log: Log) -> None:
+    """Sends what gRPC and others log through this log; they would write whole tracebacks to stderr."""
+    logging.basicConfig(handlers=[_Forward(log)], level=logging.WARNING, force=True)
 
 
 def open_log(level: str, form: str, node_id: int, stream: TextIO | None = None) -> Log:

@@ -12,6 +12,8 @@ from concurrent.futures import Future
 from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING
 
+from quorumlog.server.listening import ListenError
+
 if TYPE_CHECKING:
     from prometheus_client.core import Metric
 
@@ -78,7 +80,7 @@ class Exporter:
         gauges: ``Node.gauges``; called on the loop's thread, for the node belongs to it.
 
     Raises:
-        OSError: the address cannot be listened on.
+        ListenError: the address cannot be listened on.
     """
 
     def __init__(self, address: str, meters: Meters, gauges: Callable[[], dict[str, float]]) -> None:
@@ -90,7 +92,10 @@ class Exporter:
         registry = CollectorRegistry()
         registry.register(self)
         host, _, port = address.rpartition(":")
-        self._server, self._thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
+        try:
+            self._server, self._thread = start_http_server(int(port), addr=host.strip("[]"), registry=registry)
+        except OSError as error:
+            raise ListenError(f"metrics_listen = {address}: cannot listen there: {error.strerror}") from None
 
     def describe(self) -> Iterator[Metric]:
         """Nothing: names depend on the node, and asking it takes a running loop."""

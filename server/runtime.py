@@ -19,7 +19,7 @@ from quorumlog.server.driver import DrivenNode, Driver
 from quorumlog.server.events import StopRequested
 from quorumlog.server.grpc_server import GrpcServer
 from quorumlog.server.listening import ListenError, check_listening
-from quorumlog.server.log_output import Log, open_log
+from quorumlog.server.log_output import Log, open_log, take_over_library_logs
 from quorumlog.server.memory import keep_freed_memory
 from quorumlog.server.metrics import Exporter, Meters
 from quorumlog.server.service_admin import admin_handlers
@@ -55,6 +55,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
         with Storage(settings.data_dir, map_size=settings.storage_map_size_bytes) as storage:
             node = make_node(settings, storage)
             log = open_log(settings.log_level, settings.log_format, settings.node_id)
+            take_over_library_logs(log)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, node, storage, log, life_line))
     except (SettingsError, ListenError, StorageError, NodeError) as error:

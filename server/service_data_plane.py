@@ -21,7 +21,7 @@ from quorumlog.server.client_requests import STOPPING, ClientRequests
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import Limits
 from quorumlog.server.rpc_errors import refuse
-from quorumlog.server.service_unary import BUSY, TOPIC_ID_BYTES, Context, Handlers, unary_handler
+from quorumlog.server.service_unary import BUSY, TOPIC_ID_BYTES, TRY_LATER, Context, Handlers, unary_handler
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -30,6 +30,8 @@ SERVICE = "quorumlog.v1.DataPlane"
 #: Requests of one stream that are not yet answered. Past this the stream is not read.
 MAX_PRODUCES_PER_STREAM = 256
 MAX_FETCHES_PER_STREAM = 16
+#: Streams that clients may have open at once.
+MAX_STREAMS = 8_192
 #: Partitions that one request may name.
 MAX_PARTITIONS_PER_REQUEST = 10_000
 
@@ -43,6 +45,7 @@ class DataPlaneService:
         self._requests = requests
         self._limits = limits
         self._meters = meters
+        self._streams = 0
 
     def handlers(self) -> Handlers:
         """What the gRPC server serves."""
@@ -57,13 +60,20 @@ class DataPlaneService:
 
     async def produce(self, _unused: object, context: Context) -> None:
         """Serves one Produce stream."""
-        stream = _Exchange(self._requests, context, MAX_PRODUCES_PER_STREAM)
-        await stream.serve(self._take_produce)
+        await self._serve(_Exchange(self._requests, context, MAX_PRODUCES_PER_STREAM), self._take_produce)
 
     async def fetch(self, _unused: object, context: Context) -> None:
         """Serves one Fetch stream."""
-        stream = _Exchange(self._requests, context, MAX_FETCHES_PER_STREAM)
-        await stream.serve(self._take_fetch)
+        await self._serve(_Exchange(self._requests, context, MAX_FETCHES_PER_STREAM), self._take_fetch)
+
+    async def _serve(self, stream: _Exchange, take: Callable[[bytes, _Exchange], Awaitable[None]]) -> None:
+        if self._streams >= MAX_STREAMS:
+            await refuse(stream.context, error(ErrorCode.SERVER_BUSY, f"{MAX_STREAMS} streams are open: {TRY_LATER}"))
+        self._streams += 1
+        try:
+            await stream.serve(take)
+        finally:
+            self._streams -= 1
 
     async def _take_produce(self, data: bytes, stream: _Exchange) -> None:
         request = await _parse(pb.ProduceRequest, data, stream.context)

@@ -21,7 +21,8 @@ DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 600.0
 #: The node answers by the request's time itself, and knows better why; it is given this much more.
 GRACE_S = 0.5
-BUSY = "the node has too many requests pending: send again after a pause"
+TRY_LATER = "try again after a pause"
+BUSY = f"the node has too many requests pending: {TRY_LATER}"
 
 Context: TypeAlias = "grpc.aio.ServicerContext[bytes, bytes]"
 Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"

@@ -153,6 +153,12 @@ class Settings(BaseSettings):
         Raises:
             SettingsError: values that are right by themselves contradict each other.
         """
+        own = self.controllers.get(self.node_id, self.address)
+        if parse_address(own)[1] != parse_address(self.address)[1]:
+            raise SettingsError(
+                f"controllers say that node {self.node_id} is at {own}, but it is reached at {self.address}:"
+                " give the same port in controllers and in listen (or advertise)"
+            )
         if self.broker_session_timeout_ms < 2 * self.broker_heartbeat_interval_ms:
             raise SettingsError(_wrong("broker_session_timeout_ms", self.broker_session_timeout_ms, "a setting"))
         if self.election_timeout_ms < 2 * self.heartbeat_interval_ms:

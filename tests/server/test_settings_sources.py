@@ -82,6 +82,7 @@ def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
         ("log_level", "loud", "expected debug, info, warning or error"),
         ("election_timeout_ms", "0", "expected a whole number of milliseconds"),
         ("election_timeout_ms", "150", "at least twice heartbeat_interval_ms"),
+        ("controllers", "1@127.0.0.1:4", "give the same port in controllers and in listen"),
         ("broker_session_timeout_ms", "600", "at least twice broker_heartbeat_interval_ms"),
         ("max_batch_bytes", "-1", "expected a whole number of bytes"),
     ],
