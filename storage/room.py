@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import resource
@@ -9,9 +10,10 @@ import resource
 import lmdb
 
 from quorumlog.storage import rows
-from quorumlog.storage.environment import EngineTransaction, Environment
+from quorumlog.storage.environment import Environment
 from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
 from quorumlog.storage.meta_pages import META_PAGES, read_meta
+from quorumlog.storage.reserve import Reserve
 from quorumlog.storage.transaction import Space
 
 #: What a commit may write beside the entries: changed tree pages of all databases, and the free list.
@@ -23,29 +25,55 @@ _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 class Room:
     """Room of one environment."""
 
-    def __init__(self, environment: Environment) -> None:
+    def __init__(self, environment: Environment, reserve_bytes: int) -> None:
+        """Takes the reserve.
+
+        Arguments:
+            reserve_bytes: held back for the moment when the disk is full (see ``reserve``).
+        """
         self._environment = environment
+        self._reserve = Reserve(environment.data_dir, reserve_bytes)
         self._page_bytes = environment.lmdb.stat()["psize"]
 
     def space(self) -> Space:
         """Use now. Cheap: counts that LMDB keeps, and one statvfs."""
         used, extent = self._pages()
-        return Space(used * self._page_bytes, (extent - used) * self._page_bytes + self._growth_bytes())
-
-    def free_in_file(self) -> int:
-        """Bytes of free pages in the file, those too that were freed just now."""
-        used, extent = self._pages()
-        return (extent - used) * self._page_bytes
+        growth = max(0, self._growth_bytes() - self._reserve.missing_bytes)
+        return Space(used * self._page_bytes, (extent - used) * self._page_bytes + growth)
 
     def require(self, entry_bytes: int) -> None:
-        """Refuses entries that would not fit, and leaves room for the deletions that make some again.
+        """Refuses entries that would not fit, and leaves room for votes and for the deletions that make room.
 
         Raises:
             DiskFullError: there is too little.
         """
         needed = _needed(entry_bytes)
-        if self._growth_bytes() < needed and self.space().free_bytes < needed:
+        if self._growth_bytes() < needed and self._growth_bytes() + self._free_in_file() < needed:
             raise self._disk_full()
+
+    def make(self, entry_bytes: int) -> bool:
+        """After a commit found too little: gives up the reserve. True when there may be enough now."""
+        released = self._reserve.release()
+        # LMDB reuses pages only from the second commit after the one that freed them: a large transaction that is
+        # tried again and again would wait for ever for pages that a deletion has freed.
+        if self._free_in_file() >= entry_bytes:
+            with contextlib.suppress(lmdb.Error), self._environment.writing() as txn:
+                database = self._environment.databases[rows.FORMAT_DB]
+                row = txn.get(rows.FORMAT_KEY, db=database)
+                assert row is not None
+                txn.put(rows.FORMAT_KEY, row, db=database)
+                return True
+        return released
+
+    def restore_reserve(self) -> None:
+        """Takes the reserve again when it has been given up and there is room. Costs nothing otherwise."""
+        if self._reserve.missing_bytes:
+            self._reserve.restore(self._growth_bytes())
+
+    def _free_in_file(self) -> int:
+        """Bytes of free pages in the file, those too that were freed just now."""
+        used, extent = self._pages()
+        return (extent - used) * self._page_bytes
 
     def failed_commit(self, error: lmdb.Error, entry_bytes: int) -> StorageError:
         """What an error of LMDB's means after a commit has been aborted."""
@@ -58,14 +86,6 @@ class Room:
             return self._disk_full()
         # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
         return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
-
-    def age_free_pages(self, txn: EngineTransaction) -> None:
-        """Writes next to nothing. LMDB reuses pages only from the second commit after the one that freed them: a
-        large transaction that is tried again and again would wait for ever for pages that a deletion has freed."""
-        database = self._environment.databases[rows.FORMAT_DB]
-        row = txn.get(rows.FORMAT_KEY, db=database)
-        assert row is not None
-        txn.put(rows.FORMAT_KEY, row, db=database)
 
     def _was_cut_short(self, entry_bytes: int) -> bool:
         """Whether an I/O error only says that a full disk took part of a write, which LMDB reports so.

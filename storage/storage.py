@@ -17,6 +17,7 @@ from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.reading import LogReading
+from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupState, Space, Transaction
@@ -37,13 +38,19 @@ class Storage:
     """
 
     def __init__(
-        self, data_dir: Path | str, *, map_size: int = env.MAP_SIZE_BYTES, max_deletes: int = MAX_DELETES
+        self,
+        data_dir: Path | str,
+        *,
+        map_size: int = env.MAP_SIZE_BYTES,
+        max_deletes: int = MAX_DELETES,
+        reserve_bytes: int = RESERVE_BYTES,
     ) -> None:
         """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
 
         Arguments:
             map_size: most bytes that the environment may take, fixed for the life of the process.
             max_deletes: rows of garbage deleted per transaction.
+            reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
@@ -51,7 +58,7 @@ class Storage:
             StorageError: it cannot be used.
         """
         self._environment = Environment(Path(data_dir), map_size=map_size)
-        self._room = Room(self._environment)
+        self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
         # have removed rows that the published ends of a log still speak of.
@@ -219,14 +226,14 @@ class Storage:
                 try:
                     written = self._try_commit(write)
                 except DiskFullError:
-                    if self._room.free_in_file() < self._entry_bytes:
+                    if not self._room.make(self._entry_bytes):
                         raise
-                    self._try_commit(self._room.age_free_pages)
                     written = self._try_commit(write)
             except FatalStorageError as error:
                 self._failure = error
                 raise
             self._logs, self._garbage = written
+            self._room.restore_reserve()
 
     def _try_commit(self, write: Callable[[EngineTransaction], _Result]) -> _Result:
         try:

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import subprocess
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 from storage_samples import LogBuilder, create, identity, transaction
 
+from quorumlog.raft.types import HardState
 from quorumlog.storage.interface import DiskFullError
+from quorumlog.storage.reserve import RESERVE_FILE
 from quorumlog.storage.room import Room
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite
@@ -25,30 +29,35 @@ ROOM_BYTES = 12 * MIB
 def small_storage(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Storage]:
     """A storage with a few MiB of room, by each of the bounds that there are."""
     if request.param == "map size":
-        with Storage(tmp_path / "data", map_size=ROOM_BYTES) as storage:
+        with Storage(tmp_path / "data", map_size=ROOM_BYTES, reserve_bytes=0) as storage:
             yield storage
     elif request.param == "file size limit":
         old = resource.getrlimit(resource.RLIMIT_FSIZE)
         try:
-            with Storage(tmp_path / "data") as storage:
+            with Storage(tmp_path / "data", reserve_bytes=0) as storage:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (ROOM_BYTES, old[1]))
                 yield storage
         finally:
             resource.setrlimit(resource.RLIMIT_FSIZE, old)
     else:
-        mounted = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "tmpfs", str(tmp_path)],
-            check=False,
-            capture_output=True,
-            text=True,
-        )
-        if mounted.returncode != 0:
-            pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
-        try:
-            with Storage(tmp_path / "data") as storage:
-                yield storage
-        finally:
-            subprocess.run(["umount", str(tmp_path)], check=True)
+        with small_disk(tmp_path), Storage(tmp_path / "data", reserve_bytes=0) as storage:
+            yield storage
+
+
+@contextmanager
+def small_disk(path: Path) -> Iterator[None]:
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={ROOM_BYTES}", "tmpfs", str(path)],
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    if mounted.returncode != 0:
+        pytest.skip(f"a small disk cannot be mounted here: {mounted.stderr.strip()}")
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", str(path)], check=True)
 
 
 def fill(storage: Storage, log: LogBuilder, size: int, per_commit: int) -> list:
@@ -112,3 +121,31 @@ def test_space_tells_how_much_more_fits(small_storage: Storage) -> None:
         pass
     assert storage.space().free_bytes == pytest.approx(before.free_bytes, rel=0.05)
     assert os.stat(storage.data_dir / "data.mdb").st_size > 4 * MIB
+
+
+def test_a_disk_that_others_filled_leaves_room_for_votes_and_deletions(tmp_path: Path) -> None:
+    with small_disk(tmp_path), Storage(tmp_path / "data") as storage:
+        log = LogBuilder(1)
+        entries = log.batches(20, 100_000)
+        storage.commit(transaction(create(1, entries)))
+        assert (storage.data_dir / RESERVE_FILE).stat().st_blocks * 512 > MIB
+        ballast = tmp_path / "ballast"
+        with ballast.open("wb", buffering=0) as file, contextlib.suppress(OSError):
+            while True:
+                file.write(bytes(4096))
+        assert storage.space().free_bytes < MIB
+
+        for term in range(2, 30):
+            storage.commit(transaction(GroupWrite(1, hard_state=HardState(term, 2, 19), table={b"k": bytes(1000)})))
+        assert storage.space().free_bytes < MIB, "what was given up is not free to be used"
+        written = fill(storage, log, 100_000, 1)
+        storage.commit(transaction(GroupWrite(1, hard_state=HardState(31, 2, 20 + len(written)))))
+        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[5]))))
+
+        ballast.unlink()
+        storage.commit(transaction(GroupWrite(1, hard_state=HardState(32, 2, 20 + len(written)))))
+        assert (storage.data_dir / RESERVE_FILE).stat().st_blocks * 512 > MIB
+        assert storage.space().free_bytes > 4 * MIB
+        storage.close()
+        with Storage(storage.data_dir) as again:
+            assert again.entries(1, 7, 20 + len(written), 1 << 40) == entries[6:] + written
