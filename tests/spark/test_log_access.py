@@ -77,6 +77,7 @@ def test_a_topic_created_anew_is_not_mistaken_for_the_one_planned(node: StandIn)
     del node.topic_ids["t"]
     with pytest.raises(DataLossError, match="topic t does not exist any more"):
         list(stored_rows(node.address, wanted, True))
+    assert list(stored_rows(node.address, wanted, False)) == []
 
 
 def test_damage_on_the_way_is_found_by_the_reader(node: StandIn) -> None:
