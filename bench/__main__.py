@@ -13,13 +13,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench.bare_path import BarePath
+from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.report import Row, Runs, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.server.local import LocalCluster
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
 
 _ROOT = Path(__file__).resolve().parent.parent
 QUICK_SCALE = 0.25
@@ -28,7 +29,7 @@ QUICK_SCALE = 0.25
 def main() -> int:
     """Measures and reports; returns the exit status."""
     given = _parser().parse_args()
-    console = Console(stderr=False)
+    console = Console()
     scale = given.scale * (QUICK_SCALE if given.quick else 1)
     repetitions = given.repetitions or (3 if given.quick else 5)
     chosen = [m for m in measurements(scale) if re.search(given.only, m.figures[0].name)]
@@ -40,9 +41,11 @@ def main() -> int:
     given.work_dir.mkdir(parents=True, exist_ok=True)
     try:
         _measure(console, all_runs, repetitions, given.work_dir)
-    except JobError as problem:
-        print(f"bench: error: {problem}", file=sys.stderr)
+    except (JobError, BarePathError, ClusterError, QuorumlogError) as problem:
+        print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        return 130
     rows: list[Row] = [row for runs in all_runs for row in rows_of(runs)]
     show(console, rows, repetitions)
     if given.json is not None:

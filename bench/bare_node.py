@@ -18,6 +18,7 @@ import argparse
 import asyncio
 import os
 import struct
+import sys
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
@@ -229,8 +230,14 @@ async def serve(port: int, directory: Path, followers: list[str]) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, methods),))
     server.add_insecure_port(f"127.0.0.1:{port}")
     await server.start()
+    asyncio.get_running_loop().add_reader(sys.stdin.fileno(), _end_with_starter)
     print("ready", flush=True)
     await server.wait_for_termination()
+
+
+def _end_with_starter() -> None:
+    if not os.read(sys.stdin.fileno(), 1):
+        os._exit(0)
 
 
 def main() -> None:

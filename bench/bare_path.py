@@ -12,6 +12,10 @@ from typing import Self
 _ROOT = Path(__file__).resolve().parent.parent
 
 
+class BarePathError(Exception):
+    """A node of the bare path did not start."""
+
+
 class BarePath:
     """A leader and two followers on free loopback ports, while the context lasts.
 
@@ -30,18 +34,26 @@ class BarePath:
         return [process.pid for process in reversed(self._processes)]
 
     def __enter__(self) -> Self:
-        followers = [self._start(f"follower-{number}") for number in (1, 2)]
-        self.address = self._start("leader", followers=",".join(followers))
+        try:
+            followers = [self._start(f"follower-{number}") for number in (1, 2)]
+            self.address = self._start("leader", followers=",".join(followers))
+        except BaseException:
+            self._stop()
+            raise
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._stop()
+
+    def _stop(self) -> None:
         for process in self._processes:
             process.kill()
             process.wait()
-            assert process.stdout is not None
-            process.stdout.close()
+            for pipe in (process.stdin, process.stdout):
+                assert pipe is not None
+                pipe.close()
 
     def _start(self, name: str, followers: str = "") -> str:
         port = _free_port()
@@ -51,13 +63,15 @@ class BarePath:
                 *("--data-dir", str(self._data_dir / name), "--followers", followers),
             ],
             cwd=_ROOT,
+            # Its end tells the node that whoever started it is gone, however that came about.
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
         )
         self._processes.append(process)
         assert process.stdout is not None
         if process.stdout.readline() != "ready\n":
-            raise RuntimeError(f"the bare path's {name} did not start; its own message stands above")
+            raise BarePathError(f"the bare path's {name} did not start; its own message stands above")
         return f"127.0.0.1:{port}"
 
 
