@@ -429,3 +429,66 @@ def test_a_granted_pre_vote_is_no_leader_contact() -> None:
     core.step(1000, VoteRequest(3, 2, 1, 0, 0, True))
     assert core.next_deadline == deadline
     assert core.term == 0
+
+
+def test_nobody_campaigns_over_a_committed_configuration_that_is_not_applied() -> None:
+    cluster = Cluster((1, 2, 3), spare=(4,))
+    cluster.elect(1)
+    core = cluster.core(2)
+    last = core.last_id
+    change = cluster.sealer.config(last.index + 1, 1, last.hash, Configuration((1, 2, 3), (4,)))
+    core.step(0, AppendRequest(1, 2, 1, last.index, last.term, last.index + 1, [change]))
+    core.campaign(0)
+    assert core.role is Role.FOLLOWER
+    core.take_ready()
+    assert core.configuration.learners == (4,)
+    core.campaign(0)
+    assert core.role is Role.PRE_CANDIDATE
+
+
+def test_a_learner_votes_when_asked_and_never_campaigns() -> None:
+    cluster = Cluster((1, 2, 3), (4,))
+    core = cluster.core(4)
+    core.step(0, VoteRequest(3, 4, 1, 0, 0))
+    assert (core.term, core.vote) == (1, 3)
+    core.campaign(0)
+    core.on_time(10**9)
+    assert core.role is Role.FOLLOWER
+    assert core.next_deadline == NEVER
+
+
+def test_a_leader_that_lost_all_connections_steps_down_after_a_short_grace() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    cluster.core(1).heartbeat(0)
+    cluster.settle()
+    core = cluster.core(1)
+    core.peer_lost(0, 2)
+    assert core.next_deadline == 600_000
+    core.peer_lost(0, 3)
+    assert core.next_deadline == 120_000
+    assert not core.progress[2].recent_active
+    core.on_time(119_999)
+    assert core.is_leader
+    core.on_time(120_000)
+    assert not core.is_leader
+    assert core.leader_id == NO_NODE
+
+
+def test_a_vote_is_given_once_in_a_term_and_repeated_to_the_same_candidate() -> None:
+    core = Cluster((1, 2, 3)).core(1)
+    for candidate, granted in ((2, True), (3, False), (2, True)):
+        core.step(0, VoteRequest(candidate, 1, 1, 0, 0))
+        ready = core.take_ready()
+        answers = [*ready.messages, *ready.messages_after_durable]
+        assert [(answer.to, answer.granted) for answer in answers] == [(candidate, granted)]  # type: ignore[attr-defined]
+        if ready.durable is not None:
+            core.on_durable(0, ready.durable)
+
+
+def test_a_candidate_with_an_older_log_gets_no_vote_but_its_term_counts() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    core = cluster.core(2)
+    core.step(2_000_000, VoteRequest(3, 2, 4, 0, 0))
+    assert (core.term, core.vote) == (4, NO_NODE)
