@@ -29,6 +29,7 @@ CONSUMED_SCHEMA = pa.schema(_COLUMNS)
 _KEPT_ROWS = 16_384
 #: As an Arrow value: given a Python number, pyarrow looks for the dateutil package on disk at every call.
 _US_PER_MS = pa.scalar(1_000, pa.int64())
+_new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] = tuple.__new__
 _KEY, _VALUE, _TIMESTAMP, _HEADERS = (
     LOG_SCHEMA.get_field_index(name) for name in ("key", "value", "timestamp", "headers")
 )
@@ -69,12 +70,12 @@ def to_records(
     if value_deserializer is not None:
         values = [None if value is None else value_deserializer(value) for value in values]
     offsets = range(fetched.offset, fetched.next_offset)
-    # zip and _make keep the loop in C: a quarter of the cost of calling the class.
+    # zip and tuple.__new__ keep the loop in C: a fifth of the cost of calling the class.
     rows = zip(
         repeat(fetched.tp.topic), repeat(fetched.tp.partition), offsets, _timestamps_ms(fetched), keys, values,
         _headers(columns.column(_HEADERS)), strict=False,
     )  # fmt: skip
-    return list(map(ConsumerRecord._make, rows))
+    return list(map(_new_record, repeat(ConsumerRecord), rows))
 
 
 def _timestamps_ms(fetched: FetchedRows) -> Iterable[int | None]:
