@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from quorumlog.sdk.errors import NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.produce_request import OutgoingProduce
 from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 
 #: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
@@ -167,8 +168,14 @@ class NodeConnection:
         self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
         self.data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
-        self.produce: RequestStream[data_plane_pb2.ProduceRequest, data_plane_pb2.ProduceResponse] = RequestStream(
-            self.data_plane.Produce, address, self._heard
+        self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(
+            self._channel.stream_stream(
+                "/quorumlog.v1.DataPlane/Produce",
+                request_serializer=OutgoingProduce.to_bytes,
+                response_deserializer=data_plane_pb2.ProduceResponse.FromString,
+            ),
+            address,
+            self._heard,
         )
         self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
             self.data_plane.Fetch, address, self._heard

@@ -25,6 +25,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.partition_pipeline import PartitionPipeline, Verdict, final_error
+from quorumlog.sdk.produce_request import OutgoingProduce
 from quorumlog.sdk.producer_batch import ProducerBatch, ProducerIdentity
 from quorumlog.sdk.producer_config import ProducerConfig
 from quorumlog.sdk.record_batch import codec_named
@@ -231,15 +232,10 @@ class Sender:
     def _request(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
         attempt = _Attempt(node, batches, self._clock())
         topics = self._cluster.metadata.topics
-        request = data_plane_pb2.ProduceRequest(
+        request = OutgoingProduce(
             acks=self._config.wire_acks,
             timeout_ms=int(self._config.request_timeout_ms),
-            batches=[
-                data_plane_pb2.PartitionBatch(
-                    topic_id=topics[batch.topic].topic_id, partition=batch.partition, batch=batch.entry or b""
-                )
-                for batch in batches
-            ],
+            batches=[(topics[batch.topic].topic_id, batch.partition, batch.entry or b"") for batch in batches],
         )
         for batch in batches:
             batch.attempt = attempt
