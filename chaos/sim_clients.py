@@ -224,6 +224,8 @@ class SimProducer:
         if self._stopped:
             return
         lane = self._rng.choice(self._lanes)
+        if self._rng.random() < 0.1:
+            self._directory.refresh()  # metadata grows old in any client
         if len(lane.queue) + len(lane.waiting) < 2 * self._options.max_in_flight:
             count = self._rng.randint(*self._options.records)
             lane.waiting.append([f"{self.name}.{self._made + n}" for n in range(count)])

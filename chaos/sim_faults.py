@@ -31,6 +31,7 @@ class SimFaults:
             "pause": self._pause,
             "stop": self._stop,
             "isolate": self._isolate,
+            "sever": self._sever,
             "split": self._split,
             "one-way": self._one_way,
             "reset": self._reset,
@@ -139,6 +140,10 @@ class SimFaults:
     def _isolate(self) -> None:
         node = self._node()
         self._cut_between([node], [other for other in self._cluster.node_ids if other != node], both_ways=True)
+
+    def _sever(self) -> None:
+        self._cluster.network.sever(self._node())
+        self._later(50_000, 5 * SECOND, self._cluster.network.heal)
 
     def _split(self) -> None:
         nodes = list(self._cluster.node_ids)

@@ -148,6 +148,18 @@ class SimNetwork:
             self._notice(one, other, self._rng.randint(*self._options.delay_us))
             self._notice(other, one, self._rng.randint(*self._options.delay_us))
 
+    def sever(self, node: int) -> None:
+        """Nothing gets to or from ``node``, and the others' connections to it are reset; it learns by keepalive. The
+        others react at once, while it still takes itself for what it was."""
+        for peer in sorted({n for pair in self._connections if node in pair for n in pair} - {node}):
+            for pair in ((node, peer), (peer, node)):
+                connection = self._connections.pop(pair, None)
+                if connection is not None:
+                    self._close(connection)
+                self._cuts.add(pair)
+            self._notice(peer, node, self._rng.randint(*self._options.delay_us))
+            self._notice(node, peer, self._options.keepalive_us)
+
     def process_died(self, node: int, silent: bool) -> None:
         """The node's sockets are gone. Peers learn of it at once, or (``silent``: power loss) by keepalive."""
         self._wanted.pop(node, None)

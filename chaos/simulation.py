@@ -205,6 +205,7 @@ class Simulation:
         options = ProducerOptions(
             interval_us=self._rng.choice(((5_000, 60_000), (20_000, 200_000))),
             max_in_flight=self._rng.choice((1, 3, 5)),
+            request_timeout_us=self._rng.choice((300_000, 1_000_000)),
             delivery_timeout_us=self._rng.choice((2 * SECOND, 10 * SECOND, 120 * SECOND)),
             acks=acks,
         )

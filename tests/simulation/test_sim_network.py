@@ -150,6 +150,21 @@ def test_peers_of_a_killed_process_hear_at_once_and_of_a_lost_machine_by_keepali
     assert least_us <= scheduler.now - began <= least_us + SECOND
 
 
+def test_a_severed_node_learns_later_than_its_peers() -> None:
+    scheduler, network, ends = make()
+    connect(scheduler, network)
+    network.sever(1)
+    send(network, 1)
+    scheduler.run(scheduler.now + SECOND)
+    assert len(ends.of(PeerDisconnected, 2)) == 1
+    assert ends.of(PeerDisconnected, 1) == []
+    scheduler.run(scheduler.now + 2 * SECOND)
+    assert len(ends.of(PeerDisconnected, 1)) == 1
+    assert ends.sequences(2) == []
+    network.heal()
+    assert scheduler.run(scheduler.now + SECOND, lambda: network.connected(1, 2))
+
+
 def test_a_refused_peer_does_not_connect() -> None:
     scheduler, network, ends = make()
     ends.refused.add(1)
