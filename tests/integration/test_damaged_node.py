@@ -1,0 +1,123 @@
+"""A node whose disk gave other bytes back than it was given: it says so in one line, and nobody is served them."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.storage.inspection import EntryRow, Inspection
+from quorumlog.v1.entry import EntryKind
+
+pytestmark = pytest.mark.cluster
+
+TOPIC = "orders"
+DEADLINE_S = 30
+#: More than the checks at opening look at.
+BATCHES = 120
+
+
+def values() -> list[bytes]:
+    return [b"%d-" % number + bytes([number]) * 5000 for number in range(BATCHES)]
+
+
+def produce(cluster: LocalCluster) -> None:
+    """One batch per value, all of them acknowledged."""
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0, compression_type=None) as producer:
+        for value in values():
+            producer.send(TOPIC, value=value).result(timeout=DEADLINE_S)
+
+
+def consume(cluster: LocalCluster, *, ends: Callable[[], bool]) -> list[bytes]:
+    """What can be read from the start, in order, until ``ends``."""
+    found: list[bytes] = []
+    deadline = time.monotonic() + DEADLINE_S
+    with Consumer(
+        bootstrap_servers=cluster.bootstrap_servers, auto_offset_reset="earliest", request_timeout_ms=2_000
+    ) as consumer:
+        consumer.assign([TopicPartition(TOPIC, 0)])
+        while len(found) < BATCHES and not ends():
+            assert time.monotonic() < deadline, f"{len(found)} of {BATCHES} records"
+            with contextlib.suppress(QuorumlogError):
+                for records in consumer.poll(timeout_ms=200).values():
+                    found += [record.value for record in records]
+    return found
+
+
+def batches(data_dir: Path) -> list[EntryRow]:
+    """The topic's batches on a node's disk."""
+    with Inspection(data_dir) as inspection:
+        for group in inspection.groups():
+            rows = [row for row in inspection.entries(group.group) if row.kind is EntryKind.BATCH]
+            if len(rows) >= BATCHES:
+                return rows
+    raise AssertionError("the topic is not there")
+
+
+def flip_a_bit_of(data_dir: Path, row: EntryRow, value: bytes) -> None:
+    """Damages the record with ``value`` in that entry."""
+    data_file = data_dir / "data.mdb"
+    whole = data_file.read_bytes()
+    assert whole.count(value) == 1
+    place = whole.index(value) + len(value) // 2
+    with data_file.open("r+b") as file:
+        file.seek(place)
+        file.write(bytes([whole[place] ^ 1]))
+
+
+def test_a_replica_with_a_damaged_tail_does_not_start_and_the_others_go_on(tmp_path: Path) -> None:
+    with LocalCluster(nodes=3, data_dir=tmp_path) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
+        produce(cluster)
+        cluster.stop(2)
+        last = batches(cluster.data_dir(2))[-1]
+        flip_a_bit_of(cluster.data_dir(2), last, values()[-1])
+
+        with pytest.raises(ClusterError) as refused:
+            cluster.start(2)
+        said = f"entry {last.index} of group {last.group} in {cluster.data_dir(2)} is damaged"
+        assert said in str(refused.value)
+        log = cluster.log_path(2).read_text()
+        assert said in log.splitlines()[-1]
+        assert "quorumlog log verify" in log.splitlines()[-1]
+        assert "Traceback" not in log
+
+        verified = subprocess.run(
+            [sys.executable, "-m", "quorumlog.cli.main", "log", "verify", "--data-dir", str(cluster.data_dir(2))],
+            check=False,
+            capture_output=True,
+            text=True,
+        )
+        assert verified.returncode != 0
+        assert str(last.index) in verified.stdout + verified.stderr
+        assert "Traceback" not in verified.stderr
+
+        assert consume(cluster, ends=lambda: False) == values()
+
+
+def test_a_damaged_entry_is_never_served(tmp_path: Path) -> None:
+    """The only replica has it damaged: what comes before is served, then nothing, and the node's log says why."""
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])
+        produce(cluster)
+        cluster.stop(1)
+        row = batches(cluster.data_dir(1))[30]
+        flip_a_bit_of(cluster.data_dir(1), row, values()[30])
+        cluster.start(1)
+
+        log_path = cluster.log_path(1)
+        said = f"entry {row.index} of group {row.group} in {cluster.data_dir(1)} is damaged"
+        found = consume(cluster, ends=lambda: said in log_path.read_text())
+        assert found == values()[: len(found)]
+        assert len(found) <= 30
+        assert "Traceback" not in log_path.read_text()
