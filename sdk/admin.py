@@ -8,7 +8,7 @@ from typing import Self, Unpack
 
 from quorumlog.sdk.async_admin import AdminOptions, AsyncAdmin
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.event_loop import BackgroundLoop, close_at_exit, forget
+from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.types import ClusterDescription, NewTopic, NodeDescription, QuorumDescription, TopicDescription
 
 
@@ -25,9 +25,9 @@ class Admin:
 
     def __init__(self, **options: Unpack[AdminOptions]) -> None:
         self._core = AsyncAdmin(**options)
-        self._background = BackgroundLoop("Admin", self._core.config.client_id)
+        self._background = BackgroundLoop("Admin")
         self._closed = False
-        close_at_exit(self)
+        self._background.own(self, self._core.close)
 
     def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
         """Creates topics; see :meth:`AsyncAdmin.create_topics`."""
@@ -64,8 +64,7 @@ class Admin:
         self._closed = True
         if self._background.fork.same_process:
             self._background.run(self._core.close(), timeout_s=10.0)
-            self._background.stop()
-        forget(self)
+            self._background.release(self)
 
     def __enter__(self) -> Self:
         return self

@@ -339,11 +339,8 @@ class AsyncProducer:
 
     async def close(self, timeout: float | None = None) -> None:
         """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
-        if self._core.closed:
-            return
-        with contextlib.suppress(RequestTimedOutError):
-            await flush_core(self._core, timeout)
-        await self._core.close()
+        if not self._core.closed:
+            await close_core(self._core, timeout)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -367,6 +364,13 @@ async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
         raise RequestTimedOutError(f"{left} batches were not acknowledged within {timeout_s} s") from None
     finally:
         core.accumulator.end_flush()
+
+
+async def close_core(core: ProducerCore, timeout_s: float | None) -> None:
+    """Flushes for at most ``timeout_s``, fails the rest, and closes."""
+    with contextlib.suppress(RequestTimedOutError):
+        await flush_core(core, timeout_s)
+    await core.close()
 
 
 def _serialized(serializer: Serializer | None, value: Any) -> Any:

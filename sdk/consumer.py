@@ -18,7 +18,7 @@ from quorumlog.sdk.async_consumer import (
     refuse_groups,
 )
 from quorumlog.sdk.consumer_config import ConsumerOptions
-from quorumlog.sdk.event_loop import BackgroundLoop, close_at_exit, forget
+from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.fetched import FetchedRows, to_table
 from quorumlog.sdk.offset_lookup import EARLIEST, LATEST
 from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
@@ -41,12 +41,12 @@ class Consumer:
 
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
         self._core = ConsumerCore(topics, options)
-        self._background = BackgroundLoop("Consumer", self._core.config.client_id)
+        self._background = BackgroundLoop("Consumer")
         self._news = threading.Event()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000
         self._unread: Iterator[ConsumerRecord] = iter(())
-        close_at_exit(self)
+        self._background.own(self, self._core.close)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -88,6 +88,7 @@ class Consumer:
             left = deadline - time.monotonic()
             if rows or left <= 0:
                 return rows
+            self._background.check_may_block()
             self._news.wait(left)
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
@@ -224,8 +225,7 @@ class Consumer:
             self._core.closed = True
             return
         self._background.run(self._core.close(), timeout_s=10.0)
-        self._background.stop()
-        forget(self)
+        self._background.release(self)
 
     def __enter__(self) -> Self:
         return self

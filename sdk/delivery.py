@@ -134,7 +134,7 @@ class RecordFuture:
         return self._delivery.error
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
-        """Calls ``callback(self)`` once the outcome is known, on the client's background thread: do not block there."""
+        """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there."""
         self._delivery.when_done(lambda: _call(callback, self))
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:

@@ -1,4 +1,10 @@
-"""The background thread on which a synchronous client's asyncio core runs."""
+"""The background thread on which the asyncio cores of all synchronous clients of a process run.
+
+One for all of them: grpc.aio has one queue of completed operations for all event loops of a process, and whichever loop
+wakes first works it off. When it comes upon an operation of a loop that has been closed in the meantime it raises, and
+what is behind in the queue waits until something else happens. So the loop of a closed client must not be closed while
+others live; and since Python runs one thread at a time anyway, a thread for each client would buy nothing.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +14,7 @@ import contextlib
 import threading
 import time
 import weakref
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any, Protocol, TypeVar
 
 from quorumlog.sdk.errors import ClientClosedError, IllegalStateError, RequestTimedOutError
@@ -29,19 +35,18 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
     return uvloop.new_event_loop()
 
 
-class BackgroundLoop:
-    """An event loop on a daemon thread of its own.
+class _Closable(Protocol):
+    def close(self, timeout: float | None = None) -> None: ...
 
-    Arguments:
-        client: what to call the owner in errors.
-        client_id: names the thread.
-    """
 
-    def __init__(self, client: str, client_id: str) -> None:
-        self.fork = ForkGuard(client)
+class _LoopThread:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self.fork = ForkGuard("event loop")
         self.loop = new_event_loop()
         self.loop.set_exception_handler(_ignore_poller_race)
-        self._thread = threading.Thread(target=self._run, name=client_id, daemon=True)
+        self._thread = threading.Thread(target=self._run, name="quorumlog-clients", daemon=True)
         self._thread.start()
         assert self._thread.ident is not None
         self.thread_id: int = self._thread.ident
@@ -50,20 +55,41 @@ class BackgroundLoop:
         asyncio.set_event_loop(self.loop)
         self.loop.run_forever()
 
+    def stop(self) -> None:
+        """Ends the thread; the loop is never closed, see above."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=2.0)
+
+
+class BackgroundLoop:
+    """A synchronous client's access to the shared event loop.
+
+    Arguments:
+        client: what to call the owner in errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self.fork = ForkGuard(client)
+        shared = _shared_thread()
+        self.loop = shared.loop
+        self.thread_id = shared.thread_id
+        self._client = client
+        self._released = False
+        self._finalizer: weakref.finalize[..., Any]
+
     def run(self, coroutine: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
         """Runs a coroutine on the loop and blocks for its result.
 
         Raises:
             RequestTimedOutError: it took longer than ``timeout_s``; it has been cancelled.
+            ClientClosedError, ForkedClientError: the client cannot be used any more, or here.
+            IllegalStateError: called on the loop's own thread, as from a callback.
         """
         try:
             self.fork.check()
-            if self.loop.is_closed():
-                raise ClientClosedError("the client is closed")
-            if threading.get_ident() == self.thread_id:
-                raise IllegalStateError(
-                    "this call would block the client's own event loop: not from a callback, please"
-                )
+            if self._released:
+                raise ClientClosedError(f"the {self._client.lower()} is closed")
+            self.check_may_block()
         except Exception:
             coroutine.close()
             raise
@@ -79,50 +105,57 @@ class BackgroundLoop:
             future.cancel()
             raise
 
-    def stop(self) -> None:
-        """Cancels what is left on the loop, stops it and closes it. In a forked child nothing runs, nothing is done."""
-        if not self.fork.same_process or self.loop.is_closed():
-            return
+    def check_may_block(self) -> None:
+        """Raises IllegalStateError on the loop's own thread, which would wait for itself."""
+        if threading.get_ident() == self.thread_id:
+            raise IllegalStateError("this call would block the clients' own event loop: do not make it in a callback")
 
-        async def cancel_rest() -> None:
-            rest = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
-            for task in rest:
-                task.cancel()
-            await asyncio.gather(*rest, return_exceptions=True)
+    def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Sees to it that a client is closed in the end, even if its owner never does.
 
-        with contextlib.suppress(RequestTimedOutError):
-            self.run(cancel_rest(), timeout_s=2.0)
-        self.loop.call_soon_threadsafe(self.loop.stop)
-        self._thread.join(timeout=2.0)
-        if not self._thread.is_alive():
-            self.loop.close()
+        When the interpreter ends, ``client.close`` is called, within limits. When the object is collected before,
+        ``close_core``, which must not refer to it, is run on the loop.
+        """
+        _open_clients.add(client)
+        self._finalizer = weakref.finalize(client, _close_dropped, self.fork, self.loop, close_core)
+        self._finalizer.atexit = False
+
+    def release(self, client: _Closable) -> None:
+        """The client has been closed."""
+        self._released = True
+        self._finalizer.detach()
+        _open_clients.discard(client)
+
+
+_lock = threading.Lock()
+_threads: list[_LoopThread] = []
+
+
+def _shared_thread() -> _LoopThread:
+    with _lock:
+        if not _threads or not _threads[-1].fork.same_process:
+            _threads[:] = [_LoopThread()]
+        return _threads[-1]
 
 
 def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """grpc.aio has one poller for all loops of a process: a loop that comes second to an event finds nothing to read.
+    """Where a program has loops of its own too, the one that comes second to an event finds nothing to read.
 
-    It logs that as an error although nothing is wrong; a user with two clients would be shown a traceback.
+    grpc.aio lets that be reported as an error although nothing is wrong; users would be shown a traceback.
     """
     if isinstance(context.get("exception"), BlockingIOError):
         return
     loop.default_exception_handler(context)
 
 
-class _Closable(Protocol):
-    def close(self, timeout: float | None = None) -> None: ...
-
-
 _open_clients: weakref.WeakSet[Any] = weakref.WeakSet()
 
 
-def close_at_exit(client: _Closable) -> None:
-    """Has a client closed, within limits, if the interpreter ends before its owner closes it."""
-    _open_clients.add(client)
-
-
-def forget(client: _Closable) -> None:
-    """A client was closed."""
-    _open_clients.discard(client)
+def _close_dropped(
+    fork: ForkGuard, loop: asyncio.AbstractEventLoop, close_core: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    if fork.same_process:
+        asyncio.run_coroutine_threadsafe(close_core(), loop)
 
 
 def _close_left_open() -> None:
@@ -130,6 +163,9 @@ def _close_left_open() -> None:
     for client in list(_open_clients):
         with contextlib.suppress(Exception):
             client.close(timeout=max(0.0, deadline - time.monotonic()))
+    for thread in _threads:
+        if thread.fork.same_process:
+            thread.stop()
 
 
 atexit.register(_close_left_open)

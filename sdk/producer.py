@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import threading
 import time
 from collections.abc import Callable
@@ -12,15 +11,17 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
-from quorumlog.sdk.async_producer import ProducerCore, flush_core
+from quorumlog.sdk.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.delivery import ArrowFuture, Delivery, RecordFuture
-from quorumlog.sdk.errors import RequestTimedOutError
-from quorumlog.sdk.event_loop import BackgroundLoop, close_at_exit, forget
+from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.types import Headers
 
 Taken = TypeVar("Taken")
+
+#: How long the records of a producer that was dropped without being closed are still tried.
+_DROPPED_TIMEOUT_S = 30.0
 
 
 class Producer:
@@ -39,11 +40,11 @@ class Producer:
 
     def __init__(self, **options: Unpack[ProducerOptions]) -> None:
         self._core = ProducerCore(build_config(ProducerConfig, options))
-        self._background = BackgroundLoop("Producer", self._core.config.client_id)
+        self._background = BackgroundLoop("Producer")
         self._core.bind(self._background.loop, self._background.thread_id)
         self._try_send = self._core.try_send
         self._fork = self._core.fork
-        close_at_exit(self)
+        self._background.own(self, partial(close_core, self._core, _DROPPED_TIMEOUT_S))
 
     def send(
         self,
@@ -90,6 +91,7 @@ class Producer:
                 taken = attempt()  # Room may have come between the two.
             if taken is not None:
                 return taken
+            self._background.check_may_block()
             if not room.wait(deadline - time.monotonic()):
                 raise core.buffer_full()
 
@@ -142,11 +144,8 @@ class Producer:
         if not self._fork.same_process:
             self._core.closed = True
             return
-        with contextlib.suppress(RequestTimedOutError):
-            self._background.run(flush_core(self._core, timeout))
-        self._background.run(self._core.close(), timeout_s=10.0)
-        self._background.stop()
-        forget(self)
+        self._background.run(close_core(self._core, timeout))
+        self._background.release(self)
 
     def __enter__(self) -> Self:
         return self

@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -318,3 +320,23 @@ def test_a_forked_child_refuses_the_clients_of_its_parent_and_makes_its_own(clus
             os._exit(1)
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
         assert producer.send(topic, b"parent", partition=0).result(timeout=10).offset == 1
+
+
+def test_a_program_that_ends_without_closing_loses_nothing_and_complains_of_nothing(
+    cluster: LocalCluster, topic: str
+) -> None:
+    program = f"""
+from quorumlog.sdk import Admin, Consumer, Producer
+servers = {cluster.bootstrap_servers!r}
+producer = Producer(bootstrap_servers=servers, linger_ms=1000)
+handles = [producer.send({topic!r}, b"kept") for _ in range(100)]
+dropped = Producer(bootstrap_servers=servers, linger_ms=1000).send({topic!r}, b"dropped")
+consumer = Consumer({topic!r}, bootstrap_servers=servers)
+consumer.poll(timeout_ms=10)
+Admin(bootstrap_servers=servers).list_topics()
+dropped.result(timeout=20)
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
+    values = read_all(cluster, topic).column("value").to_pylist()
+    assert (values.count(b"kept"), values.count(b"dropped")) == (100, 1)
