@@ -17,7 +17,7 @@ from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
-from bench.report import Row, Runs, rows_of, show, write_json
+from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -47,7 +47,10 @@ def main() -> int:
     except KeyboardInterrupt:
         return 130
     rows: list[Row] = [row for runs in all_runs for row in rows_of(runs)]
-    show(console, rows, repetitions)
+    if given.markdown:
+        print(markdown(rows))
+    else:
+        show(console, rows, repetitions)
     if given.json is not None:
         write_json(given.json, shlex.join(["python", "-m", "bench", *sys.argv[1:]]), rows, all_runs)
         console.print(f"written to {given.json}")
@@ -60,6 +63,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--repetitions", type=int, help="how often everything is measured (default 5, quick 3)")
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
     parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
+    parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     parser.add_argument(
         "--work-dir",

@@ -99,6 +99,18 @@ def show(console: Console, rows: list[Row], repetitions: int) -> None:
     console.print(table)
 
 
+def markdown(rows: list[Row]) -> str:
+    """The table as it stands in the documentation."""
+    lines = ["| what | quorumlog | bare path | ratio (min-max of the pairs) | target |", "|---|---|---|---|---|"]
+    for row in rows:
+        target = "" if row.target is None else f"{'≤' if row.lower_is_better else '≥'} {row.target:g}"
+        measured = f"{row.cluster:.1f} {row.unit} | {row.bare:.1f} {row.unit}"
+        lines.append(
+            f"| {row.name} | {measured} | **{row.ratio:.2f}** ({row.lowest:.2f}-{row.highest:.2f}) | {target} |"
+        )
+    return "\n".join(lines)
+
+
 def write_json(path: Path, command: str, rows: list[Row], all_runs: list[Runs]) -> None:
     """Writes medians, ratios and every single run."""
     report = {

@@ -14,7 +14,7 @@ from bench import bare_client
 from bench.bare_path import BarePath
 from bench.figures import Figures, summarize
 from bench.measurements import Figure, Load, Measurement, measurements
-from bench.report import Runs, rows_of
+from bench.report import Runs, markdown, rows_of
 
 #: One measurement that writes with the SDK and reads, one below the SDK.
 ONLY = "poll_arrow|64 KiB"
@@ -102,3 +102,13 @@ def test_a_name_that_matches_nothing_is_told(tmp_path: Path) -> None:
     assert ended.returncode == 2
     assert ended.stderr.startswith("bench: error: --only 'nonsense' matches none of: ")
     assert "Traceback" not in ended.stderr
+
+
+def test_the_documentations_table_shows_ratio_and_target() -> None:
+    rate = Figure("rate", "MB/s", lambda run: run.megabytes_per_second, 0.8)
+    runs = Runs(Measurement("t", Load("raw-produce"), Load("bare-produce"), (rate,)))
+    runs.cluster.append(Figures(1.0, 1, 9_000_000))
+    runs.bare.append(Figures(1.0, 1, 10_000_000))
+    assert markdown(rows_of(runs)).splitlines()[2:] == [
+        "| rate | 9.0 MB/s | 10.0 MB/s | **0.90** (0.90-0.90) | ≥ 0.8 |"
+    ]
