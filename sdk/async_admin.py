@@ -46,7 +46,7 @@ class AdminOptions(TypedDict, total=False):
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     request_timeout_ms: how long a call may take.
     bootstrap_timeout_ms: how long to look for any node before giving up.
-    client_id: names the background thread.
+    client_id: what nodes see as the user agent.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -84,6 +84,7 @@ class AsyncAdmin:
             request_timeout_s=self._limit_s,
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
             backoff=Backoff(),
+            client_id=config.client_id,
         )
 
     def _check_usable(self) -> None:

@@ -51,6 +51,7 @@ class ConsumerCore:
             request_timeout_s=self.config.request_timeout_ms / 1000,
             bootstrap_timeout_s=self.config.bootstrap_timeout_ms / 1000,
             backoff=Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000),
+            client_id=self.config.client_id,
         )
         self.fetcher = Fetcher(self.config, self.cluster, self.assignment, time.monotonic)
         self.assigned = False

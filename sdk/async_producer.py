@@ -78,6 +78,7 @@ class ProducerCore:
             request_timeout_s=config.request_timeout_ms / 1000,
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
             backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            client_id=config.client_id,
         )
         self.sender = Sender(config, self.cluster, self.accumulator, self._clock, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))

@@ -57,6 +57,7 @@ class Cluster:
         request_timeout_s: limit on a single question.
         bootstrap_timeout_s: how long to look for any node at all before giving up.
         backoff: between attempts.
+        client_id: what nodes see the client as.
     """
 
     def __init__(
@@ -66,10 +67,12 @@ class Cluster:
         request_timeout_s: float,
         bootstrap_timeout_s: float,
         backoff: Backoff,
+        client_id: str,
     ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.metadata = MetadataCache.empty()
         self.backoff = backoff
+        self._client_id = client_id
         self.request_timeout_s = request_timeout_s
         self._bootstrap_timeout_s = bootstrap_timeout_s
         self._connections: dict[str, NodeConnection] = {}
@@ -90,7 +93,7 @@ class Cluster:
             raise ClientClosedError("the client is closed")
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = NodeConnection(address)
+            found = self._connections[address] = NodeConnection(address, self._client_id)
         return found
 
     def node(self, node_id: int) -> NodeConnection | None:

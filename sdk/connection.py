@@ -157,15 +157,20 @@ class RequestStream(Generic[Request, Response]):
 class NodeConnection:
     """The connection to one node.
 
+    Arguments:
+        client_id: goes into the user agent that nodes see.
+
     Attributes:
         address: ``host:port``.
         suspect: something failed here and nothing has succeeded since; others are asked first.
     """
 
-    def __init__(self, address: str) -> None:
+    def __init__(self, address: str, client_id: str) -> None:
         self.address = address
         self.suspect = False
-        self._channel = grpc.aio.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        self._channel = grpc.aio.insecure_channel(
+            address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
+        )
         self.data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
         self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(

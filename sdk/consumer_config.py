@@ -31,7 +31,7 @@ class ConsumerOptions(TypedDict, total=False):
     retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
     bootstrap_timeout_ms: how long to look for any node before giving up.
     key_deserializer, value_deserializer: callables from bytes; not called for None, and not by ``poll_arrow``.
-    client_id: names the background thread.
+    client_id: what nodes see as the user agent.
     """
 
     bootstrap_servers: str | Sequence[str]

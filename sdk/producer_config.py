@@ -37,7 +37,7 @@ class ProducerOptions(TypedDict, total=False):
     bootstrap_timeout_ms: how long to look for any node before giving up.
     partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
     key_serializer, value_serializer: callables to bytes.
-    client_id: names the background thread.
+    client_id: what nodes see as the user agent.
     """
 
     bootstrap_servers: str | Sequence[str]
