@@ -96,15 +96,23 @@ def health(
 
 
 def _judge(admin: Admin) -> Health:
+    from quorumlog.sdk import NodeDescription
+
     cluster = admin.describe_cluster()
     topics = admin.describe_topics(sorted(admin.list_topics()))
     found = [(topic, partition) for topic in topics for partition in topic.partitions]
     reasons = []
     if cluster.controller_id is None:
-        reasons.append("no active controller")
-    down = [broker.node_id for broker in cluster.brokers if broker.fenced]
+        reasons.append("no active controller: a majority of the controllers must be up")
+    # Fenced is what the controller says; without one, or in its first seconds, only asking each node tells.
+    answers = dict(zip((broker.node_id for broker in cluster.brokers), admin.describe_nodes(), strict=False))
+    silent = {node for node, answer in answers.items() if not isinstance(answer, NodeDescription)}
+    down = sorted(silent | {broker.node_id for broker in cluster.brokers if broker.fenced})
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
+    for node, answer in answers.items():
+        if isinstance(answer, NodeDescription) and not answer.ready and node not in down:
+            reasons.append(f"node {node} not ready: {answer.reason}")
     for test, complaint in (
         (is_unavailable, "without a leader"),
         (is_under_min_isr, "with too few replicas in sync for acks=all"),

@@ -72,7 +72,10 @@ def produce(
         int | None, typer.Option("--partition", min=0, help="Send all to this partition; else by key, or in turn.")
     ] = None,
     acks: Annotated[Acks, typer.Option("--acks", help="What an acknowledgement waits for.")] = Acks.ALL,
-    compression: Annotated[Compression, typer.Option("--compression")] = Compression.NONE,
+    compression: Annotated[Compression, typer.Option("--compression", help="Of record batches.")] = Compression.NONE,
+    timeout: Annotated[
+        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Give a record up after so long.")
+    ] = 30.0,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -90,6 +93,8 @@ def produce(
             acks=_WIRE_ACKS[acks],
             enable_idempotence=acks is Acks.ALL,
             compression_type=None if compression is Compression.NONE else compression.value,
+            delivery_timeout_ms=timeout * 1000,
+            max_block_ms=timeout * 1000,
         ) as producer,
         progress(f"producing to {topic}", None, "records") as show,
     ):
