@@ -102,6 +102,7 @@ class SimCluster:
         for number, process in self.processes.items():
             process.disk.full = False
             process.disk.stalled_until = 0
+            process.disk.next_sync_fails = False
             process.wall_offset_ms = 0
             if not process.running:
                 self.start(number)
@@ -151,8 +152,8 @@ class SimCluster:
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
 
     def halted(self, process: SimProcess, error: str | None) -> None:
-        """A node ends by itself: as asked, or because it cannot go on, which nothing here gives it reason to."""
-        if error is not None:
+        """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""
+        if error is not None and not process.disk.has_failed:
             raise Violation(f"node {process.node_id} gives up: {error}")
         process.die(silent=False)
         if self._keep_running:

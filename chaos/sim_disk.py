@@ -15,7 +15,7 @@ from quorumlog.chaos.durable_group import DurableGroup, apply_write
 from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
-from quorumlog.storage.interface import DiskFullError
+from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.transaction import GroupState, GroupWrite, Space, Transaction
 
 #: Called when a transaction is about to become durable, with the disk as it still is.
@@ -55,6 +55,8 @@ class SimDisk:
         self.rows: dict[bytes, bytes] = {}
         self.full = False
         self.stalled_until = 0
+        self.next_sync_fails = False
+        self.has_failed = False
         self._scheduler = scheduler
         self._rng = rng
         self._options = options
@@ -69,11 +71,15 @@ class SimDisk:
 
     def submit(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
         """Writes and syncs in virtual time, then calls ``done``. One at a time, as the node promises."""
+        assert not self.has_failed, f"node {self.node_id} writes on after an I/O error"
         assert self._lies or not self._under_way, f"node {self.node_id} gave a transaction while another was under way"
         if self.full:
             error = DiskFullError(f"no room on the disk of node {self.node_id}: free some space")
             failed = StorageFailed(transaction.number, error)
             self._timers = [self._scheduler.after(500, lambda: done(failed))]
+            return
+        if self.next_sync_fails:
+            self._fail(transaction, done)
             return
         self._under_way.append(transaction)
         delay = self._rng.randint(*self._options.sync_us)
@@ -87,6 +93,16 @@ class SimDisk:
         self._timers.append(self._scheduler.at(when, self._sync))
         self._timers.append(self._scheduler.at(told, lambda: done(StorageDone(number))))
 
+    def _fail(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
+        """An I/O error on commit: it may be on the disk or not, and the process must end, or go on over lost pages."""
+        if self._rng.random() < 0.5:
+            self._under_way.append(transaction)
+            self._sync()
+        self.next_sync_fails = False
+        self.has_failed = True
+        failed = StorageFailed(transaction.number, FatalStorageError("the disk failed on commit (EIO)"))
+        self._timers = [self._scheduler.after(2_000, lambda: done(failed))]
+
     def crash(self) -> None:
         """The process or the machine dies: the transaction under way is kept whole or lost, by the seed."""
         for timer in self._timers:
@@ -96,6 +112,7 @@ class SimDisk:
             self._sync()
         self._under_way.clear()
         self._last_sync = 0
+        self.has_failed = False
 
     def _sync(self) -> None:
         transaction = self._under_way.popleft()

@@ -38,6 +38,7 @@ class SimFaults:
             "slow-network": self._slow_network,
             "disk-full": self._disk_full,
             "disk-stall": self._disk_stall,
+            "disk-error": self._disk_error,
             "clock-jump": self._clock_jump,
         }
         chosen = [name for name in faults if self._rng.random() < 0.5] or ["kill"]
@@ -180,6 +181,13 @@ class SimFaults:
     def _disk_stall(self) -> None:
         disk = self._cluster.processes[self._node()].disk
         disk.stalled_until = self._scheduler.now + self._rng.randint(50_000, 4 * SECOND)
+
+    def _disk_error(self) -> None:
+        node = self._node()
+        process = self._cluster.processes[node]
+        if process.running:
+            process.disk.next_sync_fails = True
+            self._later(SECOND // 2, 3 * SECOND, lambda: self._start(node))
 
     def _clock_jump(self) -> None:
         # Within the hour that nodes allow a producer's clock to be ahead of theirs.

@@ -11,7 +11,7 @@ from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.server.events import StorageDone, StorageFailed
-from quorumlog.storage.interface import DiskFullError
+from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
@@ -90,6 +90,22 @@ def test_a_full_disk_refuses_and_keeps_nothing() -> None:
     assert isinstance(done[0].error, DiskFullError)
     assert disk.groups() == {}
     assert disk.space().free_bytes == 0
+
+
+def test_after_an_io_error_nobody_knows_what_is_there_and_nothing_more_may_be_written() -> None:
+    kept = set()
+    for seed in range(20):
+        scheduler, disk = make_disk(seed)
+        done: list[StorageDone | StorageFailed] = []
+        disk.next_sync_fails = True
+        disk.submit(first_write(), done.append)
+        scheduler.run(1_000_000)
+        assert isinstance(done[0], StorageFailed)
+        assert isinstance(done[0].error, FatalStorageError)
+        kept.add(GROUP in disk.groups())
+        with pytest.raises(AssertionError, match="writes on after an I/O error"):
+            disk.submit(first_write(2), done.append)
+    assert kept == {True, False}
 
 
 def test_a_lying_disk_loses_what_it_said_was_done() -> None:
