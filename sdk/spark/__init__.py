@@ -3,7 +3,22 @@
 PySpark is an extra (``pip install 'quorumlog[spark]'``) and is imported only by what needs it.
 """
 
-from quorumlog.sdk.spark.errors import DataLossError, JavaError, OptionError, SchemaError, SparkSourceError
+from quorumlog.sdk.spark.errors import (
+    DataLossError,
+    JavaError,
+    OptionError,
+    SchemaError,
+    SparkMissingError,
+    SparkSourceError,
+)
 from quorumlog.sdk.spark.session import local_session
 
-__all__ = ["DataLossError", "JavaError", "OptionError", "SchemaError", "SparkSourceError", "local_session"]
+__all__ = [
+    "DataLossError",
+    "JavaError",
+    "OptionError",
+    "SchemaError",
+    "SparkMissingError",
+    "SparkSourceError",
+    "local_session",
+]

@@ -25,6 +25,10 @@ class DataLossError(SparkSourceError):
     """Offsets that the query must read are not there. Names topic, partition and offsets."""
 
 
+class SparkMissingError(SparkSourceError, ImportError):
+    """PySpark is not installed."""
+
+
 class JavaError(SparkSourceError):
     """No Java runtime that Spark can use."""
 

@@ -9,6 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from quorumlog.sdk.spark.errors import SparkMissingError
 from quorumlog.sdk.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -54,14 +55,17 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
         conf: further Spark settings, dots written as two underscores: ``spark__driver__memory="2g"``.
 
     Raises:
+        SparkMissingError: PySpark is not installed.
         JavaError: no Java runtime that Spark can use.
     """
+    try:
+        from pyspark.sql import SparkSession
+    except ImportError as error:
+        raise SparkMissingError(f"PySpark is not installed ({error}): pip install 'quorumlog[spark]'") from None
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     _make_registration_visible()
-    from pyspark.sql import SparkSession
-
     builder = SparkSession.builder.appName(app_name).master(master)
     settings = _DEFAULTS | {name.replace("__", "."): value for name, value in conf.items()}
     with tempfile.TemporaryDirectory(prefix="quorumlog-spark-") as folder:

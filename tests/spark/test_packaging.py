@@ -7,6 +7,10 @@ import sys
 import tomllib
 from pathlib import Path
 
+import pytest
+
+from quorumlog.sdk.spark import SparkMissingError, local_session
+
 ROOT = Path(__file__).resolve().parents[2]
 
 
@@ -16,6 +20,12 @@ def test_the_clients_and_the_session_helper_load_without_pyspark() -> None:
         " assert spark.local_session and 'pyspark' not in sys.modules and 'pyarrow' not in sys.modules"
     )
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60)
+
+
+def test_without_pyspark_the_session_helper_says_how_to_get_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark.sql", None)
+    with pytest.raises(SparkMissingError, match=r"pip install 'quorumlog\[spark\]'"):
+        local_session("never")
 
 
 def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None:
