@@ -18,12 +18,13 @@ from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.reading import LogReading
-from quorumlog.v1.entry import parse_envelope, parse_header
+from quorumlog.v1.entry import parse_header
 
 #: Checked of each group at most; the last entry always.
 TAIL_ENTRIES = 64
-#: Checked of all groups together, roughly: a fraction of a second at a slow disk's speed.
-TAIL_BYTES = 64 << 20
+#: Checked of all groups together, roughly: a fraction of a second for one core, and for a slow disk.
+ALL_TAILS_ENTRIES = 8_000
+ALL_TAILS_BYTES = 64 << 20
 
 #: Checked row by row, all of them: a flipped bit in a key makes a row vanish from its group, and of a row that a
 #: group may do without (a snapshot, a row of its table) nothing else would tell.
@@ -99,7 +100,7 @@ def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
     """The ends of a group's log, its tail having been verified.
 
     Arguments:
-        groups: how many share the budget of bytes.
+        groups: how many share what may be checked.
 
     Raises:
         DamageError: something of it is missing or not what was written.
@@ -111,29 +112,30 @@ def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
         raise reading.damage(group, last_index + 1, f"it is missing, and entries up to {state.commit} were committed")
     last = anchor
     if last_index > anchor.index:
-        last = _verify_tail(reading, group, anchor, last_index, TAIL_BYTES // max(groups, 1))
+        last = _verify_tail(reading, group, anchor, last_index, groups)
     return GroupLog(anchor, last, state, reading.last_offset(group, anchor.index))
 
 
-def _verify_tail(reading: LogReading, group: int, anchor: EntryId, last_index: int, max_bytes: int) -> EntryId:
+def _verify_tail(reading: LogReading, group: int, anchor: EntryId, last_index: int, groups: int) -> EntryId:
     """Walks back from the last entry along the hash chain; returns the last entry."""
     last: EntryId | None = None
     expected_hash: int | None = None
     batch_seen = False
-    index, size = last_index, 0
-    while index > anchor.index and (last is None or (last_index - index < TAIL_ENTRIES and size < max_bytes)):
-        entry = reading.entry(group, index)
+    size = 0
+    first = max(anchor.index + 1, last_index + 1 - max(1, min(TAIL_ENTRIES, ALL_TAILS_ENTRIES // groups)))
+    for entry, previous_hash in reading.entries_backwards(group, last_index, first):
         if expected_hash is not None and entry.hash != expected_hash:
-            raise reading.damage(group, index, "the entry after it follows another one (hash chain)")
+            raise reading.damage(group, entry.index, "the entry after it follows another one (hash chain)")
         if entry.kind is EntryKind.BATCH and not batch_seen:
             batch_seen = True
-            _verify_last_batch(reading, group, index, parse_header(entry.data).last_offset)
+            _verify_last_batch(reading, group, entry.index, parse_header(entry.data).last_offset)
         last = last or EntryId(entry.index, entry.term, entry.hash)
-        expected_hash = parse_envelope(entry.data).previous_hash
+        expected_hash = previous_hash
         size += len(entry.data)
-        index -= 1
-    if index == anchor.index and expected_hash != anchor.hash:
-        raise reading.damage(group, index + 1, "it does not follow the anchor of its log (hash chain)")
+        if entry.index == anchor.index + 1 and previous_hash != anchor.hash:
+            raise reading.damage(group, entry.index, "it does not follow the anchor of its log (hash chain)")
+        if size >= ALL_TAILS_BYTES // groups:
+            break
     assert last is not None
     return last
 

@@ -37,6 +37,7 @@ _TYPE_MASK = _P_BRANCH | _P_LEAF | _P_OVERFLOW | 0x08 | 0x20 | 0x40
 _F_BIGDATA = 0x01
 _F_SUBDATA = 0x02
 _NODE = struct.Struct("=HHHH")
+_KEY_SIZE_AT = 6
 _U64 = struct.Struct("=Q")
 _U32 = struct.Struct("=I")
 _MAX_DEPTH = 32
@@ -45,26 +46,19 @@ _CACHED_PAGES = 1024
 
 
 class TreePage:
-    """A branch or leaf page whose nodes have been checked to lie within it."""
+    """A branch or leaf page whose nodes and keys have been checked to lie within it.
 
-    __slots__ = ("data", "is_branch", "nodes", "number")
+    A branch's first key is empty: it stands for all that is below the second.
+    """
 
-    def __init__(self, number: int, data: bytes, nodes: tuple[int, ...], *, is_branch: bool) -> None:
+    __slots__ = ("data", "is_branch", "keys", "nodes", "number")
+
+    def __init__(self, number: int, data: bytes, nodes: tuple[int, ...], keys: list[bytes], *, is_branch: bool) -> None:
         self.number = number
         self.data = data
         self.nodes = nodes
+        self.keys = keys
         self.is_branch = is_branch
-
-    def key_end(self, node: int) -> int:
-        """Where the key of the node at that place ends."""
-        if node + _NODE.size > len(self.data):
-            return len(self.data) + 1
-        return node + _NODE.size + int(_NODE.unpack_from(self.data, node)[3])
-
-    def key(self, position: int) -> bytes:
-        """A node's key. A branch's first one is empty: it stands for all that is below the second."""
-        node = self.nodes[position]
-        return self.data[node + _NODE.size : self.key_end(node)]
 
     def child(self, position: int) -> int:
         """The page that a branch's node refers to."""
@@ -73,11 +67,11 @@ class TreePage:
 
     def lower_bound(self, key: bytes) -> int:
         """Position of the first node whose key is ``key`` or after it."""
-        return bisect.bisect_left(range(len(self.nodes)), key, key=self.key)
+        return bisect.bisect_left(self.keys, key)
 
     def child_for(self, key: bytes) -> int:
         """Position of the node under which ``key`` belongs."""
-        return bisect.bisect_right(range(len(self.nodes)), key, lo=1, key=self.key) - 1
+        return bisect.bisect_right(self.keys, key, lo=1) - 1
 
 
 class PageFile:
@@ -179,10 +173,16 @@ class PageFile:
         if not PAGE_HEADER.size < lower <= upper <= len(page) or lower % 2:
             raise self.damage(f"page {number} has impossible bounds {lower}, {upper}")
         nodes = struct.unpack_from(f"={(lower - PAGE_HEADER.size) // 2}H", page, PAGE_HEADER.size)
-        found = TreePage(number, page, nodes, is_branch=kind == _P_BRANCH)
+        if min(nodes) < upper or max(nodes) + _NODE.size > len(page):
+            raise self.damage(f"page {number} has a node outside of it")
+        keys = []
         for node in nodes:
-            if node < upper or found.key_end(node) > len(page):
-                raise self.damage(f"page {number} has a node outside of it")
+            start = node + _NODE.size
+            end = start + (page[node + _KEY_SIZE_AT] | page[node + _KEY_SIZE_AT + 1] << 8)
+            if end > len(page):
+                raise self.damage(f"page {number} has a key that leaves it")
+            keys.append(page[start:end])
+        found = TreePage(number, page, nodes, keys, is_branch=kind == _P_BRANCH)
         if len(self._cache) >= _CACHED_PAGES:
             self._cache.clear()
         self._cache[number] = found
@@ -195,9 +195,9 @@ class PageFile:
             DamageError: it leaves its page, or is not where the node says.
         """
         node = page.nodes[position]
-        low, high, flags, _ = _NODE.unpack_from(page.data, node)
+        low, high, flags, key_length = _NODE.unpack_from(page.data, node)
         length = low | high << 16
-        start = page.key_end(node)
+        start = node + _NODE.size + key_length
         if flags & ~(_F_BIGDATA | _F_SUBDATA):
             raise self.damage(f"page {page.number} has a node with flags {flags:#x}")
         stored_here = _U64.size if flags & _F_BIGDATA else length
@@ -285,12 +285,12 @@ class PageCursor:
         if not self._path:
             return b""
         page, position = self._path[-1]
-        return page.key(position)
+        return page.keys[position]
 
     def item(self) -> tuple[bytes, bytes]:
         """The row's key and value."""
         page, position = self._path[-1]
-        return page.key(position), self._pages.value(page, position)
+        return page.keys[position], self._pages.value(page, position)
 
     def _descend_from_root(self, choose: Callable[[TreePage], int]) -> bool:
         self._path = []

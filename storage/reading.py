@@ -94,6 +94,17 @@ class LogReading:
             raise self.damage(group, index, "it is missing")
         return self._checked(group, index, data)[0]
 
+    def entries_backwards(self, group: int, last: int, first: int) -> Iterator[tuple[Entry, int]]:
+        """Entries last..first, downwards, each with its previous hash. One seek for all of them."""
+        with self._source.cursor(rows.ENTRIES) as cursor:
+            found = cursor.set_range(rows.position_key(group, last))
+            for index in range(last, first - 1, -1):
+                if not found or cursor.key() != rows.position_key(group, index):
+                    raise self.damage(group, index, "it is missing")
+                entry, envelope = self._checked(group, index, cursor.item()[1])
+                yield entry, envelope.previous_hash
+                found = cursor.prev()
+
     def entry_id(self, group: int, index: int) -> EntryId:
         """One entry's identity."""
         entry = self.entry(group, index)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -274,3 +275,15 @@ def test_space_counts_what_is_live(storage: Storage) -> None:
     after = storage.space()
     assert after.used_bytes - before.used_bytes == pytest.approx(10 << 20, rel=0.05)
     assert after.free_bytes > 0
+
+
+def test_a_thousand_groups_open_within_the_budget(tmp_path: Path) -> None:
+    logs = [LogBuilder(group) for group in range(1000)]
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(*(create(log.group, table={b"a": b"1"}) for log in logs)))
+        for _ in range(3):
+            storage.commit(transaction(*(GroupWrite(log.group, entries=log.batches(5)) for log in logs)))
+    began = time.process_time()
+    with Storage(tmp_path) as storage:
+        assert len(storage.groups()) == 1000
+    assert time.process_time() - began < 2, "seconds of processor time: a restart must serve within two"
