@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 
 import grpc
 import grpc.aio
+from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.events import (
@@ -32,7 +33,7 @@ from quorumlog.server.events import (
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.peer_codec import FrameError, decode_identity, encode_frame, encode_identity, snapshot_chunks
-from quorumlog.server.peer_session import InboundSession, LinkBrokenError, OutboundSession, describe
+from quorumlog.server.peer_session import InboundSession, LinkBrokenError, OutboundSession, apart, describe
 from quorumlog.server.supervision import Supervisor
 from quorumlog.server.transport_options import PEER_CHANNEL_OPTIONS
 from quorumlog.v1 import peer_pb2
@@ -277,9 +278,11 @@ class PeerLinks:
         delivered = False
         try:
             async with peer.snapshot_turn, asyncio.timeout(SNAPSHOT_TIMEOUT_S):
-                delivered = await self._stream_snapshot(peer, group, message)
+                delivered = await apart(self._stream_snapshot(peer, group, message))
         except TimeoutError:
             self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason="no receipt in time")
+        except LinkBrokenError as error:
+            self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason=str(error))
         except grpc.aio.AioRpcError as error:
             self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason=describe(error))
         except (asyncio.InvalidStateError, grpc.aio.BaseError):
@@ -302,14 +305,10 @@ class PeerLinks:
     # -- formation -------------------------------------------------------------------------------------------------
 
     async def _ask_identity(self, address: str) -> None:
-        request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))
         try:
-            async with grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS) as channel:
-                call = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
-                data = await call(request.SerializeToString(), timeout=IDENTIFY_TIMEOUT_S)
-            answer = peer_pb2.IdentifyResponse.FromString(data)
+            answer = await apart(self._call_identify(address))
             identity = decode_identity(answer.identity)
-        except (grpc.aio.AioRpcError, FrameError):
+        except (grpc.aio.AioRpcError, LinkBrokenError, FrameError):
             # Not there yet; the node asks again.
             return
         finally:
@@ -317,3 +316,13 @@ class PeerLinks:
         self._on_cluster(identity.node_id, identity.cluster_id)
         founders = tuple((member.node_id, member.directory_id, member.address) for member in answer.founders)
         self._emit(PeerIdentified(identity, founders))
+
+    async def _call_identify(self, address: str) -> peer_pb2.IdentifyResponse:
+        request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))
+        async with grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS) as channel:
+            call = channel.unary_unary("/quorumlog.v1.Peer/Identify", bytes, bytes)
+            data = await call(request.SerializeToString(), timeout=IDENTIFY_TIMEOUT_S)
+        try:
+            return peer_pb2.IdentifyResponse.FromString(data)
+        except DecodeError:
+            raise FrameError(f"{len(data)} bytes that are not an IdentifyResponse") from None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
+from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -27,6 +28,7 @@ MAX_QUEUED_BYTES = 64 << 20
 _METHODS = {Stream.CONTROL: "/quorumlog.v1.Peer/Control", Stream.DATA: "/quorumlog.v1.Peer/Data"}
 _ANSWER_OF = {Stream.CONTROL: Stream.CONTROL_ANSWER, Stream.DATA: Stream.DATA_ANSWER}
 
+Result = TypeVar("Result")
 #: What takes a frame that arrived.
 Receive = Callable[[PeerFrame], None]
 
@@ -109,12 +111,9 @@ class OutboundSession:
         Raises:
             LinkBrokenError: the peer cannot be reached, refuses, or does not answer in time.
         """
-        hello = encode_hello(own)
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                for call in self._calls.values():
-                    await call.write(hello)
-                answers = [await call.read() for call in self._calls.values()]
+                answers = await apart(self._exchange_hellos(encode_hello(own)))
         except TimeoutError:
             raise LinkBrokenError("no answer in time") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
@@ -124,6 +123,11 @@ class OutboundSession:
             raise LinkBrokenError("the streams ended at two different processes")
         self.identity = identities[0]
         return identities[0]
+
+    async def _exchange_hellos(self, hello: bytes) -> list[object]:
+        for call in self._calls.values():
+            await call.write(hello)
+        return [await call.read() for call in self._calls.values()]
 
     async def run(self, own_id: int, receive: Receive) -> None:
         """Writes queued frames and hands over answers until something breaks.
@@ -226,6 +230,25 @@ async def read_frames(
         except (FrameError, CorruptEntryError) as error:
             raise LinkBrokenError(f"dropped, the peer sent what cannot be believed: {error}") from None
         receive(frame)
+
+
+async def apart(work: Coroutine[object, object, Result]) -> Result:
+    """Awaits gRPC calls in a task of their own.
+
+    A call that the *peer* ended as cancelled raises CancelledError here: awaited directly, that would end the task
+    that keeps a link up, in silence and for good.
+
+    Raises:
+        LinkBrokenError: the peer cancelled the call.
+    """
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.wait((task,))
+    finally:
+        task.cancel()
+    if task.cancelled():
+        raise LinkBrokenError("the peer cancelled the call")
+    return task.result()
 
 
 async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, object, None]) -> None:

@@ -238,6 +238,24 @@ async def test_a_process_that_listens_but_never_answers_is_given_up_in_time(ends
     first.links.connect({})
 
 
+async def test_a_peer_that_cancels_every_call_is_tried_again_and_again(ends: tuple[End, End]) -> None:
+    first, _ = ends
+
+    async def cancel(_unused: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await context.read()
+        await context.abort(grpc.StatusCode.CANCELLED, "")
+
+    methods = {name: grpc.stream_stream_rpc_method_handler(cancel) for name in ("Control", "Data")}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("quorumlog.v1.Peer", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    first.links.connect({9: f"127.0.0.1:{port}"})
+    await until(lambda: first.links._peer(9).generation > 3)
+    first.links.connect({})
+    await server.stop(0)
+
+
 async def test_a_peer_no_longer_wanted_is_let_go(ends: tuple[End, End]) -> None:
     first, second = ends
     await joined(first, second)
