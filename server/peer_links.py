@@ -33,7 +33,7 @@ from quorumlog.server.events import (
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.peer_codec import FrameError, decode_identity, encode_frame, encode_identity, snapshot_chunks
-from quorumlog.server.peer_session import InboundSession, LinkBrokenError, OutboundSession, apart, describe
+from quorumlog.server.peer_session import InboundSession, LinkBrokenError, OutboundSession, describe
 from quorumlog.server.supervision import Supervisor
 from quorumlog.server.transport_options import PEER_CHANNEL_OPTIONS
 from quorumlog.v1 import peer_pb2
@@ -278,11 +278,9 @@ class PeerLinks:
         delivered = False
         try:
             async with peer.snapshot_turn, asyncio.timeout(SNAPSHOT_TIMEOUT_S):
-                delivered = await apart(self._stream_snapshot(peer, group, message))
+                delivered = await self._stream_snapshot(peer, group, message)
         except TimeoutError:
             self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason="no receipt in time")
-        except LinkBrokenError as error:
-            self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason=str(error))
         except grpc.aio.AioRpcError as error:
             self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason=describe(error))
         except (asyncio.InvalidStateError, grpc.aio.BaseError):
@@ -306,9 +304,9 @@ class PeerLinks:
 
     async def _ask_identity(self, address: str) -> None:
         try:
-            answer = await apart(self._call_identify(address))
+            answer = await self._call_identify(address)
             identity = decode_identity(answer.identity)
-        except (grpc.aio.AioRpcError, LinkBrokenError, FrameError):
+        except (grpc.aio.AioRpcError, FrameError):
             # Not there yet; the node asks again.
             return
         finally:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import TypeVar
 
 import grpc
 import grpc.aio
@@ -28,7 +27,6 @@ MAX_QUEUED_BYTES = 64 << 20
 _METHODS = {Stream.CONTROL: "/quorumlog.v1.Peer/Control", Stream.DATA: "/quorumlog.v1.Peer/Data"}
 _ANSWER_OF = {Stream.CONTROL: Stream.CONTROL_ANSWER, Stream.DATA: Stream.DATA_ANSWER}
 
-Result = TypeVar("Result")
 #: What takes a frame that arrived.
 Receive = Callable[[PeerFrame], None]
 
@@ -113,7 +111,7 @@ class OutboundSession:
         """
         try:
             async with asyncio.timeout(HELLO_TIMEOUT_S):
-                answers = await apart(self._exchange_hellos(encode_hello(own)))
+                answers = await self._exchange_hellos(encode_hello(own))
         except TimeoutError:
             raise LinkBrokenError("no answer in time") from None
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
@@ -230,25 +228,6 @@ async def read_frames(
         except (FrameError, CorruptEntryError) as error:
             raise LinkBrokenError(f"dropped, the peer sent what cannot be believed: {error}") from None
         receive(frame)
-
-
-async def apart(work: Coroutine[object, object, Result]) -> Result:
-    """Awaits gRPC calls in a task of their own.
-
-    A call that the *peer* ended as cancelled raises CancelledError here: awaited directly, that would end the task
-    that keeps a link up, in silence and for good.
-
-    Raises:
-        LinkBrokenError: the peer cancelled the call.
-    """
-    task = asyncio.ensure_future(work)
-    try:
-        await asyncio.wait((task,))
-    finally:
-        task.cancel()
-    if task.cancelled():
-        raise LinkBrokenError("the peer cancelled the call")
-    return task.result()
 
 
 async def run_until_first(closed: asyncio.Event, *loops: Coroutine[object, object, None]) -> None:
