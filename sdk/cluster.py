@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.connection import NodeConnection
@@ -13,6 +13,7 @@ from quorumlog.sdk.errors import (
     ClusterNotFormedError,
     IllegalArgumentError,
     LeaderNotAvailableError,
+    NetworkError,
     NoBrokersAvailableError,
     QuorumlogError,
     RequestTimedOutError,
@@ -132,7 +133,7 @@ class Cluster:
     def _single_refresh(self) -> asyncio.Task[None]:
         if self._refreshing is None or self._refreshing.done():
             self._refreshing = asyncio.get_running_loop().create_task(self._refresh_once())
-            self._refreshing.add_done_callback(lambda task: task.cancelled() or task.exception())
+            self._refreshing.add_done_callback(_look_at_error)
         return self._refreshing
 
     async def _refresh_once(self) -> None:
@@ -207,7 +208,8 @@ class Cluster:
                 with turn:
                     reply = await self._ask_round(ask)
         except QuorumlogError as error:
-            if not error.retriable:
+            if not isinstance(error, NetworkError | RequestTimedOutError):
+                self._reached = True  # A node has answered, if only to say why it cannot help.
                 raise
             tried = ", ".join(self.bootstrap_servers)
             raise NoBrokersAvailableError(
@@ -225,7 +227,9 @@ class Cluster:
             while waiting or running:
                 if waiting:
                     node = waiting.pop(0)
-                    running.add(asyncio.ensure_future(node.call(ask(node, limit_s))))
+                    asked = asyncio.ensure_future(node.call(ask(node, limit_s)))
+                    asked.add_done_callback(_look_at_error)
+                    running.add(asked)
                 done, running = await asyncio.wait(
                     running, timeout=_HEDGE_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
@@ -256,13 +260,24 @@ class Cluster:
         Raises:
             RequestTimedOutError: the time was over while an attempt was under way.
         """
+        last: QuorumlogError | None = None
+
+        async def noting() -> Reply:
+            nonlocal last
+            try:
+                return await attempt()
+            except QuorumlogError as error:
+                last = error
+                raise
+
         try:
             async with asyncio.timeout(limit_s):
                 async for turn in self.backoff.retrying(limit_s):
                     with turn:
-                        reply = await attempt()
+                        reply = await noting()
         except TimeoutError:
-            raise RequestTimedOutError(f"{what} did not complete within {limit_s:g} s") from None
+            why = f": {last.message}" if last is not None else ""
+            raise RequestTimedOutError(f"{what} did not complete within {limit_s:g} s{why}") from None
         return reply
 
     async def close(self) -> None:
@@ -271,3 +286,9 @@ class Cluster:
         if self._refreshing is not None:
             self._refreshing.cancel()
         await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+
+
+def _look_at_error(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for the nodes that were asked beside the one that answered first; asyncio would complain of that."""
+    if not task.cancelled():
+        task.exception()

@@ -24,6 +24,7 @@ from quorumlog.sdk import (
     NewTopic,
     NoBrokersAvailableError,
     Producer,
+    RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicPartition,
     UnknownTopicOrPartitionError,
@@ -94,6 +95,18 @@ async def test_a_topic_that_exists_is_an_error_unless_our_own_first_attempt_may_
             with pytest.raises(TopicAlreadyExistsError):
                 await admin.create_topics([NewTopic("t", 1, 1)])
         else:
+            await admin.create_topics([NewTopic("t", 1, 1)])
+
+
+async def test_what_a_node_says_itself_is_passed_on_and_named_when_time_is_over(cluster: ScriptedCluster) -> None:
+    async def no_majority(request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
+        answer = admin_pb2.CreateTopicsResponse()
+        answer.results.add(name="t").error.CopyFrom(error(Code.REQUEST_TIMED_OUT, definite=False))
+        return answer
+
+    cluster.on_create = no_majority
+    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers, request_timeout_ms=400) as admin:
+        with pytest.raises(RequestTimedOutError, match="request_timed_out"):
             await admin.create_topics([NewTopic("t", 1, 1)])
 
 
