@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import datetime as dt
 import json
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -247,6 +250,15 @@ def test_a_wrong_read_says_what_is_wrong(read: Read, options: dict[str, str], wo
 def test_offsets_that_are_not_there_are_skipped_when_that_is_allowed(read: Read) -> None:
     frame = read(assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 41}}', failOnDataLoss="false")
     assert frame.count() == 40
+
+
+def test_the_same_job_runs_in_executors_of_their_own(topics: Topics) -> None:
+    script = Path(__file__).with_name("count_on_cluster.py")
+    command = [sys.executable, str(script), topics.bootstrap_servers, "orders"]
+    counted = subprocess.run(command, check=False, capture_output=True, text=True, timeout=150)
+    assert counted.returncode == 0, counted.stderr[-2000:]
+    # The driver has a block manager too: two means that there is one executor beside it.
+    assert counted.stdout.split("\n")[-2] == "Row(count(1)=120, count(DISTINCT partition, offset)=120) 2"
 
 
 def test_a_killed_leader_does_not_stop_a_query(read: Read, topics: Topics, quorumlog_cluster: LocalCluster) -> None:
