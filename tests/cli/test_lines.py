@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,7 +11,7 @@ from typer.testing import CliRunner
 
 from quorumlog.cli import boundary, options, produce, record_text, topic_text
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.main import app
+from quorumlog.cli.main import app, main
 from quorumlog.sdk import ConsumerRecord, PartitionDescription, TopicDescription
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
 
@@ -159,10 +157,12 @@ def test_every_command_has_help_with_an_example(path: tuple[str, ...]) -> None:
     assert f"quorumlog {' '.join(path)}" in shown.output.split("Example: ")[1]
 
 
-def quorumlog(*arguments: str) -> subprocess.CompletedProcess[str]:
-    """Runs the command line in a process of its own."""
-    command = [sys.executable, "-m", "quorumlog.cli.main", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+def quorumlog(*arguments: str) -> int:
+    """Runs the command line in this process; returns its exit status."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    assert isinstance(ended.value.code, int)
+    return ended.value.code
 
 
 @pytest.mark.parametrize(
@@ -178,16 +178,24 @@ def quorumlog(*arguments: str) -> subprocess.CompletedProcess[str]:
         (["nonsense"], "no such command 'nonsense'; try 'quorumlog --help'"),
     ],
 )
-def test_a_wrong_command_line_is_one_line_and_status_2(arguments: list[str], complaint: str) -> None:
-    done = quorumlog(*arguments)
-    assert done.returncode == 2
-    assert done.stdout == ""
-    assert complaint in done.stderr
-    assert len(done.stderr.splitlines()) == 1
+def test_a_wrong_command_line_is_one_line_and_status_2(
+    arguments: list[str], complaint: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert quorumlog(*arguments) == 2
+    said = capsys.readouterr()
+    assert said.out == ""
+    assert complaint in said.err
+    assert len(said.err.splitlines()) == 1
 
 
-def test_a_file_that_is_not_there_is_one_line(tmp_path: Path) -> None:
+def test_a_file_that_is_not_there_is_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     missing = tmp_path / "missing.txt"
-    done = quorumlog("produce", "orders", "--file", str(missing))
-    assert done.returncode == 1
-    assert done.stderr.splitlines() == [f"quorumlog: {missing}: No such file or directory"]
+    assert quorumlog("produce", "orders", "--file", str(missing)) == 1
+    assert capsys.readouterr().err.splitlines() == [f"quorumlog: {missing}: No such file or directory"]
+
+
+def test_no_cluster_at_the_address_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert quorumlog("topics", "list", "--bootstrap-servers", "127.0.0.1:1") == 1
+    [line] = capsys.readouterr().err.splitlines()
+    assert "127.0.0.1:1" in line
+    assert "is the cluster up" in line
