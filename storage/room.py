@@ -82,7 +82,8 @@ class Room:
                 f"{self._environment.data_dir} has reached its map size of {self._environment.map_size} bytes:"
                 " let retention delete, or restart with a larger map size"
             )
-        if error.code in _NO_ROOM or (error.code == errno.EIO and self._was_cut_short(entry_bytes)):
+        code = getattr(error, "code", 0)  # errors of the binding itself have none
+        if code in _NO_ROOM or (code == errno.EIO and self._was_cut_short(entry_bytes)):
             return self._disk_full()
         # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
         return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
