@@ -354,6 +354,8 @@ class Replica:
         # A learner votes when asked: it may have been promoted without knowing it yet (scenario 10).
         granted = free and is_up_to_date(request.last_index, request.last_term, self._log.last)
         if request.pre_vote:
+            if granted and self.role is Role.PRE_CANDIDATE and request.term == self.term + 1:
+                granted = self._yields_to(now, request)
             # A grant refreshes nothing: it is no sign of a leader.
             term = request.term if granted else self.term
             response = VoteResponse(self.node_id, request.sender, term, True, granted)
@@ -367,6 +369,18 @@ class Replica:
             self.role = Role.FOLLOWER
             self._timer.restart(now)
         self._send_when_durable(VoteResponse(self.node_id, request.sender, self.term, False, granted))
+
+    def _yields_to(self, now: int, rival: VoteRequest) -> bool:
+        """Two ask for the same term at once: the one with the longer log, or the higher id, goes on, the other stops.
+
+        (Else both would win their pre-vote, split the vote, and the group waits for another election timeout.)
+        """
+        last = self._log.last
+        if (rival.last_term, rival.last_index, rival.sender) < (last.term, last.index, self.node_id):
+            return False
+        self.role = Role.FOLLOWER
+        self._timer.retry_soon(now)
+        return True
 
     def _vote_response(self, now: int, response: VoteResponse) -> None:
         expected = Role.PRE_CANDIDATE if response.pre_vote else Role.CANDIDATE

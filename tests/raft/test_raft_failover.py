@@ -109,10 +109,10 @@ def hand_over(cluster: TimedCluster, leader: int) -> None:
 @pytest.mark.parametrize(
     ("fault", "size", "fsync_us", "median_ms", "longest_ms"),
     [
-        (kill, 3, 5_000, 150, 600),
-        (kill, 5, 5_000, 150, 1_500),
-        (kill, 3, 80_000, 600, 2_500),
-        (pause, 3, 5_000, 1_000, 2_000),
+        (kill, 3, 5_000, 120, 250),
+        (kill, 5, 5_000, 120, 250),
+        (kill, 3, 80_000, 600, 1_000),
+        (pause, 3, 5_000, 1_000, 1_300),
         (hand_over, 3, 5_000, 50, 100),
     ],
     ids=["killed, of 3", "killed, of 5", "killed, slow disks", "stopped", "handed over"],

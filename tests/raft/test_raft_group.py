@@ -34,6 +34,7 @@ from quorumlog.raft.types import (
     Message,
     Role,
     VoteRequest,
+    VoteResponse,
 )
 
 
@@ -387,26 +388,41 @@ def test_no_message_carries_a_term_that_could_be_forgotten() -> None:
 # -- elections ----------------------------------------------------------------------------------------------------
 
 
+def test_of_two_who_ask_at_once_one_gives_up_before_the_vote_is_split() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.crash(1)
+    for node_id in (2, 3):
+        cluster.core(node_id).campaign(0)
+        cluster.drain(node_id)
+    for message in [m for m in cluster.network if m.to != 1]:
+        cluster.deliver(message)
+    assert (cluster.core(2).role, cluster.core(3).role) == (Role.FOLLOWER, Role.PRE_CANDIDATE)
+    cluster.settle()
+    assert cluster.core(3).is_leader
+    assert cluster.core(3).term == 1
+
+
 def test_rivals_who_split_the_vote_of_a_dead_leader_try_again_soon() -> None:
     cluster = Cluster((1, 2, 3))
     cluster.elect(1)
-    cluster.core(1).heartbeat(0)
-    cluster.settle()
     cluster.crash(1)
+    for node_id, rival in ((2, 3), (3, 2)):
+        core = cluster.core(node_id)
+        core.peer_lost(0, 1)
+        core.campaign(0)
+        # Each has the other's pre-vote, and so both ask for votes in the same term.
+        core.step(0, VoteResponse(rival, node_id, 2, True, True))
+    assert [cluster.core(n).role for n in (2, 3)] == [Role.CANDIDATE, Role.CANDIDATE]
     for node_id in (2, 3):
-        cluster.core(node_id).peer_lost(cluster.now, 1)
-        cluster.core(node_id).campaign(cluster.now)
-    for _ in range(4):
-        for node_id in (2, 3):
-            cluster.drain(node_id)
-            while cluster.replicas[node_id].unsynced:
-                cluster.persist(node_id)
-        messages, cluster.network = cluster.network, []
-        for message in messages:
-            cluster.deliver(message)
-    roles = {cluster.core(2).role, cluster.core(3).role}
-    assert roles <= {Role.FOLLOWER, Role.LEADER}
-    assert Role.LEADER in roles or max(cluster.core(n).next_deadline for n in (2, 3)) - cluster.now <= 120_000
+        cluster.drain(node_id)
+        cluster.persist(node_id)
+    for message in [m for m in cluster.network if m.to != 1 and m.term == 2 and not getattr(m, "pre_vote", False)]:
+        cluster.deliver(message)
+        cluster.drain(message.to)
+    for message in [m for m in cluster.network if isinstance(m, VoteResponse) and not m.pre_vote]:
+        cluster.deliver(message)
+    assert [cluster.core(n).role for n in (2, 3)] == [Role.FOLLOWER, Role.FOLLOWER]
+    assert all(cluster.core(n).next_deadline <= 120_000 for n in (2, 3))
 
 
 def test_a_lease_holds_up_votes_but_not_a_transfers() -> None:
