@@ -131,6 +131,25 @@ async def test_when_the_leaders_node_dies_the_other_replicas_name_the_new_one(th
     assert values_in(three_nodes) == list(range(23))
 
 
+async def test_a_leader_that_has_fallen_silent_is_left_when_a_replica_names_another(
+    three_nodes: ScriptedCluster,
+) -> None:
+    async def silent_one(scripted: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
+        if produced.node_id == 1:
+            raise StaySilent
+        return None
+
+    three_nodes.shown_leaders = [(1, 1)]  # The controller is silent too: its image stays as it was.
+    async with producer_on(three_nodes) as producer:
+        await settled(*await send_many(producer, 3))
+        three_nodes.on_produce = silent_one
+        handles = await send_many(producer, 3, start=3)
+        await asyncio.wait_for(_until(lambda: len(three_nodes.arrivals) >= 6), 5)
+        three_nodes.elect(0, leader=2)
+        await settled(*handles, limit_s=5.0)
+    assert values_in(three_nodes) == list(range(6))
+
+
 async def test_a_leader_that_has_fallen_silent_is_left_when_metadata_names_another(
     three_nodes: ScriptedCluster,
 ) -> None:
