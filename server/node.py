@@ -53,7 +53,7 @@ from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.space_watch import SpaceWatch
 from quorumlog.server.unformed import unformed_response
-from quorumlog.storage.interface import DiskFullError, StorageReader
+from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import GroupState, GroupWrite
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
@@ -197,6 +197,9 @@ class Node:
             self._settle()
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; restore this node's data directory, or give it a new one")
+        except DamageError as damage:
+            # Never served: a read that cannot be believed ends the node, the other replicas go on.
+            self._halt(str(damage))
         self._effects.frames.extend(self._links.collect(now, self._host))
         self._connect()
         effects, self._effects = self._effects, Effects()
@@ -210,6 +213,7 @@ class Node:
                 self._on_request(event.request_id, event.message)
             case StorageDone():
                 self._host.on_durable(self._now, event.number)
+                self._space.wrote(self._now)
             case StorageFailed():
                 self._on_storage_failed(event)
             case PeerConnected():

@@ -12,10 +12,12 @@ from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 CHECK_INTERVAL_US = 1_000_000
+#: Under load the use is looked at this often: a disk takes a good deal in a second.
+BUSY_CHECK_INTERVAL_US = 50_000
 
 
 class SpaceWatch:
-    """Looks at the storage's use once a second."""
+    """Looks at the storage's use once a second, and after writes more often."""
 
     def __init__(self, reader: StorageReader, limits: Limits, now: int) -> None:
         self._reader = reader
@@ -28,9 +30,17 @@ class SpaceWatch:
     def on_time(self, now: int) -> None:
         """Looks again when it is time."""
         if now >= self.next_deadline:
-            self.next_deadline = now + CHECK_INTERVAL_US
-            self.last = self._reader.space()
-            self._judge()
+            self._look(now)
+
+    def wrote(self, now: int) -> None:
+        """A transaction is durable."""
+        if now >= self.next_deadline - CHECK_INTERVAL_US + BUSY_CHECK_INTERVAL_US:
+            self._look(now)
+
+    def _look(self, now: int) -> None:
+        self.next_deadline = now + CHECK_INTERVAL_US
+        self.last = self._reader.space()
+        self._judge()
 
     def failed(self) -> None:
         """A transaction found no room: appends are refused until there is some again."""
