@@ -24,7 +24,7 @@ from quorumlog.sdk.errors import (
     UnknownServerError,
     error_from_proto,
 )
-from quorumlog.sdk.leader_probe import probe_leaders
+from quorumlog.sdk.leader_probe import LeaderProbes
 from quorumlog.sdk.partition_pipeline import PartitionPipeline, Verdict, final_error
 from quorumlog.sdk.produce_request import OutgoingProduce
 from quorumlog.sdk.producer_batch import ProducerBatch, ProducerIdentity
@@ -37,7 +37,6 @@ from quorumlog.v1 import data_plane_pb2
 _WATCH_EVERY_S = 0.1
 #: A leader that has not answered for this long may be paused: ask the others whether there is a new one.
 _SILENCE_S = 0.25
-_PROBE_TIMEOUT_S = 0.5
 #: Stands for the attempt of a batch that is planned into a request of this very turn.
 _PLANNED = object()
 
@@ -87,8 +86,7 @@ class Sender:
         self._timer_at = 0.0
         self._wanted_at: float | None = None
         self._next_watch_s = 0.0
-        #: Questions to replicas under way, by node: one to each at a time.
-        self._probes: dict[int, asyncio.Task[None]] = {}
+        self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
@@ -426,31 +424,9 @@ class Sender:
             elif age >= _SILENCE_S:
                 silent.update(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches)
         if silent:
-            self._ask_about(silent)
+            self._cluster.request_refresh()
+            self._probes.ask_about(silent)
         self._expire(now)
-
-    def _ask_about(self, silent: set[TopicPartition]) -> None:
-        """Asks the controller's image and the other replicas who leads partitions whose leader does not answer."""
-        self._cluster.request_refresh()
-        by_node: dict[int, list[TopicPartition]] = {}
-        for tp in silent:
-            view = self._cluster.metadata.partition(*tp)
-            for replica in view.replicas if view is not None else ():
-                if view is not None and replica != view.leader:
-                    by_node.setdefault(replica, []).append(tp)
-        for node_id, partitions in by_node.items():
-            node = self._cluster.node(node_id)
-            if node is not None and node_id not in self._probes:
-                probe = asyncio.get_running_loop().create_task(self._probe(node_id, node, partitions))
-                self._probes[node_id] = probe
-
-    async def _probe(self, node_id: int, node: NodeConnection, partitions: list[TopicPartition]) -> None:
-        try:
-            news = await probe_leaders(self._cluster, node_id, node, partitions, _PROBE_TIMEOUT_S)
-        finally:
-            del self._probes[node_id]
-        if news:
-            self._guarded(self._leaders_changed)
 
     def _expire(self, now: float) -> None:
         limit = now - self._delivery_s
@@ -500,8 +476,7 @@ class Sender:
             self._timer.cancel()
         if self._identity_task is not None:
             self._identity_task.cancel()
-        for probe in self._probes.values():
-            probe.cancel()
+        self._probes.close()
         self._give_up(self._accumulator.incomplete())
 
     def _give_up(self, batches: Iterable[ProducerBatch]) -> None:
