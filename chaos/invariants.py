@@ -116,7 +116,6 @@ class ClusterInvariants:
     def __init__(self, disks: Mapping[int, SimDisk], unique: Callable[[str], bool] = lambda value: True) -> None:
         self.groups: dict[int, GroupModel] = {}
         self.images: dict[int, str] = {}
-        self.tables: dict[tuple[int, int], str] = {}
         self.elections = 0
         self._disks = disks
         self._unique = unique
@@ -309,21 +308,38 @@ class ClusterInvariants:
 
     # -- replicated state ---------------------------------------------------------------------------------------
 
-    def image_at(self, node: int, applied: int, digest: Callable[[], str]) -> None:
+    def image_at(self, node: int, applied: int, digest: Callable[[], str]) -> bool:
         """A node's metadata image stands at ``applied``: all that ever stand there are equal.
+
+        Returns:
+            True when this is the first image seen to stand there.
 
         Raises:
             Violation: two images differ, or the index went back.
         """
         before = self._image_indexes.get(node, -1)
         if applied == before:
-            return
+            return False
         if applied < before:
             raise Violation(f"the metadata image of node {node} went back from {before} to {applied}")
         self._image_indexes[node] = applied
-        found = digest()
-        if self.images.setdefault(applied, found) != found:
+        found, known = digest(), self.images.get(applied)
+        self.images[applied] = found
+        if known not in (None, found):
             raise Violation(f"metadata images differ at index {applied}: node {node} has another than some node had")
+        return known is None
+
+    def leader_reported(self, group: int, leader: int, epoch: int) -> None:
+        """The metadata names a leader: it must have led that epoch.
+
+        Raises:
+            Violation: it did not.
+        """
+        elected = self.model(group).leaders.get(epoch)
+        if elected != leader:
+            raise Violation(
+                f"the metadata says that node {leader} leads epoch {epoch} of group {group}: {elected} does"
+            )
 
     def acknowledged(
         self, node: int, group: int, offset: int, epoch: int, values: list[str], copies: int, acks_all: bool

@@ -116,14 +116,20 @@ class Directory:
                         topic.topic_id, row.group_id, row.leader, row.leader_epoch, len(row.replicas)
                     )
 
-    def learn(self, name: PartitionName, error: Error) -> None:
-        """Takes what an error says about the leader; asks when it says nothing new."""
+    def learn(self, name: PartitionName, error: Error) -> bool:
+        """Takes what an error says about the leader; asks when it says nothing new.
+
+        Returns:
+            True when another leader is known now than before.
+        """
         known = self.partitions[name]
         hint = error.leader
-        if error.HasField("leader") and hint.node_id >= 0 and hint.leader_epoch >= known.epoch:
-            known.leader, known.epoch = hint.node_id, hint.leader_epoch
-        else:
+        if not error.HasField("leader") or hint.node_id < 0 or hint.leader_epoch < known.epoch:
             self.refresh()
+            return False
+        is_news = known.leader != hint.node_id
+        known.leader, known.epoch = hint.node_id, hint.leader_epoch
+        return is_news
 
 
 @dataclass(slots=True)
@@ -344,10 +350,13 @@ class SimProducer:
                 self._pump(lane)
                 return
             batch.maybe_applied |= not result.error.definite
-            self._directory.learn(lane.name, result.error)
+            moved = self._directory.learn(lane.name, result.error)
             in_sequence = result.error.code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
             if not result.error.retriable and not in_sequence:
                 self._give_up(lane, batch)
+                return
+            if moved and self._options.acks == ACKS_ALL:
+                self._pump(lane)
                 return
         else:
             batch.maybe_applied |= answer is Unanswered.LOST

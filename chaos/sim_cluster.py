@@ -15,6 +15,7 @@ from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
 from quorumlog.chaos.sim_process import SimProcess
 from quorumlog.raft.options import RaftOptions
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.options import Limits, NodeOptions
@@ -137,8 +138,12 @@ class SimCluster:
         """Judges a step."""
         self.invariants.after_step(process.node_id, process.replicas)
         image = process.image
-        if image is not None:
-            self.invariants.image_at(process.node_id, image.applied_index, lambda: image_digest(image))
+        if image is not None and self.invariants.image_at(
+            process.node_id, image.applied_index, lambda: image_digest(image)
+        ):
+            for group, partition in image.partitions.items():
+                if partition.leader != NO_NODE:
+                    self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
 
     def identify(self, node: int, address: str) -> None:
         """Asks the node at an address who it is, if it can be reached."""
