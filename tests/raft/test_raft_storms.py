@@ -39,12 +39,15 @@ class CheckedCluster(Cluster):
     def __init__(self, voters: tuple[int, ...], learners: tuple[int, ...], seed: int) -> None:
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, tuple[int, int]] = {}
+        self.committed_in: dict[int, int] = {}
         self.seen: dict[int, tuple[int, int]] = {}
         self.terms: dict[int, int] = {}
         super().__init__(voters, learners, seed=seed, options=SMALL)
 
     def applying(self, node_id: int, entry: Entry) -> None:
         agreed = self.committed.setdefault(entry.index, (entry.term, entry.hash))
+        # The term in which it was seen to be committed: leaders of earlier terms may not have heard of it.
+        self.committed_in.setdefault(entry.index, self.core(node_id).term)
         assert agreed == (entry.term, entry.hash), f"state machines disagree at {entry.index}"
         expected = self.replicas[node_id].applied_from + len(self.replicas[node_id].applied) + 1
         assert entry.index == expected, "applied out of order"
@@ -64,7 +67,7 @@ class CheckedCluster(Cluster):
 
     def check_leader(self, node_id: int) -> None:
         core = self.core(node_id)
-        newest = max(self.committed, default=0)
+        newest = max((index for index, term in self.committed_in.items() if term <= core.term), default=0)
         assert core.last_id.index >= newest, "a leader lacks a committed entry"
         for index in range(max(core.first_index, newest - 3), newest + 1):
             entry_id = core.entry_id(index)
