@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from quorumlog.sdk.assignment import Assignment, PartitionState
 from quorumlog.sdk.cluster import Cluster
@@ -31,6 +32,7 @@ from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
 from quorumlog.sdk.record_batch import decode
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1.entry import CorruptEntryError, parse_header
 
 #: While a fetch is under way, how often to look whether its leader is silent.
 _WATCH_EVERY_S = 0.1
@@ -52,6 +54,16 @@ class _Fetch:
     sent_at_s: float
     max_bytes: int
     asked: dict[TopicPartition, tuple[PartitionState, int, int]] = field(default_factory=dict)
+
+
+class _Arrived(NamedTuple):
+    """Entries that came for one partition, from ``offset`` on, still to be looked at."""
+
+    state: PartitionState
+    generation: int
+    offset: int
+    entries: list[bytes]
+    size_bytes: int
 
 
 class Fetcher:
@@ -177,17 +189,72 @@ class Fetcher:
                 error = UnknownServerError(f"the client failed: {error!r}")
             self._lost(fetch, error)
         else:
-            for result in future.result().results:
-                name = self._cluster.metadata.names.get(result.topic_id)
-                asked = fetch.asked.get(TopicPartition(name, result.partition)) if name is not None else None
-                if asked is not None:
-                    self._take_in(fetch, *asked, result)
-            with self._assignment.lock:
-                for state, _, _ in fetch.asked.values():
-                    if state.fetching is fetch:
-                        state.fetching = None
+            arrived = self._accept(fetch, future.result().results)
+            # Ask on before decoding: the node works on the next answer while this one is being looked at. The stream
+            # writes when its task is run, and that is next; the decoding comes behind it.
+            self._pump()
+            asyncio.get_running_loop().call_soon(self._guarded, partial(self._decode, arrived))
+            return
         self._assignment.notify()
         self._pump()
+
+    def _decode(self, arrived: list[_Arrived]) -> None:
+        for batches in arrived:
+            self._take_in(batches)
+        self._assignment.notify()
+        self._pump()
+
+    def _accept(self, fetch: _Fetch, results: Iterable[data_plane_pb2.FetchResult]) -> list[_Arrived]:
+        """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
+        arrived: list[_Arrived] = []
+        now = self._clock()
+        with self._assignment.lock:
+            for result in results:
+                name = self._cluster.metadata.names.get(result.topic_id)
+                asked = fetch.asked.get(TopicPartition(name, result.partition)) if name is not None else None
+                if asked is None:
+                    continue
+                state, generation, offset = asked
+                if state.generation != generation or state.fetching is not fetch:
+                    continue  # The application has gone elsewhere, or the fetch was given up.
+                state.fetching = None
+                if result.HasField("error"):
+                    self._failed(state, offset, error_from_proto(result.error), result, now)
+                    continue
+                state.high_watermark = max(state.high_watermark, result.high_watermark)
+                entries = list(result.entries)
+                if not entries:
+                    state.failures = 0
+                else:
+                    batches = _Arrived(state, generation, offset, entries, sum(map(len, entries)))
+                    state.queued_bytes += batches.size_bytes
+                    state.fetch_offset = _offset_after(entries[-1], offset)
+                    arrived.append(batches)
+            for state, _, _ in fetch.asked.values():
+                if state.fetching is fetch:
+                    state.fetching = None
+        return arrived
+
+    def _take_in(self, batches: _Arrived) -> None:
+        """Checks, decodes and queues what came for one partition. Outside the lock: it is most of the work."""
+        state = batches.state
+        rows: list[FetchedRows] = []
+        damage: CorruptRecordError | None = None
+        try:
+            rows = rows_from(state.tp, batches.entries, batches.offset)
+        except CorruptRecordError as error:
+            damage = error
+        with self._assignment.lock:
+            if state.generation != batches.generation:
+                return
+            if damage is None:
+                state.failures = 0
+                state.queued.extend(rows)
+                return
+            state.queued_bytes -= batches.size_bytes
+            state.fetch_offset = batches.offset
+            state.fetching = None  # What was asked for meanwhile lies behind the damage.
+            self._note_failure(state, damage, self._clock())
 
     def _lost(self, fetch: _Fetch, error: QuorumlogError) -> None:
         """No answer came and none will: every partition of the fetch is asked for again, of whoever leads then."""
@@ -198,34 +265,6 @@ class Fetcher:
                     state.fetching = None
                     self._note_failure(state, error, now)
         self._cluster.request_refresh()
-
-    def _take_in(
-        self, fetch: _Fetch, state: PartitionState, generation: int, offset: int, result: data_plane_pb2.FetchResult
-    ) -> None:
-        """Queues what came for one partition. Decoding happens outside the lock: it is most of the work."""
-        rows: list[FetchedRows] = []
-        failure: QuorumlogError | None = None
-        if result.HasField("error"):
-            failure = error_from_proto(result.error)
-        else:
-            try:
-                rows = rows_from(state.tp, result.entries, offset)
-            except CorruptRecordError as error:
-                failure = error
-        now = self._clock()
-        with self._assignment.lock:
-            if state.generation != generation or state.fetching is not fetch:
-                return  # The application has gone elsewhere, or the fetch was given up.
-            state.fetching = None
-            if failure is not None:
-                self._failed(state, offset, failure, result, now)
-                return
-            state.failures = 0
-            state.high_watermark = max(state.high_watermark, result.high_watermark)
-            state.queued.extend(rows)
-            state.queued_bytes += sum(part.size_bytes for part in rows)
-            if rows:
-                state.fetch_offset = rows[-1].next_offset
 
     def _failed(
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
@@ -379,3 +418,11 @@ def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> list
         rows.append(FetchedRows(tp, expected, header, columns, len(entry)))
         expected = header.last_offset + 1
     return rows
+
+
+def _offset_after(entry: bytes, offset: int) -> int:
+    """The offset after an entry that nobody has checked yet; ``offset`` if even its header makes no sense."""
+    try:
+        return max(offset, parse_header(entry).last_offset + 1)
+    except CorruptEntryError:
+        return offset

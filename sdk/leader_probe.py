@@ -1,4 +1,4 @@
-"""Asks replicas whom they know as the leader, while a leader is silent: they know of an election before the controller."""
+"""Asks replicas whom they know as the leader of a silent one's partitions: they know before the controller does."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class LeaderProbes:
                 self._running[node_id] = asyncio.get_running_loop().create_task(self._ask(node_id, node, partitions))
 
     async def _ask(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
-        """Looks up an offset of each partition, for the sake of the answer: a node that does not lead names who does."""
+        """Looks up offsets, for the sake of the answer: a node that does not lead names who does."""
         request = data_plane_pb2.ListOffsetsRequest(timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
         metadata = self._cluster.metadata
         for tp in partitions:
