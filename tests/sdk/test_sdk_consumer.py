@@ -230,6 +230,9 @@ async def test_a_new_leader_that_does_not_know_the_end_yet_makes_nobody_start_ov
             return response
 
         cluster.on_fetch = behind
+        async with asyncio.timeout(10):
+            while not answered:
+                assert await consumer.poll(timeout_ms=5) == {}
         fill(cluster, 5, start=20)
         assert values(await read(consumer, 5)) == list(range(20, 25))
         assert answered > 3
