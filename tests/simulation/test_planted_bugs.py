@@ -60,10 +60,6 @@ def keep_the_tail_of_a_lost_leadership(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ProducerTable, "rebuild_tail", lambda self, uncommitted: None)
 
 
-def name_the_end_without_asking_the_quorum(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RaftGroup, "confirmed_round", property(lambda self: 1 << 60))
-
-
 def serve_before_an_entry_of_the_own_term_is_committed(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(RaftGroup, "leads_committed", property(lambda self: self.is_leader))
 
@@ -82,9 +78,8 @@ PLANTED: dict[Plant, int] = {
     say_before_the_sync_what_must_wait_for_it: 1,
     forget_terms_and_votes: 1,
     skip_deduplication: 1,
-    keep_the_tail_of_a_lost_leadership: 1,
-    name_the_end_without_asking_the_quorum: 26,
-    serve_before_an_entry_of_the_own_term_is_committed: 12,
+    keep_the_tail_of_a_lost_leadership: 4,
+    serve_before_an_entry_of_the_own_term_is_committed: 16,
     commit_by_one_replica_less: 1,
 }
 

@@ -1,0 +1,59 @@
+"""A quiet simulated cluster that is being written to, for tests that do one thing to it."""
+
+from __future__ import annotations
+
+import itertools
+
+from quorumlog.chaos.history import History, Outcome
+from quorumlog.chaos.scheduler import Scheduler
+from quorumlog.chaos.sim_clients import PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.sim_cluster import ClusterOptions, SimCluster
+from quorumlog.chaos.sim_disk import DiskOptions
+from quorumlog.chaos.sim_network import NetworkOptions
+from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.v1 import admin_pb2
+
+SECOND = 1_000_000
+TOPIC = "t"
+
+
+class Writing:
+    """A quiet three-node cluster with one partition and a producer that sends one record after the other."""
+
+    def __init__(self, seed: int) -> None:
+        self.scheduler = Scheduler(seed)
+        quiet = ClusterOptions(disk=DiskOptions(slow_probability=0), network=NetworkOptions(spike_probability=0))
+        self.cluster = SimCluster(self.scheduler, quiet)
+        self.history = History()
+        for node in self.cluster.node_ids:
+            self.cluster.start(node)
+        created: list[object] = []
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
+        request.topics.add(name=TOPIC, num_partitions=1, replication_factor=3)
+        while not created or created[-1].results[0].error.code not in (0, 40):  # type: ignore[attr-defined]
+            assert self.scheduler.now < 20 * SECOND, "no topic"
+            self.cluster.request("admin", 1, request, created.append)
+            self.scheduler.run(self.scheduler.now + SECOND // 2)
+        options = ProducerOptions(
+            interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
+        )
+        SimProducer(
+            "writer", [PartitionName(TOPIC, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
+        )
+        self.run(2)
+        assert len(self.history) > 50, "it does not write"
+
+    def run(self, seconds: float) -> None:
+        """Lets time pass."""
+        self.scheduler.run(self.scheduler.now + int(seconds * SECOND))
+
+    def leader(self) -> SimProcess:
+        """The machine whose node leads the partition."""
+        return next(
+            p for p in self.cluster.processes.values() if any(g and r.raft.is_leader for g, r in p.replicas.items())
+        )
+
+    def longest_gap_ms(self, since_us: int) -> float:
+        """Longest time between two acknowledgements, from the last before ``since_us`` on."""
+        acks = [send.returned_us for send in self.history.sends(Outcome.OK)]
+        return max(after - before for before, after in itertools.pairwise(acks) if after > since_us) / 1_000

@@ -1,0 +1,51 @@
+"""A leader that has been replaced and does not know it names no end of a partition that others have passed."""
+
+from __future__ import annotations
+
+import pytest
+from quiet_cluster import SECOND, TOPIC, Writing
+
+from quorumlog.chaos.history import Outcome
+from quorumlog.raft.group import RaftGroup
+from quorumlog.v1 import data_plane_pb2 as pb
+
+SEEDS = range(1, 11)
+
+
+def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
+    """Cuts the leader off, lets its successor acknowledge, and asks the old one for the end of the partition.
+
+    Returns:
+        The ends that it named, and the end of what had been acknowledged before; None when it had noticed by itself.
+    """
+    writing = Writing(seed)
+    old = writing.leader()
+    topic_id = next(topic.topic_id for topic in old.image.topics.values()) if old.image is not None else b""
+    writing.cluster.network.sever(old.node_id)
+    severed = writing.scheduler.now
+    writing.scheduler.run(
+        severed + SECOND,
+        lambda: any(send.leader_epoch > 1 for send in writing.history.sends(Outcome.OK)),
+    )
+    if not any(group and replica.raft.is_leader for group, replica in old.replicas.items()):
+        return None
+    acknowledged = max(send.offset for send in writing.history.sends(Outcome.OK)) + 1
+    request = pb.ListOffsetsRequest(timeout_ms=500)
+    request.partitions.add(topic_id=topic_id, partition=0, timestamp_ms=-1, leader_epoch=-1)
+    answers: list[object] = []
+    writing.cluster.request(f"reader of {TOPIC}", old.node_id, request, answers.append)
+    writing.run(1)
+    results = [answer.results[0] for answer in answers if isinstance(answer, pb.ListOffsetsResponse)]
+    return [result.offset for result in results if not result.HasField("error")], acknowledged
+
+
+def test_a_severed_leader_names_no_end_that_its_successor_has_passed() -> None:
+    asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
+    assert asked, "in no seed did the old leader still take itself for one"
+    assert all(end >= acknowledged for ends, acknowledged in asked for end in ends)
+
+
+def test_without_the_quorum_s_confirmation_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(RaftGroup, "confirmed_round", property(lambda self: 1 << 60))
+    asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
+    assert any(end < acknowledged for ends, acknowledged in asked for end in ends)
