@@ -189,6 +189,7 @@ class ConsumerCore:
         with self.assignment.lock:
             if state.position is None and state.error is not None:
                 error, state.error = state.error, None
+                self.wake()
                 raise error
             return state.position
 
@@ -199,15 +200,14 @@ class ConsumerCore:
 
     def take(self, max_records: int) -> list[FetchedRows]:
         """What has been fetched, up to a number of records."""
-        rows, drained = self.assignment.take(max_records)
-        if drained or (rows and self._loop is not None and self._budget_was_short()):
+        try:
+            rows, drained = self.assignment.take(max_records)
+        except QuorumlogError:
+            self.wake()  # What has failed was left alone until somebody heard of it.
+            raise
+        if drained or (rows and self.fetcher.starved):
             self.wake()
         return rows
-
-    def _budget_was_short(self) -> bool:
-        # With many partitions the bound on all of them is reached before that of any one.
-        states = len(self.assignment.states)
-        return states * self.config.max_partition_fetch_bytes > self.config.fetch_max_bytes
 
     def records(self, rows: Iterable[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Fetched rows as records, by partition."""

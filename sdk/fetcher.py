@@ -85,6 +85,8 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
+        #: True while partitions wait for the application to make room. Set under the assignment's lock.
+        self.starved = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
 
     def wake(self) -> None:
@@ -110,6 +112,7 @@ class Fetcher:
         by_node: dict[NodeConnection, list[tuple[PartitionState, int]]] = {}
         to_reset: list[PartitionState] = []
         with self._assignment.lock:
+            self.starved = False
             for state in self._assignment.states.values():
                 if state.fetching is not None or state.paused or state.resetting or state.error is not None:
                     continue
@@ -155,7 +158,8 @@ class Fetcher:
         for node, states in by_node.items():
             max_bytes = min(budget, len(states) * self._config.max_partition_fetch_bytes)
             if max_bytes <= 0:
-                return  # The application takes from what is there; that wakes us.
+                self.starved = True  # Until the application takes from what is there, which wakes us.
+                return
             budget -= max_bytes
             request = data_plane_pb2.FetchRequest(
                 max_wait_ms=self._config.fetch_max_wait_ms, min_bytes=self._config.fetch_min_bytes, max_bytes=max_bytes

@@ -263,6 +263,17 @@ async def test_fetching_ahead_is_bounded(cluster: ScriptedCluster) -> None:
     assert max(request.max_bytes for request in cluster.fetches) <= 16384
 
 
+async def test_when_the_bound_on_all_partitions_was_reached_taking_from_any_goes_on() -> None:
+    cluster = ScriptedCluster(partitions=6)
+    await cluster.start()
+    for partition in range(6):
+        fill(cluster, 500, partition=partition)
+    options = {"max_partition_fetch_bytes": 8192, "fetch_max_bytes": 6 * 8192, "fetch_max_wait_ms": 20}
+    async with consumer_on(cluster, "t", **options) as consumer:
+        assert len(await read(consumer, 3000)) == 3000
+    await cluster.stop()
+
+
 async def test_partitions_that_a_topic_gains_are_read_from_their_beginning(cluster: ScriptedCluster) -> None:
     async with consumer_on(cluster, "t", auto_offset_reset="latest", metadata_max_age_ms=50) as consumer:
         await consumer.poll(timeout_ms=20)
