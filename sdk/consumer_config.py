@@ -87,7 +87,7 @@ class ConsumerConfig:
             )
         check_range(self, "fetch_min_bytes", 0, 64 * 1024 * 1024)
         check_range(self, "fetch_max_wait_ms", 0, 60_000)
-        check_range(self, "max_partition_fetch_bytes", 1024, 256 * 1024 * 1024)
+        check_range(self, "max_partition_fetch_bytes", 1024, 64 * 1024 * 1024)
         check_range(self, "fetch_max_bytes", self.max_partition_fetch_bytes, 4 * 1024**3 - 1)
         check_range(self, "max_poll_records", 1, 10_000_000)
         check_range(self, "consumer_timeout_ms", 0, float("inf"))

@@ -38,6 +38,8 @@ from quorumlog.v1.entry import CorruptEntryError, parse_header
 _WATCH_EVERY_S = 0.1
 #: A leader that is this late with an answer may be paused: ask the others whether there is a new one.
 _SILENCE_S = 0.25
+#: What one answer may hold; nodes and clients take messages of twice that.
+_LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 #: Damage is fetched again this often before the application is told: it may have come about on the way.
 _CORRUPT_ATTEMPTS = 3
 #: A topic may be unknown to a node for a moment; for this long, it is gone.
@@ -156,7 +158,7 @@ class Fetcher:
         budget = self._config.fetch_max_bytes - self._assignment.queued_bytes()
         budget -= sum(fetch.max_bytes for fetch in self._fetches)
         for node, states in by_node.items():
-            max_bytes = min(budget, len(states) * self._config.max_partition_fetch_bytes)
+            max_bytes = min(budget, len(states) * self._config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
             if max_bytes <= 0:
                 self.starved = True  # Until the application takes from what is there, which wakes us.
                 return

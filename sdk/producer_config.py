@@ -95,7 +95,7 @@ class ProducerConfig:
         check_partitioner(self.partitioner)
         check_range(self, "linger_ms", 0, 60_000)
         check_range(self, "batch_size", 0, 64 * 1024 * 1024)
-        check_range(self, "max_request_size", 1024, 128 * 1024 * 1024)
+        check_range(self, "max_request_size", 1024, 64 * 1024 * 1024)  # Nodes take messages of twice that.
         check_range(self, "buffer_memory", self.max_request_size + BATCH_BASE_BYTES, 64 * 1024**3)
         check_range(self, "max_block_ms", 0, 24 * 3_600_000)
         # The log remembers a producer's last five batches of a partition; a sixth could not be recognised when resent.

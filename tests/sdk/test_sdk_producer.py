@@ -18,6 +18,7 @@ from quorumlog.sdk.errors import (
     BufferExhaustedError,
     ClientClosedError,
     IllegalArgumentError,
+    IllegalStateError,
     InvalidPartitionsError,
     InvalidTimestampError,
     NoBrokersAvailableError,
@@ -329,6 +330,23 @@ async def test_closing_flushes_and_what_is_stuck_fails_honestly(cluster: Scripte
     assert not failure.definite
     with pytest.raises(ClientClosedError):
         await producer.send("t", b"2")
+
+
+async def test_a_defect_in_the_sender_fails_whoever_waits_instead_of_keeping_them_waiting(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> bytes:
+        raise TypeError("a defect")
+
+    async with producer_on(cluster) as producer:
+        await settled(*await send_many(producer, 1))
+        monkeypatch.setattr("quorumlog.sdk.producer_batch.encode", broken)
+        (failure,) = await settled(await producer.send("t", b"1"), limit_s=5)
+        assert isinstance(failure, QuorumlogError)
+        with pytest.raises(IllegalStateError, match=r"has failed and takes no more records: TypeError\('a defect'\)"):
+            await producer.send("t", b"2")
+        with pytest.raises(IllegalStateError):
+            await producer.flush(timeout=5)
 
 
 async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluster) -> None:
