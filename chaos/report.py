@@ -76,7 +76,7 @@ class Report:
 
     def take(self, history: History, anomalies: list[Anomaly]) -> None:
         """Counts what the clients did, and keeps what is wrong with it."""
-        self.anomalies = anomalies
+        self.anomalies.extend(anomalies)
         self.acknowledged = sum(1 for _ in history.sends(Outcome.OK))
         self.unknown = sum(1 for _ in history.sends(Outcome.INFO))
         self.failed = sum(1 for _ in history.sends(Outcome.FAIL))
@@ -101,7 +101,7 @@ class Report:
         lines.extend(f"FAILED: {failure}" for failure in self.failures)
         lines.extend(f"BROKEN {anomaly.invariant}: {anomaly.message}" for anomaly in self.anomalies)
         if self.passed:
-            lines.append("no acknowledged record lost, none twice, no gap, order kept")
+            lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         return lines
 
     def to_json(self) -> str:

@@ -10,8 +10,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.chaos.checkers import check
+from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
+from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report, Round
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.chaos.workload import Recorder, Workload, sequential_writer
@@ -113,6 +114,12 @@ class Run:
             self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
             self.workload.read_all(FINAL_READ_TIMEOUT_S)
 
+    def compare_logs(self) -> list[Anomaly]:
+        """Kills every node, and compares what they have on disk."""
+        for node in self._cluster.node_ids:
+            self._cluster.kill(node)
+        return replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids})
+
     def _round(self, number: int, watchdog: Watchdog) -> Round:
         self._wait_acks(self.recorder.now_us(), "a steady phase")
         victim = self._scenario.victim(self._nemesis, number)
@@ -195,6 +202,7 @@ def run_scenario(
             admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, configs)])
             run = Run(scenario, seed, cluster, admin, say)
             run.go(wanted, deadline)
+            report.anomalies.extend(run.compare_logs())
     except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
         report.failures.append(str(error))
     report.duration_s = time.monotonic() - began
