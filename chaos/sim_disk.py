@@ -114,6 +114,13 @@ class SimDisk:
         self._last_sync = 0
         self.has_failed = False
 
+    def wipe(self) -> None:
+        """The disk is replaced by an empty one; no process may be running on it."""
+        assert not self._under_way
+        self.synced = {}
+        self.rows = {}
+        self._used_bytes = 0
+
     def _sync(self) -> None:
         transaction = self._under_way.popleft()
         self._witness(self, transaction)
