@@ -11,7 +11,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+from storage_samples import CONFIGURATION, LogBuilder, batch, create, identity, transaction
 
 from quorumlog.raft.types import HardState, Snapshot
 from quorumlog.storage.interface import DamageError
@@ -177,6 +177,18 @@ def test_two_entries_that_changed_places_are_found(tmp_path: Path) -> None:
     (tmp_path / "copy" / "data.mdb").write_bytes(whole)
     with Storage(tmp_path / "copy") as storage, pytest.raises(DamageError, match="in its place is entry 12"):
         storage.entries(1, 11, 11, 1)
+
+
+def test_a_sound_entry_of_another_history_breaks_the_chain(tmp_path: Path) -> None:
+    log = LogBuilder(1)
+    entries = log.batches(100, 5000)
+    other = batch(1, identity(entries[9])._replace(hash=99), 10, bytes(5000))
+    with Storage(tmp_path / "data") as storage:
+        storage.commit(transaction(create(1, entries)))
+    copy = damaged_copy(tmp_path / "data", tmp_path / "copy", entries[10].data, other.data)
+    with Storage(copy) as storage, pytest.raises(DamageError, match=r"entry 11 of group 1 .*hash chain"):
+        storage.entries(1, 8, 12, 1 << 40)
+    assert [problem.index for problem in verify(copy).problems] == [11]
 
 
 def test_a_log_that_lost_committed_entries_is_refused(tmp_path: Path) -> None:

@@ -157,14 +157,16 @@ def test_a_snapshot_below_the_log_end_leaves_nothing_that_conflicts(storage: Sto
         assert again.find_offset(5, 0) is None
 
 
-def test_offsets_of_what_a_snapshot_replaced_are_free_again(storage: Storage) -> None:
+def test_offsets_of_what_a_snapshot_replaced_are_free_again(tmp_path: Path) -> None:
     """Entries 5 to 20 were never committed; in the history that won, nothing in their place took an offset."""
+    storage = Storage(tmp_path, max_deletes=1)
     storage.commit(transaction(create(5, LogBuilder(5).batches(20, records=3), hard_state=HardState(1, 1, 4))))
     snapshot = Snapshot(EntryId(25, 2, 777), CONFIGURATION, b"")
     storage.commit(transaction(GroupWrite(5, snapshot=snapshot, hard_state=HardState(2, 1, 25))))
     entries = LogBuilder(5, previous=snapshot.last, next_offset=12).batches(20, term=2)
     storage.commit(transaction(GroupWrite(5, entries=entries)))
     assert [storage.find_offset(5, offset) for offset in (0, 11, 12, 31, 32)] == [26, 26, 26, 45, None]
+    storage.close()
 
 
 def test_a_checkpoint_keeps_the_log_and_replaces_the_one_before(storage: Storage) -> None:
