@@ -78,6 +78,7 @@ class Partition:
         self._producers = ProducerTable(limits.producers_per_partition)
         self._producers.load(table)
         self._applied, self.high_watermark, self.log_start_offset, _ = decode_meta(table.get(META_ROW))
+        self._applied_term = 0
         self._rows_due = False
         # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
@@ -91,7 +92,7 @@ class Partition:
         """Applies committed entries, in order."""
         for entry in entries:
             assert entry.index == self._applied + 1, f"group {self.group}: applied {self._applied}, then {entry.index}"
-            self._applied = entry.index
+            self._applied, self._applied_term = entry.index, entry.term
             if entry.kind is EntryKind.BATCH:
                 header = parse_header(entry.data)
                 # Offsets are dense: a gap here would be a record lost, an overlap a record given twice (I8).
@@ -307,7 +308,9 @@ class Partition:
         """Whether this replica may serve reads: it leads, and an entry of its own term is committed (I11)."""
         if not self.leads:
             return self.not_leader()
-        if not self.raft.leads_committed:
+        # Applied, not only committed: a look-up that comes in the very step in which that entry commits would be told
+        # a high watermark behind what the last leader has acknowledged.
+        if self._applied_term != self.raft.term:
             return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {self.name} is not ready yet; try again")
         return self.check_epoch(leader_epoch)
 

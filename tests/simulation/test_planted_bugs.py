@@ -7,14 +7,15 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from quorumlog.chaos.simulation import Simulation
-from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.outbox import Outbox
 from quorumlog.raft.replication import Replication
 from quorumlog.raft.types import Message
 from quorumlog.server.acknowledgements import Acknowledgements, Waiter
 from quorumlog.server.group_host import GroupHost
+from quorumlog.server.partition import Partition
 from quorumlog.server.producer_table import ProducerTable
 from quorumlog.storage.transaction import Transaction
+from quorumlog.v1.errors_pb2 import Error
 
 Plant = Callable[[pytest.MonkeyPatch], None]
 MOST_SEEDS = 100
@@ -61,7 +62,10 @@ def keep_the_tail_of_a_lost_leadership(patch: pytest.MonkeyPatch) -> None:
 
 
 def serve_before_an_entry_of_the_own_term_is_committed(patch: pytest.MonkeyPatch) -> None:
-    patch.setattr(RaftGroup, "leads_committed", property(lambda self: self.is_leader))
+    def check_readable(self: Partition, leader_epoch: int) -> Error | None:
+        return self.check_epoch(leader_epoch) if self.leads else self.not_leader()
+
+    patch.setattr(Partition, "check_readable", check_readable)
 
 
 def commit_by_one_replica_less(patch: pytest.MonkeyPatch) -> None:

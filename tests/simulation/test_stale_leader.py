@@ -12,6 +12,27 @@ from quorumlog.v1 import data_plane_pb2 as pb
 SEEDS = range(1, 11)
 
 
+def end_request(writing: Writing) -> pb.ListOffsetsRequest:
+    """Asks for the end of the partition."""
+    image = writing.leader().image
+    assert image is not None
+    request = pb.ListOffsetsRequest(timeout_ms=500)
+    for topic in image.topics.values():
+        request.partitions.add(topic_id=topic.topic_id, partition=0, timestamp_ms=-1, leader_epoch=-1)
+    return request
+
+
+def acknowledged_end(writing: Writing) -> int:
+    """The end of what has been acknowledged so far."""
+    return max(send.offset for send in writing.history.sends(Outcome.OK)) + 1
+
+
+def ends_in(answers: list[object]) -> list[int]:
+    """The ends in those answers that are no errors."""
+    results = [answer.results[0] for answer in answers if isinstance(answer, pb.ListOffsetsResponse)]
+    return [result.offset for result in results if not result.HasField("error")]
+
+
 def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     """Cuts the leader off, lets its successor acknowledge, and asks the old one for the end of the partition.
 
@@ -20,7 +41,7 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     """
     writing = Writing(seed)
     old = writing.leader()
-    topic_id = next(topic.topic_id for topic in old.image.topics.values()) if old.image is not None else b""
+    request = end_request(writing)
     writing.cluster.network.sever(old.node_id)
     severed = writing.scheduler.now
     writing.scheduler.run(
@@ -29,14 +50,11 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     )
     if not any(group and replica.raft.is_leader for group, replica in old.replicas.items()):
         return None
-    acknowledged = max(send.offset for send in writing.history.sends(Outcome.OK)) + 1
-    request = pb.ListOffsetsRequest(timeout_ms=500)
-    request.partitions.add(topic_id=topic_id, partition=0, timestamp_ms=-1, leader_epoch=-1)
+    acknowledged = acknowledged_end(writing)
     answers: list[object] = []
     writing.cluster.request(f"reader of {TOPIC}", old.node_id, request, answers.append)
     writing.run(1)
-    results = [answer.results[0] for answer in answers if isinstance(answer, pb.ListOffsetsResponse)]
-    return [result.offset for result in results if not result.HasField("error")], acknowledged
+    return ends_in(answers), acknowledged
 
 
 def test_a_severed_leader_names_no_end_that_its_successor_has_passed() -> None:
@@ -49,3 +67,24 @@ def test_without_the_quorum_s_confirmation_it_would(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(RaftGroup, "confirmed_round", property(lambda self: 1 << 60))
     asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
     assert any(end < acknowledged for ends, acknowledged in asked for end in ends)
+
+
+@pytest.mark.parametrize("seed", range(1, 7))
+def test_a_new_leader_names_no_end_below_what_was_acknowledged_not_even_in_its_first_step(seed: int) -> None:
+    # Found by seed 20499: asked in the very step in which its first entry commits, and before that was applied.
+    writing = Writing(seed)
+    request = end_request(writing)
+    writing.leader().die(silent=False)
+    writing.run(0.01)
+    acknowledged = acknowledged_end(writing)
+    answers: list[object] = []
+    for moment in range(2_000):
+        for node, process in writing.cluster.processes.items():
+            if process.running:
+                client = f"reader {moment % 10}"
+                writing.cluster.request(client, node, request, answers.append)
+        writing.run(0.000_15)
+    writing.run(1)
+    ends = ends_in(answers)
+    assert ends
+    assert min(ends) >= acknowledged
