@@ -29,14 +29,12 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 @dataclass(slots=True)
 class Link:
-    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs); ``life``
-    counts how often its streams were new, or gone."""
+    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs)."""
 
     peer: int
     identity: PeerIdentity | None = None
     heard: int = 0
     connected_at: int = 0
-    life: int = 0
     control: PeerFrame | None = None
     control_answer: PeerFrame | None = None
     data_answer: PeerFrame | None = None
@@ -64,10 +62,17 @@ class Link:
         """Whether the oldest frame has waited for its acknowledgement for too long."""
         return bool(self.in_flight) and now - self.in_flight[0][2] > timeout_us
 
-    def reset(self) -> None:
-        """The streams are new, or gone: nothing is in flight any more."""
-        self.life += 1
+    def open(self, identity: PeerIdentity, now: int) -> None:
+        """Our streams to the peer are new. What waits to be answered on its streams to us is not touched: an
+        acknowledgement dropped here would hold up the peer's next frame until it gives the link up."""
+        self.identity = identity
+        self.connected_at = now
         self.sequence = 0
+        self.in_flight.clear()
+
+    def close(self) -> None:
+        """A stream of the pair broke: nothing is in flight any more, and nothing that waits can arrive."""
+        self.identity = None
         self.in_flight.clear()
         self.control = self.control_answer = self.data_answer = None
 

@@ -251,14 +251,9 @@ class Node:
             self._links.mark(group, raft.configuration.members)
 
     def _acknowledge_frame(self, peer: int, sequence: int) -> Callable[[], None]:
-        link = self._links[peer]
-        life = link.life
-
         def acknowledge() -> None:
-            # Frames are numbered anew on new streams: an old number would say too much there.
-            if link.life == life:
-                answer = self._links.data_answer(link)
-                answer.acknowledged = max(answer.acknowledged, sequence)
+            answer = self._links.data_answer(self._links[peer])
+            answer.acknowledged = max(answer.acknowledged, sequence)
 
         return acknowledge
 
@@ -369,19 +364,14 @@ class Node:
             self._on_message(group, self._early_votes.pop(key))
 
     def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
-        link = self._links[peer]
-        link.reset()
-        link.identity = identity
-        link.connected_at = self._now
+        self._links[peer].open(identity, self._now)
         self._log("info", "peer_connected", peer=peer)
         self._resend(peer)
         if self._member is not None:
             self._member.open_first_term()
 
     def _on_disconnected(self, peer: int) -> None:
-        link = self._links[peer]
-        link.reset()
-        link.identity = None
+        self._links[peer].close()
         self._log("info", "peer_disconnected", peer=peer)
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
