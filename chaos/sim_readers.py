@@ -164,7 +164,7 @@ class EndOffsetProbe:
     def _ask(self) -> None:
         if self._stopped():
             return
-        self._scheduler.after(self._rng.randint(50_000, 400_000), self._ask)
+        self._scheduler.after(self._rng.randint(20_000, 300_000), self._ask)
         if self._rng.random() < 0.2:
             self._directory.refresh()
         known = self._directory.partitions.get(self._partition)

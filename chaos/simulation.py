@@ -189,9 +189,14 @@ class Simulation:
             self._producers.append(self._producer("hope", 1))
         for partition in self._partitions:
             self._consumers.append(self._consumer(f"consumer-{partition}", partition))
-        EndOffsetProbe(
-            "probe", self._partitions[0], self.cluster, self.scheduler, self.history, lambda: self._readers_stopped
-        )
+            EndOffsetProbe(
+                f"probe-{partition}",
+                partition,
+                self.cluster,
+                self.scheduler,
+                self.history,
+                lambda: self._readers_stopped,
+            )
         if self._rng.random() < 0.3:
             # A topic comes to be in the middle of it all; convergence asks that its replicas agree too.
             self._topics["late"] = self._rng.randint(1, 2)
