@@ -1,0 +1,95 @@
+"""Damage that no checksum of an entry shows: rows and pages that are missing, moved, or sound but wrong."""
+
+from __future__ import annotations
+
+import os
+import struct
+from pathlib import Path
+
+import pytest
+from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+
+from quorumlog.raft.types import HardState, Snapshot
+from quorumlog.storage import opening, rows
+from quorumlog.storage.interface import DamageError
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.verification import verify
+
+PAGE_BYTES = 4096
+
+
+def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The newest entries lie in pages that were free, far from the file's end; the engine would die of SIGBUS."""
+    log = LogBuilder(1)
+    entries = log.batches(300, 5000)
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, entries)))
+        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[149]))))
+        while storage.sweep():
+            pass
+        for term in (2, 3):  # until the pages that were freed may be used again
+            storage.commit(transaction(GroupWrite(1, hard_state=HardState(term, 1, 299))))
+        for _ in range(5):
+            newest = log.batches(4, 5000, term=3)
+            storage.commit(transaction(GroupWrite(1, entries=newest, hard_state=HardState(3, 1, newest[-1].index))))
+    monkeypatch.setattr(opening, "TAIL_ENTRIES", 4)
+    data_file = tmp_path / "data.mdb"
+    place = data_file.read_bytes().index(entries[299].data)
+    os.truncate(data_file, place // PAGE_BYTES * PAGE_BYTES)
+    with pytest.raises(DamageError, match=r"its meta pages speak of .* it was cut"):
+        Storage(tmp_path)
+
+
+def test_meta_pages_that_cannot_be_neighbours_are_refused(tmp_path: Path) -> None:
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1)))
+    data_file = tmp_path / "data.mdb"
+    page = bytearray(data_file.read_bytes())
+    place = 16 + 24 + 2 * 48 + 8
+    (number,) = struct.unpack_from("=Q", page, place)
+    struct.pack_into("=Q", page, place, number ^ 8)
+    data_file.write_bytes(page)
+    with pytest.raises(DamageError, match="not neighbours"):
+        Storage(tmp_path)
+
+
+def test_a_row_that_answers_for_another_group_is_refused(tmp_path: Path) -> None:
+    """As a flipped bit in a key makes it: the group loses its snapshot, and nothing else would tell."""
+    with Storage(tmp_path) as storage:
+        entries = LogBuilder(1).batches(3)
+        storage.commit(transaction(create(1, entries), create(3)))
+        checkpoint = Snapshot(identity(entries[1]), CONFIGURATION, b"image")
+        storage.commit(transaction(GroupWrite(1, checkpoint=checkpoint)))
+        with storage._environment.writing() as txn:
+            snapshots = storage._environment.databases[rows.SNAPSHOTS]
+            row = txn.pop(rows.group_key(1), db=snapshots)
+            assert row is not None
+            txn.put(rows.group_key(3), row, db=snapshots)
+    with pytest.raises(DamageError, match=r"snapshots of group 3 .* is damaged: checksum"):
+        Storage(tmp_path)
+    assert not verify(tmp_path).sound
+
+
+def test_a_hole_in_the_offset_index_is_found(tmp_path: Path) -> None:
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, LogBuilder(1).batches(100, records=10))))
+        with storage._environment.writing() as txn:
+            assert txn.delete(rows.position_key(1, 109), db=storage._environment.databases[rows.OFFSETS])
+        assert storage.find_offset(1, 99) == 10
+        assert storage.find_offset(1, 110) == 12
+        with pytest.raises(DamageError, match="offset 105 is missing"):
+            storage.find_offset(1, 105)
+    assert [problem.index for problem in verify(tmp_path).problems] == [11]
+
+
+def test_an_offset_row_that_tells_another_story_is_found_by_verify(tmp_path: Path) -> None:
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, LogBuilder(1).batches(100, records=10))))
+        key = rows.position_key(1, 109)
+        with storage._environment.writing() as txn:
+            row = rows.seal_row(rows.OFFSETS, key, rows.pack_offset_row(11, 101))
+            txn.put(key, row, db=storage._environment.databases[rows.OFFSETS])
+    report = verify(tmp_path)
+    assert [problem.index for problem in report.problems] == [11]
+    assert "101 to 109" in str(report.problems[0])
