@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
@@ -70,8 +70,10 @@ def consume(
     partitions = _partitions(bootstrap_servers, topic, partition)
     from quorumlog.sdk import Consumer
 
+    # Whoever names an offset wants that one: to go on elsewhere without a word would be wrong.
+    reset: Literal["none", "earliest"] = "earliest" if offset is None else "none"
     with (
-        Consumer(bootstrap_servers=bootstrap_servers) as consumer,
+        Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset=reset) as consumer,
         _output(file) as stream,
         _progress(topic, max_records, file) as show,
     ):

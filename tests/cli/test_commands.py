@@ -179,6 +179,7 @@ def test_the_cluster_is_described(run: Run, quorumlog_cluster: LocalCluster) -> 
         (["topics", "create", "x", "--config", "retention.ms=soon"], ["retention.ms=soon", "integer"]),
         (["consume", "nope", "--from-beginning"], ["'nope'", "not exist"]),
         (["consume", "orders", "--partition", "7"], ["no partition 7", "0,1,2"]),
+        (["consume", "orders", "--partition", "0", "--offset", "999999"], ["999999", "orders-0"]),
         (["topics", "list", "-b", "nonsense"], ["'nonsense'", "host:port"]),
     ],
 )
