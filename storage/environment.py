@@ -112,13 +112,13 @@ class Environment:
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(data_dir, create=True)
+            try:
+                self._open()
+            except BaseException:
+                self._lock.close()
+                raise
         except OSError as error:
             raise StorageError(f"cannot use data directory {data_dir}: {error.strerror}") from error
-        try:
-            self._open()
-        except BaseException:
-            self._lock.close()
-            raise
 
     def _open(self) -> None:
         self.found = examine(self.data_file)
@@ -161,7 +161,7 @@ class Environment:
             )
         if isinstance(error, _DAMAGE):
             return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
-        return FatalStorageError(f"cannot read {self.data_file}: {error}; check the disk, then restart")
+        return FatalStorageError(f"cannot use {self.data_file}: {error}; check the disk, then restart")
 
     @contextmanager
     def reading(self) -> Iterator[LogReading]:

@@ -96,7 +96,11 @@ class Inspection:
         self._lock = DirectoryLock(self.data_dir, create=False) if (self.data_dir / LOCK_FILE).exists() else None
         try:
             self._pages = PageFile(data_file)
-            check_format(self._pages)
+            try:
+                check_format(self._pages)
+            except BaseException:
+                self._pages.close()
+                raise
         except BaseException:
             self._close_lock()
             raise

@@ -264,6 +264,14 @@ def test_a_directory_that_is_a_file_is_said_so(tmp_path: Path) -> None:
         Storage(tmp_path / "file")
 
 
+def test_data_that_cannot_be_read_is_said_so(storage: Storage) -> None:
+    storage.close()
+    (storage.data_dir / "data.mdb").unlink()
+    (storage.data_dir / "data.mdb").mkdir()
+    with pytest.raises(StorageError, match="cannot use data directory"):
+        Storage(storage.data_dir)
+
+
 def test_a_newer_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
     storage.close()
     monkeypatch.setattr("quorumlog.storage.rows.FORMAT", 0)
