@@ -21,7 +21,8 @@ class Round:
         began_us, ended_us: on the clock of the history.
         gap_ms: longest time between two acknowledgements of the timed writer from the fault on.
         recovery_gap_ms: the same from the mending on.
-        shrink_s: until the victim had left the in-sync replicas; None where that is not awaited.
+        shrink_s: from the fault until the victim was seen to have left the in-sync replicas; None where that is not
+            awaited. Looked at after the first acknowledgements, so an upper bound.
         full_s: from the mending until all replicas were in sync.
         stalls: how often the machine itself stood still meanwhile.
     """

@@ -128,7 +128,10 @@ class Run:
         self._scenario.hurt(self._cluster, victim)
         hurt = self.recorder.now_us()
         self._wait_acks(hurt, f"acknowledgements after node {victim} was hurt")
-        shrink_s = self._nemesis.wait_isr_without(victim, SHRINK_TIMEOUT_S) if self._scenario.shrinks else None
+        shrink_s = None
+        if self._scenario.shrinks:
+            self._nemesis.wait_isr_without(victim, SHRINK_TIMEOUT_S)
+            shrink_s = (self.recorder.now_us() - hurt) / 1_000_000
         mended = self.recorder.now_us()
         self._scenario.mend(self._cluster, victim)
         full_s = self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
