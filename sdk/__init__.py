@@ -5,8 +5,13 @@ Names are loaded when first used, so that a program that only administers does n
 
 from __future__ import annotations
 
+import os
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
+
+# gRPC's own fork handlers start its threads anew in a forked child, where they crash over the parent's connections,
+# even if the child only wants to exit. Clients refuse to work there (quorumlog.sdk.fork), so nothing needs them.
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from quorumlog.sdk.admin import Admin

@@ -11,6 +11,7 @@ import grpc
 import grpc.aio
 
 from quorumlog.sdk.errors import NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.fork import connecting
 from quorumlog.sdk.produce_request import OutgoingProduce
 from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
 
@@ -166,6 +167,7 @@ class NodeConnection:
     """
 
     def __init__(self, address: str, client_id: str) -> None:
+        connecting(self)
         self.address = address
         self.suspect = False
         self._channel = grpc.aio.insecure_channel(

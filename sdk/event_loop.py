@@ -134,7 +134,8 @@ _threads: list[_LoopThread] = []
 def _shared_thread() -> _LoopThread:
     with _lock:
         if not _threads or not _threads[-1].fork.same_process:
-            _threads[:] = [_LoopThread()]
+            # A parent's loop stays referenced: to free it here, where it does not run, would crash the child.
+            _threads.append(_LoopThread())
         return _threads[-1]
 
 

@@ -1,23 +1,59 @@
-"""Notices that the process has forked, so that a client object of the parent refuses to work in the child.
+"""Notices that the process has forked, so that clients refuse to work in the child instead of hanging.
 
-A child inherits a client's memory but none of its threads; a call would wait for an event loop that does not run.
+A child inherits a client's memory but none of its threads: a call would wait for an event loop that does not run. The
+same goes for gRPC itself: once its threads ran in the parent, no client made in the child would ever hear an answer.
 """
 
 from __future__ import annotations
 
+import gc
 import os
+import weakref
 
 from quorumlog.sdk.errors import ForkedClientError
 
-#: Counts the forks between the first process and this one. A list, so that a check costs no global statement.
-_generation = [0]
+
+class _Process:
+    """What this module knows of the process it runs in."""
+
+    def __init__(self) -> None:
+        #: Counts the forks between the first process and this one.
+        self.generation = 0
+        self.connections: weakref.WeakSet[object] = weakref.WeakSet()
+        self.connected = False
+        self.parent_connected = False
+        self._inherited: list[object] = []
+
+    def forked(self) -> None:
+        """In the child. What belongs to gRPC is kept from being freed here, where its threads are missing."""
+        self.generation += 1
+        if self.connected:
+            self.parent_connected = True
+            self._inherited.extend(self.connections)
+            gc.freeze()
+        self.connected = False
 
 
-def _forked() -> None:
-    _generation[0] += 1
+_process = _Process()
+os.register_at_fork(after_in_child=_process.forked)
 
 
-os.register_at_fork(after_in_child=_forked)
+def connecting(connection: object) -> None:
+    """A connection is about to be made in this process.
+
+    Arguments:
+        connection: what will hold it.
+
+    Raises:
+        ForkedClientError: gRPC cannot work here, because it has worked in the process that this one was forked from.
+    """
+    if _process.parent_connected:
+        raise ForkedClientError(
+            "this process was forked from one in which a quorumlog client had connected, which gRPC does not survive:"
+            " start workers by multiprocessing's 'spawn' or 'forkserver', or make clients in the children only"
+        )
+    _process.connected = True
+    _process.connections.add(connection)
 
 
 class ForkGuard:
@@ -27,17 +63,17 @@ class ForkGuard:
 
     def __init__(self, client: str) -> None:
         self._client = client
-        self._born = _generation[0]
+        self._born = _process.generation
 
     @property
     def same_process(self) -> bool:
         """False in a child that was forked since."""
-        return self._born == _generation[0]
+        return self._born == _process.generation
 
     def check(self) -> None:
         """Raises ForkedClientError in a child."""
-        if self._born != _generation[0]:
+        if self._born != _process.generation:
             raise ForkedClientError(
-                f"this {self._client} was made before the process forked (now pid {os.getpid()}):"
-                " its connections belong to the parent; make a new one in the child"
+                f"this {self._client} was made before the process forked (now pid {os.getpid()}): its connections are"
+                " the parent's; start workers by multiprocessing's 'spawn' or 'forkserver' and make a client in each"
             )

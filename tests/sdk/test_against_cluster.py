@@ -308,18 +308,40 @@ def test_a_topic_is_created_once(cluster: LocalCluster, topic: str) -> None:
         admin.create_topics([NewTopic(topic, 1, 3)])
 
 
-def test_a_forked_child_refuses_the_clients_of_its_parent_and_makes_its_own(cluster: LocalCluster, topic: str) -> None:
+def test_a_forked_child_refuses_clients_instead_of_hanging_and_the_parents_go_on(
+    cluster: LocalCluster, topic: str
+) -> None:
     with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
         producer.send(topic, b"parent", partition=0).result(timeout=10)
         child = os.fork()
         if child == 0:
+            refusals = 0
             try:
                 producer.send(topic, b"child", partition=0)
             except errors.ForkedClientError:
-                os._exit(7)
-            os._exit(1)
-        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+                refusals += 1
+            try:
+                Admin(bootstrap_servers=cluster.bootstrap_servers).list_topics()
+            except errors.ForkedClientError as refusal:
+                refusals += "'spawn' or 'forkserver'" in refusal.message
+            os._exit(refusals)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 2
         assert producer.send(topic, b"parent", partition=0).result(timeout=10).offset == 1
+
+
+def test_a_child_of_a_process_that_has_not_connected_makes_clients_of_its_own(cluster: LocalCluster) -> None:
+    program = f"""
+import os
+from quorumlog.sdk import Admin, Consumer, Producer
+unused = Admin(bootstrap_servers={cluster.bootstrap_servers!r})
+child = os.fork()
+if child == 0:
+    Admin(bootstrap_servers={cluster.bootstrap_servers!r}).list_topics()
+    os._exit(7)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+"""
+    ended = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=60, check=False)
+    assert (ended.returncode, ended.stderr) == (0, "")
 
 
 def test_a_program_that_ends_without_closing_loses_nothing_and_complains_of_nothing(
