@@ -26,8 +26,9 @@ from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import TimestampType, parse_header
 
-#: Of one answer: large enough to amortize the call, small enough that two of them in flight are no burden.
-_FETCH_BYTES = 8 << 20
+#: Of one answer: large enough to amortize the call, small enough that the next one is on its way while Spark takes this.
+#: Whole queries were a third faster with 2 MiB than with 8 MiB.
+_FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500
 _LIST_OFFSETS_TIMEOUT_S = 10.0
 

@@ -31,6 +31,9 @@ _METADATA_TIMEOUT_S = 5.0
 _CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.enable_http_proxy", 0),
+    # An answer is received while the one before is being worked on; gRPC's own window would hold most of it back.
+    ("grpc.http2.lookahead_bytes", 16 << 20),
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.enable_retries", 0),
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),

@@ -41,7 +41,7 @@ def test_more_than_one_answer_is_asked_for_when_one_does_not_suffice(node: Stand
     for _ in range(6):
         log.append([b"x" * (1 << 20)] * 4)
     assert len(read(node, 0, 24)) == 24
-    assert node.fetches == 3
+    assert node.fetches == 6
 
 
 def test_a_leader_that_says_that_it_is_none_is_asked_for_the_new_one(node: StandIn) -> None:
