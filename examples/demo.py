@@ -99,8 +99,9 @@ def tell(begin: float) -> None:
         with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             show_nodes(cluster, admin)
             chapter(f"A topic with {PARTITIONS} partitions, each on all three nodes")
-            create_topic(admin)
-            fail_over(cluster, admin, story)
+            watch = TopicWatch(admin)
+            create_topic(admin, watch)
+            fail_over(cluster, watch, story)
         chapter("Reading everything back")
         consume_all(cluster, story)
         chapter("The same records in PySpark (the first session takes a few seconds)")
@@ -122,11 +123,11 @@ def show_nodes(cluster: LocalCluster, admin: Admin) -> None:
     console.print(table)
 
 
-def create_topic(admin: Admin) -> None:
+def create_topic(admin: Admin, watch: TopicWatch) -> None:
     """Creates the topic and shows who leads what."""
     admin.create_topics([NewTopic(TOPIC, num_partitions=PARTITIONS, replication_factor=3)])
     partitions = await_partitions(
-        admin,
+        watch,
         "all partitions have a leader and three replicas in sync",
         lambda found: all(partition.leader is not None and len(partition.isr) == 3 for partition in found),
     )
@@ -143,12 +144,12 @@ def create_topic(admin: Admin) -> None:
     console.print(table)
 
 
-def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
+def fail_over(cluster: LocalCluster, watch: TopicWatch, story: Story) -> None:
     """Load, SIGKILL of a leader, a new leader, the ISR shrinks; restart, the ISR grows; the load goes on throughout."""
     chapter(f"{RECORDS:,} records with keys, acks=all, and a kill -9 in the middle")
     with Load(cluster.bootstrap_servers, TOPIC, RECORDS, RECORDS_PER_S) as load, bar(load) as show:
         await_load(load, show, lambda: load.acknowledged >= KILL_AFTER)
-        before = describe(admin)
+        before = watch.look()
         story.isr["before"] = snapshot(before)
         story.partition, story.victim = choose_victim(before)
         console.print(
@@ -158,7 +159,7 @@ def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
         killed = time.monotonic()
         cluster.kill(story.victim)
         during = await_partitions(
-            admin,
+            watch,
             "the killed node has left the in-sync replicas and its partitions have new leaders",
             lambda found: all(
                 partition.leader not in (None, story.victim) and story.victim not in partition.isr
@@ -176,7 +177,7 @@ def fail_over(cluster: LocalCluster, admin: Admin, story: Story) -> None:
         restarted = time.monotonic()
         cluster.start(story.victim)
         after = await_partitions(
-            admin,
+            watch,
             "the restarted node is in sync again",
             lambda found: all(len(partition.isr) == 3 for partition in found),
             lambda: show(load),
@@ -310,7 +311,7 @@ def summarize(story: Story, spark: SparkCount, seconds: float) -> None:
 
 
 def await_partitions(
-    admin: Admin,
+    watch: TopicWatch,
     what: str,
     condition: Callable[[list[PartitionDescription]], bool],
     meanwhile: Callable[[], None] = lambda: None,
@@ -326,7 +327,7 @@ def await_partitions(
     deadline = time.monotonic() + CHANGE_TIMEOUT_S
     known: View | None = None
     while True:
-        found = describe(admin)
+        found = watch.look()
         view = snapshot(found)
         if since is not None and known is not None:
             for line in changes(known, view):
@@ -363,10 +364,22 @@ def await_load(load: Load, show: Callable[[Load], None], condition: Callable[[],
     show(load)
 
 
-def describe(admin: Admin) -> list[PartitionDescription]:
-    """The topic's partitions as the cluster tells them."""
-    [topic] = admin.describe_topics([TOPIC])
-    return list(topic.partitions)
+class TopicWatch:
+    """The topic's partitions as the cluster tells them, never older than it has told before: any node answers, and
+    one that has just come back may not have heard the latest news."""
+
+    def __init__(self, admin: Admin) -> None:
+        self._admin = admin
+        self._newest: dict[int, PartitionDescription] = {}
+
+    def look(self) -> list[PartitionDescription]:
+        """The partitions now, by number."""
+        [topic] = self._admin.describe_topics([TOPIC])
+        for partition in topic.partitions:
+            known = self._newest.get(partition.partition)
+            if known is None or partition.partition_epoch >= known.partition_epoch:
+                self._newest[partition.partition] = partition
+        return [self._newest[number] for number in sorted(self._newest)]
 
 
 def snapshot(partitions: list[PartitionDescription]) -> View:
