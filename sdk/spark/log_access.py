@@ -26,7 +26,7 @@ from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import TimestampType, parse_header
 
-#: Of one answer: large enough to amortize the call, small enough that the next one is on its way while Spark takes this.
+#: Of one answer: large enough to amortize the call, small enough that the next is on its way while Spark takes this.
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
 _FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500

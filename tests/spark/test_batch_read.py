@@ -255,10 +255,9 @@ def test_offsets_that_are_not_there_are_skipped_when_that_is_allowed(read: Read)
 def test_the_same_job_runs_in_executors_of_their_own(topics: Topics) -> None:
     script = Path(__file__).with_name("count_on_cluster.py")
     command = [sys.executable, str(script), topics.bootstrap_servers, "orders"]
-    counted = subprocess.run(command, check=False, capture_output=True, text=True, timeout=150)
+    counted = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
     assert counted.returncode == 0, counted.stderr[-2000:]
-    # The driver has a block manager too: two means that there is one executor beside it.
-    assert counted.stdout.split("\n")[-2] == "Row(count(1)=120, count(DISTINCT partition, offset)=120) 2"
+    assert counted.stdout.splitlines()[-1] == "120 120 2", "rows, distinct offsets, driver and one executor"
 
 
 def test_a_killed_leader_does_not_stop_a_query(read: Read, topics: Topics, quorumlog_cluster: LocalCluster) -> None:
