@@ -79,6 +79,7 @@ class AsyncAdmin:
         self._limit_s = config.request_timeout_ms / 1000
         self._fork = ForkGuard("Admin")
         self._closed = False
+        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
         self._cluster = Cluster(
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=self._limit_s,
@@ -198,7 +199,21 @@ class AsyncAdmin:
         async for turn in self._cluster.backoff.retrying(_UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 response = await attempt()
-        return [_topic_description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
+        return [self._description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
+
+    def _description(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
+        """Describes a topic, never with older news of a partition than this client has given before.
+
+        Questions go to one node after the other, and one that has just restarted answers from an older image. (Else a
+        caller who waits for an ISR to grow sees it grow and shrink again.)
+        """
+        seen = self._newest.setdefault(topic.topic_id, {})
+        for heard in _partition_descriptions(topic):
+            known = seen.get(heard.partition)
+            if known is None or heard.partition_epoch >= known.partition_epoch:
+                seen[heard.partition] = heard
+        partitions = tuple(seen[number] for number in sorted(seen))
+        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs))
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them."""
@@ -292,24 +307,19 @@ def _new_topic(topic: Any) -> admin_pb2.NewTopic:
     )
 
 
-def _topic_description(topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
-    return TopicDescription(
-        name=topic.name,
-        topic_id=topic.topic_id.hex(),
-        partitions=tuple(
-            PartitionDescription(
-                partition=p.partition,
-                leader=p.leader if p.leader >= 0 else None,
-                leader_epoch=p.leader_epoch,
-                replicas=tuple(p.replicas),
-                isr=tuple(p.isr),
-                partition_epoch=p.partition_epoch,
-                group_id=p.group_id,
-            )
-            for p in sorted(topic.partitions, key=lambda partition: partition.partition)
-        ),
-        configs=dict(topic.configs),
-    )
+def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
+    return [
+        PartitionDescription(
+            partition=p.partition,
+            leader=p.leader if p.leader >= 0 else None,
+            leader_epoch=p.leader_epoch,
+            replicas=tuple(p.replicas),
+            isr=tuple(p.isr),
+            partition_epoch=p.partition_epoch,
+            group_id=p.group_id,
+        )
+        for p in topic.partitions
+    ]
 
 
 def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:

@@ -263,7 +263,13 @@ class ScriptedCluster:
             topic = response.topics.add(name="t", topic_id=TOPIC_ID)
             for number, log in enumerate(self.logs):
                 leader, epoch = self.shown_leaders[number] if self.shown_leaders else (log.leader, log.leader_epoch)
-                topic.partitions.add(partition=number, leader=leader, leader_epoch=epoch, replicas=list(self.nodes))
+                topic.partitions.add(
+                    partition=number,
+                    leader=leader,
+                    leader_epoch=epoch,
+                    partition_epoch=epoch,
+                    replicas=list(self.nodes),
+                )
         return response
 
     async def fetch(self, node_id: int, request: data_plane_pb2.FetchRequest) -> data_plane_pb2.FetchResponse | None:

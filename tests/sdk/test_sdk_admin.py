@@ -51,6 +51,16 @@ async def test_topics_are_created_and_described(three_nodes: ScriptedCluster) ->
             await admin.describe_topics(["nope"])
 
 
+async def test_a_node_that_is_behind_does_not_turn_back_what_was_described(three_nodes: ScriptedCluster) -> None:
+    three_nodes.elect(0, leader=3)
+    async with AsyncAdmin(bootstrap_servers=three_nodes.bootstrap_servers) as admin:
+        assert (await admin.describe_topics(["t"]))[0].partitions[0].leader == 3
+        three_nodes.shown_leaders = [(1, 1)]
+        assert (await admin.describe_topics())[0].partitions[0].leader == 3
+        three_nodes.shown_leaders = [(2, 3)]
+        assert (await admin.describe_topics())[0].partitions[0].leader == 2
+
+
 async def test_a_refused_topic_is_an_error_and_a_passing_refusal_is_tried_again(cluster: ScriptedCluster) -> None:
     asked = 0
 
