@@ -9,6 +9,7 @@ from contextlib import suppress
 
 from quorumlog.sdk import Admin, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.types import PartitionDescription
 from quorumlog.server.local import LocalCluster
 
 POLL_S = 0.05
@@ -47,6 +48,7 @@ class Nemesis:
         self._admin = admin
         self._target = target
         self._rng = rng
+        self._newest: dict[int, PartitionDescription] = {}
 
     # -- victims --------------------------------------------------------------------------------------------------
 
@@ -77,15 +79,26 @@ class Nemesis:
 
     # -- what the cluster says ------------------------------------------------------------------------------------
 
+    def partitions(self) -> list[PartitionDescription]:
+        """The partitions of the target's topic, each as of the newest partition epoch seen.
+
+        A node that has just come back answers from its old image until it has caught up with the metadata: what it
+        says of in-sync replicas may be from before the fault.
+        """
+        (topic,) = self._admin.describe_topics([self._target.topic])
+        for partition in topic.partitions:
+            known = self._newest.get(partition.partition)
+            if known is None or partition.partition_epoch >= known.partition_epoch:
+                self._newest[partition.partition] = partition
+        return list(self._newest.values())
+
     def leader(self) -> int | None:
         """Leader of the target partition, as the metadata says now."""
-        (topic,) = self._admin.describe_topics([self._target.topic])
-        return topic.partitions[self._target.partition].leader
+        return next(p.leader for p in self.partitions() if p.partition == self._target.partition)
 
     def in_sync_replicas(self) -> list[tuple[int, ...]]:
         """In-sync replicas of each partition of the target's topic."""
-        (topic,) = self._admin.describe_topics([self._target.topic])
-        return [partition.isr for partition in topic.partitions]
+        return [partition.isr for partition in self.partitions()]
 
     def wait_isr_without(self, node: int, timeout_s: float) -> float:
         """Waits until no partition counts ``node`` as in sync; returns the seconds."""
