@@ -399,18 +399,9 @@ class Node:
     # -- formation --------------------------------------------------------------------------------------------
 
     def _on_identified(self, event: PeerIdentified) -> None:
-        if self._member is not None:
-            self._check_cluster(event.identity)
-        elif self._directory_durable:
+        # A member has nothing to learn here; whether it is among its own cluster's nodes at all is the driver's to judge.
+        if self._member is None and self._directory_durable:
             self._conclude(self._formation.on_identified(event.identity, event.founders))
-
-    def _check_cluster(self, identity: PeerIdentity) -> None:
-        ours, theirs = self._cluster_id, identity.cluster_id
-        if theirs and theirs != ours and not self._was_ready and identity.node_id in self._options.controllers:
-            self._halt(
-                f"the data directory belongs to cluster {ours}, but controller {identity.node_id} at {identity.address}"
-                f" to cluster {theirs}; start this node with its own --data-dir and --controllers"
-            )
 
     def _consider_forming(self) -> None:
         if self._member is None and self._directory_durable and self._options.node_id in self._options.controllers:
