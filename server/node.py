@@ -399,7 +399,7 @@ class Node:
     # -- formation --------------------------------------------------------------------------------------------
 
     def _on_identified(self, event: PeerIdentified) -> None:
-        # A member has nothing to learn here; whether it is among its own cluster's nodes at all is the driver's to judge.
+        # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
         if self._member is None and self._directory_durable:
             self._conclude(self._formation.on_identified(event.identity, event.founders))
 
