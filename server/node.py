@@ -43,7 +43,7 @@ from quorumlog.server.events import (
     StorageDone,
     StorageFailed,
 )
-from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, Formation, Founder, Membership
+from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.handover import Handover
 from quorumlog.server.links import Links
@@ -74,6 +74,9 @@ class Node:
         now: microseconds on the node's clock.
         wall_ms: milliseconds since the epoch.
         boot_id: random, of this process.
+
+    Raises:
+        ValueError: the storage is another node's.
     """
 
     def __init__(
@@ -107,9 +110,15 @@ class Node:
     def _load(self, rows: dict[bytes, bytes], groups: dict[int, GroupState]) -> None:
         directory = rows.get(DIRECTORY_ROW)
         self._directory_durable = directory is not None
+        node_id = str(self._options.node_id)
+        owner = rows.get(NODE_ROW, node_id.encode()).decode()
+        if owner != node_id:
+            # With another's log and votes it would speak twice in every group of that node.
+            raise ValueError(f"it is node {owner}'s: start it with --node-id {owner}, or give node {node_id} its own")
         if directory is None:
             directory = f"{self._rng.getrandbits(128):032x}".encode()
             self._host.set_node_state(DIRECTORY_ROW, directory)
+            self._host.set_node_state(NODE_ROW, node_id.encode())
             self._host.after_durable(self._directory_saved)
         self._directory_id = directory.decode()
         options = self._options

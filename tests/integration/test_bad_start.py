@@ -125,3 +125,11 @@ def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> Non
         last = cluster.log_path(2).read_text().splitlines()[-1]
         assert last.startswith("quorumlog: error: node 2 stopped: the data directory belongs to cluster ")
         assert cluster.status()[0].ready
+
+
+def test_a_node_on_another_nodes_data_is_refused(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        address, data_dir = cluster.address(1), cluster.data_dir(1)
+    port = int(address.rpartition(":")[2])
+    said = refusal(data_dir, port, node_id=5, controllers=f"5@{address}")
+    assert said.endswith("it is node 1's: start it with --node-id 1, or give node 5 its own")
