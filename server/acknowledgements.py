@@ -15,6 +15,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
+#: Waiters, or deadlines beyond twice those awaited, at which what nobody awaits any more is thrown out.
+SWEEP_ABOVE = 1_024
 
 
 @dataclass(slots=True)
@@ -59,17 +61,31 @@ class Waiter(NamedTuple):
 class Acknowledgements:
     """Waiters of one partition while this replica leads it, in the order of the log."""
 
-    __slots__ = ("_all", "_leader", "_order")
+    __slots__ = ("_all", "_leader", "_order", "_sweep_at")
 
     def __init__(self) -> None:
         self._all: list[tuple[int, int, Waiter]] = []
         self._leader: list[tuple[int, int, Waiter]] = []
         self._order = count()
+        self._sweep_at = SWEEP_ABOVE
 
     def add(self, acks: int, waiter: Waiter) -> None:
         """Waits for a batch: with ACKS_ALL for commit and copies, with ACKS_LEADER for the leader's own disk."""
         heap = self._all if acks == ACKS_ALL else self._leader
         heapq.heappush(heap, (waiter.log_index, next(self._order), waiter))
+        if len(self) > self._sweep_at:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forgets waiters that nobody waits for: of calls timed out or abandoned. (Else the retries of one batch that
+        is short of copies gather here for as long as the replica stays away.)"""
+        for heap in (self._all, self._leader):
+            heap[:] = [item for item in heap if item[2].slot in item[2].call.open_slots]
+            heapq.heapify(heap)
+        self._sweep_at = max(SWEEP_ABOVE, 2 * len(self))
+
+    def __len__(self) -> int:
+        return len(self._all) + len(self._leader)
 
     def resolve(self, committed: int, durable: int, index_on: Callable[[int], int]) -> Iterator[Waiter]:
         """Takes out the waiters that may be answered now.
@@ -120,10 +136,20 @@ class ProduceCalls:
         """A call begins to wait."""
         self._calls[call.request_id] = call
         heapq.heappush(self._deadlines, (call.deadline, call.request_id))
+        if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._calls):
+            # Answered calls leave theirs behind: with a long time-out those of minutes.
+            self._deadlines = [(each.deadline, each.request_id) for each in self._calls.values()]
+            heapq.heapify(self._deadlines)
 
     def forget(self, request_id: int) -> bool:
-        """The client is gone or gets its answer; returns whether one was still awaited."""
+        """It gets its answer; returns whether one was still awaited."""
         return self._calls.pop(request_id, None) is not None
+
+    def abandon(self, request_id: int) -> None:
+        """The client is gone: nothing needs to be filled in any more."""
+        call = self._calls.pop(request_id, None)
+        if call is not None:
+            call.open_slots.clear()
 
     def expired(self, now: int) -> Iterator[ProduceCall]:
         """Takes out the calls whose time is up, their open slots filled with REQUEST_TIMED_OUT (indefinite)."""

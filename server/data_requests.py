@@ -188,5 +188,5 @@ class DataRequests:
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
-        self.calls.forget(request_id)
+        self.calls.abandon(request_id)
         self.fetches.take(request_id)

@@ -7,6 +7,9 @@ from collections.abc import Iterator
 
 from quorumlog.v1 import data_plane_pb2
 
+#: Deadlines beyond twice those awaited at which the others are thrown out.
+SWEEP_ABOVE = 1_024
+
 
 class ParkedFetches:
     """Fetches waiting until one of their partitions has more committed, or until their time is up."""
@@ -28,6 +31,10 @@ class ParkedFetches:
         """A fetch waits for any of ``groups``."""
         self._requests[request_id] = (request, deadline, groups)
         heapq.heappush(self._deadlines, (deadline, request_id))
+        if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._requests):
+            # Fetches answered early leave theirs behind: with a long wait those of minutes.
+            self._deadlines = [(entry[1], number) for number, entry in self._requests.items()]
+            heapq.heapify(self._deadlines)
         for group in groups:
             self._by_group.setdefault(group, {})[request_id] = None
 

@@ -264,11 +264,12 @@ class Partition:
 
     def resolve_acknowledgements(self) -> list[ProduceCall]:
         """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
-        if not self._acknowledgements:
-            return []
         raft = self.raft
+        # Also when nobody waits: with acks=0 nobody ever does, and every batch adds to it.
         while self._not_durable and self._not_durable[0][1] <= raft.durable_index:
             self._not_durable.popleft()
+        if not self._acknowledgements:
+            return []
         # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). What the followers
         # alone have made durable is committed, but not yet below our high watermark: a producer that has its
         # acknowledgement would ask for the end of the partition and not find its record.
@@ -367,7 +368,8 @@ def _check_unsealed(batch: bytes) -> BatchHeader:
 
 
 def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
-    idempotent = header.producer_id != NO_PRODUCER_ID
+    # A negative id is nobody's: it would be taken in as idempotent and never be recognised again.
+    idempotent = header.producer_id >= 0
     if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):
         return error(
             ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"

@@ -29,6 +29,8 @@ SERVICE = "quorumlog.v1.Peer"
 MAX_SNAPSHOT_BYTES = 1 << 30
 #: Snapshots that may arrive at once, over all peers.
 MAX_SNAPSHOTS = 4
+#: A sender that is this late with the next chunk loses its place: four that are paused would block all others.
+CHUNK_TIMEOUT_S = 10.0
 
 
 class PeerService:
@@ -133,7 +135,8 @@ class PeerService:
         async with self._snapshots:
             try:
                 while frame is None:
-                    data = await context.read()
+                    async with asyncio.timeout(CHUNK_TIMEOUT_S):
+                        data = await context.read()
                     if not isinstance(data, bytes):
                         raise FrameError("the stream ended before the snapshot's last chunk")
                     first = assembler.sender is None
@@ -141,6 +144,8 @@ class PeerService:
                     assert assembler.sender is not None
                     if first:
                         await self._admit(assembler.sender, context)
+            except TimeoutError:
+                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the snapshot's next chunk did not come in time")
             except FrameError as error:
                 self._log.warning("snapshot_refused", reason=str(error))
                 await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))

@@ -16,6 +16,8 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 TOPIC_ID_BYTES = 16
+#: Items in any list of a unary request: the node steps for nobody else while it answers one.
+MAX_ITEMS_PER_REQUEST = 10_000
 #: For calls whose request names no time of its own.
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 600.0
@@ -44,6 +46,12 @@ def unary_handler(kind: type[ProtoMessage], requests: ClientRequests, meters: Me
                 context,
                 error(ErrorCode.INVALID_REQUEST, f"{len(data)} bytes that are not a {kind.DESCRIPTOR.name}"),
             )
+        for field, value in request.ListFields():
+            if field.is_repeated and len(value) > MAX_ITEMS_PER_REQUEST:
+                message = (
+                    f"{field.name} has {len(value)} items, at most {MAX_ITEMS_PER_REQUEST} are taken: ask in parts"
+                )
+                await refuse(context, error(ErrorCode.INVALID_REQUEST, message))
         if not requests.has_room_for(len(data)):
             meters.requests_refused += 1
             await refuse(

@@ -65,6 +65,15 @@ async def stage() -> AsyncIterator[Stage]:
     reserved.close()
 
 
+async def test_a_unary_request_with_too_many_items_is_refused_before_it_holds_the_node_up(stage: Stage) -> None:
+    many = data_plane_pb2.MetadataRequest(topics=["x"] * 10_001)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stage.stub.Metadata(many, timeout=5)
+    assert refused.value.code() is grpc.StatusCode.INVALID_ARGUMENT
+    assert "topics has 10001 items" in (refused.value.details() or "")
+    assert stage.asked == []
+
+
 def a_fetch(number: int) -> data_plane_pb2.FetchRequest:
     partition = data_plane_pb2.FetchPartition(topic_id=TOPIC, partition=0)
     return data_plane_pb2.FetchRequest(correlation_id=number, partitions=[partition])

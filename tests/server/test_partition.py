@@ -220,6 +220,24 @@ def test_acks_none_is_answered_by_nobody(rig: Rig) -> None:
     assert rig.partition.high_watermark == 3
 
 
+def test_batches_that_nobody_waits_for_are_not_remembered_for_ever(rig: Rig) -> None:
+    for _ in range(100):
+        assert rig.produce(batch(), ACKS_NONE)[0] is None
+        rig.settle()
+    assert len(rig.partition._not_durable) == 0
+
+
+def test_a_negative_producer_id_is_refused_since_it_would_never_be_recognised_again(rig: Rig) -> None:
+    for producer in (-2, -5):
+        bad = build_batch(
+            b"x", record_count=1, codec=Codec.NONE, base_timestamp_ms=NOW_MS, max_timestamp_ms=NOW_MS,
+            producer_id=producer, producer_epoch=0, base_sequence=0,
+        )  # fmt: skip
+        problem, _ = rig.produce(bad)
+        assert problem is not None
+        assert problem.code == ErrorCode.INVALID_RECORD
+
+
 def test_a_client_of_another_epoch_is_fenced(rig: Rig) -> None:
     term = rig.raft.term
     for epoch, code in ((term - 1, ErrorCode.FENCED_LEADER_EPOCH), (term + 1, ErrorCode.UNKNOWN_LEADER_EPOCH)):

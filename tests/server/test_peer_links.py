@@ -23,6 +23,7 @@ from quorumlog.raft.types import (
     InstallSnapshot,
     Snapshot,
 )
+from quorumlog.server import service_peer
 from quorumlog.server.events import (
     Event,
     FrameReceived,
@@ -315,3 +316,19 @@ async def test_a_queue_takes_no_more_than_its_bounds() -> None:
     assert not many.put(b"")
     block = bytes(MAX_QUEUED_BYTES // 4)
     assert [large.put(block) for _ in range(5)] == [True, True, True, True, False]
+
+
+async def test_senders_that_stop_in_the_middle_of_a_snapshot_lose_their_places(
+    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(service_peer, "CHUNK_TIMEOUT_S", 0.2)
+    first, second = ends
+    async with grpc.aio.insecure_channel(second.address) as channel:
+        idle = [channel.stream_unary("/quorumlog.v1.Peer/Snapshot")() for _ in range(service_peer.MAX_SNAPSHOTS)]
+        await joined(first, second)
+        message = InstallSnapshot(1, 2, 4, Snapshot(EntryId(9, 3, 77), Configuration((1, 2)), b"image"))
+        first.links.send(2, PeerFrame(Stream.SNAPSHOT, messages=[(3, message)]))
+        await until(lambda: first.of(SnapshotDelivered))
+        assert first.of(SnapshotDelivered) == [SnapshotDelivered(2, 3, True)]
+        for call in idle:
+            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED
