@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import NamedTuple
@@ -247,20 +247,24 @@ class Fetcher:
         rows: list[FetchedRows] = []
         damage: CorruptRecordError | None = None
         try:
-            rows = rows_from(state.tp, batches.entries, batches.offset)
+            for part in rows_from(state.tp, batches.entries, batches.offset):
+                rows.append(part)  # noqa: PERF402  # what came before the damage stays
         except CorruptRecordError as error:
             damage = error
         with self._assignment.lock:
             if state.generation != batches.generation:
                 return
-            if damage is None:
+            state.queued.extend(rows)
+            if rows:
                 state.failures = 0
-                state.queued.extend(rows)
+            if damage is None:
                 return
-            state.queued_bytes -= batches.size_bytes
-            state.fetch_offset = batches.offset
+            # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
+            state.queued_bytes += sum(part.size_bytes for part in rows) - batches.size_bytes
+            state.fetch_offset = rows[-1].next_offset if rows else batches.offset
             state.fetching = None  # What was asked for meanwhile lies behind the damage.
-            self._note_failure(state, damage, self._clock())
+            if not rows:
+                self._note_failure(state, damage, self._clock())
 
     def _lost(self, fetch: _Fetch, error: QuorumlogError) -> None:
         """No answer came and none will: every partition of the fetch is asked for again, of whoever leads then."""
@@ -404,26 +408,30 @@ class Fetcher:
             task.cancel()
 
 
-def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> list[FetchedRows]:
-    """Checks and decodes fetched entries from ``offset`` on. The first may begin before it and is trimmed.
+def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> Iterator[FetchedRows]:
+    """Checks and decodes fetched entries from ``offset`` on, one by one. The first may begin before it and is trimmed.
 
     Raises:
         CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
     """
-    rows: list[FetchedRows] = []
     expected = offset
-    for entry in entries:
-        header, _, columns = decode(entry)
-        if header.last_offset < expected or header.base_offset > expected or (rows and header.base_offset != expected):
+    for number, entry in enumerate(entries):
+        try:
+            header, _, columns = decode(entry)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
+            ) from None
+        begins = header.base_offset == expected if number else header.base_offset <= expected
+        if not begins or header.last_offset < expected:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition}: offset {expected} should come next,"
                 f" but the batch holds {header.base_offset} to {header.last_offset}"
             )
         if header.base_offset < expected:
             columns = columns.slice(expected - header.base_offset)
-        rows.append(FetchedRows(tp, expected, header, columns, len(entry)))
+        yield FetchedRows(tp, expected, header, columns, len(entry))
         expected = header.last_offset + 1
-    return rows
 
 
 def _offset_after(entry: bytes, offset: int) -> int:

@@ -183,6 +183,19 @@ async def test_damage_is_fetched_again_and_then_reported_and_never_handed_out(cl
         assert values(await read(consumer, 10)) == list(range(10, 20))
 
 
+async def test_what_comes_before_the_damage_in_one_answer_is_handed_out(cluster: ScriptedCluster) -> None:
+    fill(cluster, 30)
+    damaged = bytearray(cluster.logs[0].entries[1])
+    damaged[150] ^= 1
+    cluster.logs[0].entries[1] = bytes(damaged)
+    async with consumer_on(cluster, "t") as consumer:
+        assert values(await read(consumer, 10)) == list(range(10))
+        with pytest.raises(CorruptRecordError, match=r"t-0 at offset 10: .*checksum.*seek beyond"):
+            await read(consumer, 1)
+        await consumer.seek(TP, 20)
+        assert values(await read(consumer, 10)) == list(range(20, 30))
+
+
 @pytest.mark.parametrize(("reset", "expected"), [("earliest", 10), ("latest", 30)])
 async def test_a_position_below_the_log_start_is_reset_as_configured(
     cluster: ScriptedCluster, reset: Any, expected: int

@@ -73,10 +73,10 @@ def test_records_come_out_as_they_went_in(rows: list[Row], codec: Codec) -> None
     assert decoded.header.base_timestamp_ms == min(timestamp for _, _, timestamp, _ in rows)
     assert decoded.header.max_timestamp_ms == max(timestamp for _, _, timestamp, _ in rows)
     assert decoded.leader_epoch == 3
-    records = to_records(rows_from(TP, [entry], 7)[0])
+    records = to_records(next(rows_from(TP, [entry], 7)))
     assert [(r.key, r.value, r.timestamp, list(r.headers)) for r in records] == rows
     assert [r.offset for r in records] == list(range(7, 7 + len(rows)))
-    table = to_table(rows_from(TP, [entry], 7))
+    table = to_table(list(rows_from(TP, [entry], 7)))
     assert table.schema == CONSUMED_SCHEMA
     assert table.column("value").to_pylist() == [value for _, value, _, _ in rows]
     assert table.column("offset").to_pylist() == [r.offset for r in records]
@@ -141,7 +141,7 @@ def test_a_batch_that_begins_before_the_fetch_offset_is_trimmed() -> None:
         stored([(None, b"%d" % i, 1, []) for i in range(5)], base_offset=10),
         stored([(None, b"next", 1, [])], base_offset=15),
     ]
-    rows = rows_from(TP, entries, 13)
+    rows = list(rows_from(TP, entries, 13))
     assert values_of(rows) == [b"3", b"4", b"next"]
     assert [part.offset for part in rows] == [13, 15]
     assert rows[-1].next_offset == 16
@@ -151,13 +151,13 @@ def test_a_batch_that_begins_before_the_fetch_offset_is_trimmed() -> None:
 def test_entries_that_skip_or_repeat_offsets_are_refused(second_base: int) -> None:
     batch: list[Row] = [(None, b"x", 1, [])] * 5
     with pytest.raises(CorruptRecordError, match="offset 15 should come next"):
-        rows_from(TP, [stored(batch, base_offset=10), stored(batch, base_offset=second_base)], 10)
+        list(rows_from(TP, [stored(batch, base_offset=10), stored(batch, base_offset=second_base)], 10))
 
 
 @pytest.mark.parametrize("base", [11, 0])
 def test_a_first_batch_without_the_wanted_offset_is_refused(base: int) -> None:
     with pytest.raises(CorruptRecordError, match="offset 10 should come next"):
-        rows_from(TP, [stored([(None, b"x", 1, [])], base_offset=base)], 10)
+        list(rows_from(TP, [stored([(None, b"x", 1, [])], base_offset=base)], 10))
 
 
 def test_a_users_table_is_brought_to_the_log_schema() -> None:
