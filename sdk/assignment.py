@@ -34,7 +34,7 @@ class PartitionState:
 
     __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "fetching", "generation", "high_watermark",
                  "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s",
-                 "tp")  # fmt: skip
+                 "served", "tp")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -53,6 +53,8 @@ class PartitionState:
         self.failing_since_s = 0.0
         self.high_watermark = -1
         self.leader_epoch = -1
+        #: When something last came for it, counted in answers of the whole consumer.
+        self.served = 0
 
     def move(self, offset: int | None, reset: str) -> None:
         """Starts over at an offset, or at one to be looked up."""

@@ -87,6 +87,7 @@ class Fetcher:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
+        self._served = 0
         #: True while partitions wait for the application to make room. Set under the assignment's lock.
         self.starved = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
@@ -115,7 +116,9 @@ class Fetcher:
         to_reset: list[PartitionState] = []
         with self._assignment.lock:
             self.starved = False
-            for state in self._assignment.states.values():
+            # Nodes fill an answer in the order of the request: who has waited longest comes first. (Else, with more
+            # backlog than an answer takes, the last partitions get nothing until the first ones are read to the end.)
+            for state in sorted(self._assignment.states.values(), key=_last_served):
                 if state.fetching is not None or state.paused or state.resetting or state.error is not None:
                     continue
                 if state.queued_bytes >= self._config.max_partition_fetch_bytes:
@@ -232,6 +235,8 @@ class Fetcher:
                 if not entries:
                     state.failures = 0
                 else:
+                    self._served += 1
+                    state.served = self._served
                     batches = _Arrived(state, generation, offset, entries, sum(map(len, entries)))
                     state.queued_bytes += batches.size_bytes
                     state.fetch_offset = _offset_after(entries[-1], offset)
@@ -406,6 +411,10 @@ class Fetcher:
             self._timer.cancel()
         for task in self._resets:
             task.cancel()
+
+
+def _last_served(state: PartitionState) -> int:
+    return state.served
 
 
 def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> Iterator[FetchedRows]:

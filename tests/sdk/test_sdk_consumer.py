@@ -183,6 +183,24 @@ async def test_damage_is_fetched_again_and_then_reported_and_never_handed_out(cl
         assert values(await read(consumer, 10)) == list(range(10, 20))
 
 
+async def test_a_long_backlog_of_some_partitions_does_not_keep_the_others_waiting() -> None:
+    cluster = ScriptedCluster(nodes=1, partitions=4)
+    await cluster.start()
+    for partition in range(4):
+        fill(cluster, 200, partition=partition)
+
+    async def only_the_first(node_id: int, request: data_plane_pb2.FetchRequest) -> data_plane_pb2.FetchResponse | None:
+        small = data_plane_pb2.FetchRequest(max_wait_ms=request.max_wait_ms, partitions=request.partitions[:1])
+        return await cluster.fetch(node_id, small)
+
+    cluster.on_fetch = only_the_first
+    async with consumer_on(cluster, "t", max_partition_fetch_bytes=2000, max_poll_records=10) as consumer:
+        records = await read(consumer, 800)
+    first_seen = {record.partition: number for number, record in reversed(list(enumerate(records)))}
+    assert max(first_seen.values()) < 400, first_seen
+    await cluster.stop()
+
+
 async def test_what_comes_before_the_damage_in_one_answer_is_handed_out(cluster: ScriptedCluster) -> None:
     fill(cluster, 30)
     damaged = bytearray(cluster.logs[0].entries[1])
