@@ -59,7 +59,7 @@ from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
 
 #: Vote requests kept for groups that this node has not heard of yet.
-EARLY_VOTES = 10_000
+EARLY_VOTES = 2_000
 #: Until it has been ready once, a node looks at the controllers' clusters this many times less often than before it
 #: belongs to one.
 RECHECK_FACTOR = 10
@@ -355,9 +355,11 @@ class Node:
     def _on_message(self, group: int, message: Message) -> None:
         replica = self._host.replicas.get(group)
         if replica is None:
-            if isinstance(message, VoteRequest) and len(self._early_votes) < EARLY_VOTES:
-                # A candidate was told of a new partition before we were: it gets its answer when we are.
-                self._early_votes[group, message.sender] = message
+            if isinstance(message, VoteRequest):
+                self._keep_early(group, message)
+            return
+        if message.sender not in replica.raft.configuration.members:
+            # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
             return
         if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):
             assert self._member is not None
@@ -367,6 +369,12 @@ class Node:
         except MalformedMessageError as malformed:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
         self._host.touch(group)
+
+    def _keep_early(self, group: int, request: VoteRequest) -> None:
+        """A candidate was told of a new partition before we were: it gets its answer when we are."""
+        self._early_votes[group, request.sender] = request
+        if len(self._early_votes) > EARLY_VOTES:
+            del self._early_votes[next(iter(self._early_votes))]
 
     def _deliver_early(self, group: int) -> None:
         for key in [key for key in self._early_votes if key[0] == group]:
