@@ -165,5 +165,5 @@ def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
         return None
     return error(
         ErrorCode.UNSUPPORTED_VERSION,
-        "this version finds offsets by -2 (earliest) and -1 (latest) only, not by timestamp",
+        "looking up offsets by timestamp arrives with a later version; ask for the beginning (-2) or the end (-1)",
     )
