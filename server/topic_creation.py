@@ -27,13 +27,15 @@ class TopicLimits:
 
     Arguments:
         request_topics: topics in one request.
-        topic_partitions: partitions of one topic: a topic is one entry of the metadata log.
-        node_replicas: replicas on one node; each is a Raft group with its memory and its share of every failover.
+        topic_partitions: partitions of one topic. All of them come to be in one step of a node, which must not take as
+            long as an election timeout.
+        node_replicas: replicas on one node. Each is a Raft group with its memory, its share of every failover, and its
+            own heartbeat: at this bound those take more than half a core.
     """
 
     request_topics: int = 100
-    topic_partitions: int = 10_000
-    node_replicas: int = 10_000
+    topic_partitions: int = 2_000
+    node_replicas: int = 3_000
 
 
 def plan_topic(
