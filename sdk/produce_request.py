@@ -9,11 +9,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import Message
-
 from quorumlog.v1 import data_plane_pb2
-
-_LENGTH_DELIMITED = 2
+from quorumlog.v1.splicing import field_tag, varint
 
 
 @dataclass(slots=True)
@@ -39,25 +36,10 @@ class OutgoingProduce:
         pieces = [head.SerializeToString()]
         for topic_id, partition, batch in self.batches:
             place = data_plane_pb2.PartitionBatch(topic_id=topic_id, partition=partition).SerializeToString()
-            lead = place + _BATCH_TAG + _varint(len(batch))
-            pieces += (_BATCHES_TAG, _varint(len(lead) + len(batch)), lead, batch)
+            lead = place + _BATCH_TAG + varint(len(batch))
+            pieces += (_BATCHES_TAG, varint(len(lead) + len(batch)), lead, batch)
         return b"".join(pieces)
 
 
-def _varint(value: int) -> bytes:
-    """Protobuf's encoding of a length."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _tag(message: type[Message], field: str) -> bytes:
-    """What stands before a field of bytes or of a message."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
-
-
-_BATCHES_TAG = _tag(data_plane_pb2.ProduceRequest, "batches")
-_BATCH_TAG = _tag(data_plane_pb2.PartitionBatch, "batch")
+_BATCHES_TAG = field_tag(data_plane_pb2.ProduceRequest, "batches")
+_BATCH_TAG = field_tag(data_plane_pb2.PartitionBatch, "batch")

@@ -11,20 +11,12 @@ from quorumlog.server.broker import Broker
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.metadata_replica import MetadataReplica
 from quorumlog.server.partitions import Partitions
+from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: How long an admin request may take when the client does not say (µs), and at most.
-DEFAULT_WAIT_US = 30_000_000
-MAX_WAIT_US = 300_000_000
-
 Reply = Callable[[int, ProtoMessage], None]
-
-
-def wait_us(timeout_ms: int) -> int:
-    """How long a request may take, in microseconds."""
-    return min(timeout_ms * 1000, MAX_WAIT_US) if timeout_ms else DEFAULT_WAIT_US
 
 
 class AdminRequests:

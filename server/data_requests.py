@@ -11,12 +11,10 @@ from quorumlog.server.options import Limits
 from quorumlog.server.parked_fetches import ParkedFetches
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
+from quorumlog.server.waiting import MAX_WAIT_US
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-#: A produce call waits no longer than this for its replicas, whatever the client says (µs).
-MAX_WAIT_US = 300_000_000
 
 
 class DataRequests:

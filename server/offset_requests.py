@@ -14,14 +14,13 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
+from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 EARLIEST = -2
 LATEST = -1
-DEFAULT_WAIT_US = 30_000_000
-MAX_WAIT_US = 300_000_000
 
 
 @dataclass(slots=True)
@@ -61,8 +60,7 @@ class OffsetRequests:
 
     def list_offsets(self, now: int, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
-        wait = min(request.timeout_ms * 1000, MAX_WAIT_US) or DEFAULT_WAIT_US
-        lookup = _Lookup(request_id, now + wait, data_plane_pb2.ListOffsetsResponse())
+        lookup = _Lookup(request_id, now + wait_us(request.timeout_ms), data_plane_pb2.ListOffsetsResponse())
         for wanted in request.partitions:
             self._begin(now, lookup, wanted)
         self._lookups[request_id] = lookup

@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Iterator
 
 import google_crc32c
 from google.protobuf.message import DecodeError
-from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import (
     AppendRequest,
@@ -33,6 +32,7 @@ from quorumlog.raft.types import (
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
+from quorumlog.v1.splicing import field_tag, varint
 
 #: Bytes of snapshot data in one chunk.
 SNAPSHOT_CHUNK_BYTES = 1 << 20
@@ -114,33 +114,18 @@ def _append_request_field(group: int, message: AppendRequest) -> list[bytes]:
     entries: list[bytes] = []
     size = len(head)
     for entry in message.entries:
-        lead = _ENTRIES_TAG + _varint(len(entry.data))
+        lead = _ENTRIES_TAG + varint(len(entry.data))
         entries += (lead, entry.data)
         size += len(lead) + len(entry.data)
     item = peer_pb2.GroupMessage(group=group, term=message.term).SerializeToString()
-    item += _APPEND_REQUEST_TAG + _varint(size) + head
+    item += _APPEND_REQUEST_TAG + varint(size) + head
     size += len(item) - len(head)
-    return [_MESSAGES_TAG + _varint(size) + item, *entries]
+    return [_MESSAGES_TAG + varint(size) + item, *entries]
 
 
-def _varint(value: int) -> bytes:
-    """Protobuf's encoding of a length."""
-    out = bytearray()
-    while value > 0x7F:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def _length_delimited_tag(message: type[ProtoMessage], field: str) -> bytes:
-    """What stands before a field of bytes or of a message: its number and wire type 2."""
-    return _varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | 2)
-
-
-_MESSAGES_TAG = _length_delimited_tag(peer_pb2.Frame, "messages")
-_APPEND_REQUEST_TAG = _length_delimited_tag(peer_pb2.GroupMessage, "append_request")
-_ENTRIES_TAG = _length_delimited_tag(peer_pb2.AppendRequest, "entries")
+_MESSAGES_TAG = field_tag(peer_pb2.Frame, "messages")
+_APPEND_REQUEST_TAG = field_tag(peer_pb2.GroupMessage, "append_request")
+_ENTRIES_TAG = field_tag(peer_pb2.AppendRequest, "entries")
 
 
 def encode_hello(identity: PeerIdentity) -> bytes:
