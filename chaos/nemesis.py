@@ -113,9 +113,3 @@ class Nemesis:
             timeout_s,
             "all replicas are in sync again",
         )
-
-    def wait_leader_other_than(self, node: int, timeout_s: float) -> float:
-        """Waits until another node leads the target partition; returns the seconds."""
-        return wait_until(
-            lambda: self.leader() not in (None, node), timeout_s, f"another node than {node} leads {self._target}"
-        )

@@ -27,7 +27,7 @@ class ProducerBatch:
     ``identity`` never change while ``maybe_applied`` is set, or the log could not recognise a duplicate.
     """
 
-    __slots__ = ("attempt", "attempts", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
+    __slots__ = ("attempt", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
                  "keys", "maybe_applied", "ordinal", "partition", "record_count", "reserved_bytes", "room", "sequence",
                  "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
 
@@ -58,7 +58,6 @@ class ProducerBatch:
         self.ordinal = 0
         #: The attempt that awaits its answer, if any: an opaque token of the sender's.
         self.attempt: object | None = None
-        self.attempts = 0
         #: True once an attempt ended without a definite outcome: it may be in the log, or get there yet.
         self.maybe_applied = False
 

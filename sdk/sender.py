@@ -241,7 +241,6 @@ class Sender:
         )
         for batch in batches:
             batch.attempt = attempt
-            batch.attempts += 1
         self._attempts.add(attempt)
         if self._config.wire_acks == 0:
             node.produce.post(request).add_done_callback(

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
-from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, HardState, Snapshot
+from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Snapshot
 from quorumlog.server.admin_requests import AdminRequests
 from quorumlog.server.broker import Broker
 from quorumlog.server.controller import ControllerOptions
@@ -122,15 +122,10 @@ class Member:
 
     def _open_metadata(self, state: GroupState, now: int) -> MetadataReplica:
         sealer = GroupSealer(METADATA_GROUP)
-        hard = state.hard_state
-        known = max(hard.commit, decode_applied(state.table))
-        state = GroupState(
-            METADATA_GROUP, state.configuration, HardState(hard.term, hard.vote, known), state.anchor, state.last,
-            state.snapshot, {},
-        )  # fmt: skip
         around = self._around
+        known = decode_applied(state.table)
         raft = make_group(
-            self._options, state, state.anchor.index, sealer, around.storage, around.rng, now,
+            self._options, state, state.anchor.index, known, sealer, around.storage, around.rng, now,
             self._metadata_snapshot,
         )  # fmt: skip
         options = ControllerOptions(session_timeout_us=self._options.broker_session_timeout_us)

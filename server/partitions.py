@@ -68,7 +68,7 @@ class Partitions:
             self._host.create(GroupWrite(group, create=configuration, hard_state=HardState()))
         applied = decode_meta(state.table.get(META_ROW))[0]
         sealer = GroupSealer(group)
-        raft = make_group(self._options, state, applied, sealer, self._reader, self._rng, now)
+        raft = make_group(self._options, state, applied, applied, sealer, self._reader, self._rng, now)
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
         partition = Partition(identity, group, raft, sealer, self._reader, state.table, self._options.limits)
         partition.config = parse_topic_config(record.topic.configs)
@@ -160,6 +160,7 @@ def make_group(
     options: NodeOptions,
     state: GroupState,
     applied: int,
+    committed: int,
     sealer: GroupSealer,
     reader: StorageReader,
     rng: random.Random,
@@ -169,10 +170,11 @@ def make_group(
     """A group's Raft replica from what is durable of it.
 
     Arguments:
-        applied: entries up to here are in the state machine already; they were committed.
+        applied: entries up to here are in the state machine already.
+        committed: entries up to here are known to be committed, whatever the hard state says.
     """
     hard_state = state.hard_state
-    committed = min(max(hard_state.commit, applied), state.last.index)
+    committed = min(max(hard_state.commit, committed), state.last.index)
     return RaftGroup(
         node_id=options.node_id,
         group=state.group,

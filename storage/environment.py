@@ -34,7 +34,6 @@ LMDB_ENGINE = 0
 #: Room for databases that later versions add: a downgrade can then still open the environment.
 MAX_DATABASES = 32
 
-Database: TypeAlias = "lmdb._Database"
 #: How the engine reports what it would not have written. (Bad values: a key or node of impossible size.)
 _DAMAGE = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.BadValsizeError)
 
