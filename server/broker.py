@@ -80,8 +80,8 @@ class Broker:
         if self._id_waiters and now >= self._ids_due:
             self._ids_due = now + RETRY_US
             self._fetch_ids(now)
-        while self._id_waiters and self._id_waiters[0][0] <= now:
-            self._id_waiters.popleft()[1](None)
+        if self._id_waiters:
+            self._give_up_late(now)
 
     @property
     def next_deadline(self) -> int:
@@ -90,7 +90,7 @@ class Broker:
         if self.registered:
             due = min(due, self._report_due, self._isr_due)
         if self._id_waiters:
-            due = min(due, self._ids_due, self._id_waiters[0][0])
+            due = min(due, self._ids_due, *(deadline for deadline, _ in self._id_waiters))
         return due
 
     def report_soon(self, now: int) -> None:
@@ -204,6 +204,13 @@ class Broker:
             return
         self._id_waiters.append((deadline, on_id))
         self._fetch_ids(now)
+
+    def _give_up_late(self, now: int) -> None:
+        """Answers those whose own deadline has come, whoever asked before them."""
+        late = [on_id for deadline, on_id in self._id_waiters if deadline <= now]
+        self._id_waiters = deque(waiter for waiter in self._id_waiters if waiter[0] > now)
+        for on_id in late:
+            on_id(None)
 
     def _take_id(self) -> int:
         block = self._producer_ids[0]
