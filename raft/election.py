@@ -3,44 +3,81 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
+from typing import NamedTuple
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.quorum import Halves, Outcome, outcome
 from quorumlog.raft.types import EntryId
 
 
+class Turn(NamedTuple):
+    """Where a voter stands among those that may lead next: ``place`` 0 is the preferred one's, ``of`` their number."""
+
+    place: int
+    of: int
+
+
+def turn_of(node: int, voters: Sequence[int], gone: AbstractSet[int]) -> Turn:
+    """The turn of a node among ``voters``, in the order of preference, without those that cannot lead next."""
+    waiting = [voter for voter in voters if voter == node or voter not in gone]
+    place = waiting.index(node) if node in waiting else len(waiting)
+    return Turn(place, max(len(waiting), place + 1))
+
+
+def claim(node: int, last_index: int, last_term: int, voters: Sequence[int]) -> tuple[int, int, int, int]:
+    """What a pre-candidate weighs against another: the longer log, then the order of preference; the greatest wins."""
+    preference = -voters.index(node) if node in voters else -len(voters)
+    return (last_term, last_index, preference, node)
+
+
 class ElectionTimer:
     """When to campaign, and whether a living leader holds the votes of others up (thesis §6.2, the lease).
+
+    A voter's turn shifts its waits within their bounds and never beyond: whoever is alone campaigns as soon as ever.
 
     Attributes:
         deadline: microseconds; campaign then unless the leader is heard before.
     """
 
-    __slots__ = ("_contact", "_deaf_until", "_hurry_until", "_leased", "_options", "_rng", "_timeout", "deadline")
+    __slots__ = (
+        "_contact",
+        "_deaf_until",
+        "_gives_way",
+        "_hurry_until",
+        "_leased",
+        "_options",
+        "_rng",
+        "_timeout",
+        "deadline",
+    )
 
-    def __init__(self, options: RaftOptions, rng: random.Random, now: int) -> None:
+    def __init__(self, options: RaftOptions, rng: random.Random, now: int, turn: Turn) -> None:
         self._options = options
         self._rng = rng
         self._contact = now
         self._leased = False
         self._deaf_until = now
         self._hurry_until = now
+        self._gives_way = False
         self._timeout = 0
         self.deadline = now
-        self.restart(now)
+        self.restart(now, turn)
 
-    def restart(self, now: int) -> None:
+    def restart(self, now: int, turn: Turn) -> None:
         """A new wait, of a new random length."""
         base = self._options.election_timeout_us
-        self._timeout = base + int(self._rng.random() * base)
+        self._gives_way = True
+        # Half of it is chance alone: here nobody knows who else is still there.
+        self._timeout = base + int((self._rng.random() + turn.place / turn.of) / 2 * base)
         self.deadline = now + self._timeout
 
-    def retry_soon(self, now: int) -> None:
+    def retry_soon(self, now: int, turn: Turn) -> None:
         """A campaign came to nothing: a short wait if the leader is known to be gone, else a whole one."""
-        self.restart(now)
+        self.restart(now, turn)
         if now < self._hurry_until:
-            self.deadline = now + self._short_delay()
+            self.deadline = now + self._short_delay(turn)
 
     def heard_leader(self, now: int) -> None:
         """The leader sent something, also something that was refused (scenario 13: a rejected append counts)."""
@@ -51,14 +88,25 @@ class ElectionTimer:
         self._hurry_until = now
         self.deadline = now + self._timeout
 
-    def leader_lost(self, now: int) -> None:
+    def leader_lost(self, now: int, turn: Turn) -> None:
         """The connection to the leader broke: look soon, with jitter, and hold nobody's vote up for it."""
         self._leased = False
         # What arrives within the shortest delay was sent before the connection broke, perhaps by a process that is dead
         # by now. (Else its last heartbeat, overtaken by the news on another stream, costs a whole election timeout.)
         self._deaf_until = now + self._options.peer_lost_delay_us[0]
         self._hurry_until = now + 2 * self._options.election_timeout_us
-        self.deadline = min(self.deadline, now + self._short_delay())
+        self._gives_way = True
+        self.deadline = min(self.deadline, now + self._short_delay(turn))
+
+    def pre_vote_granted(self, now: int) -> None:
+        """Another one is about to stand: it gets time to save its own vote and to ask for ours.
+
+        Once in a wait, and no longer than the longest short delay: it is no sign of a leader, and who asks may never
+        win. (Else, on slow disks, this node's own campaign for the same term splits the vote.)
+        """
+        if self._gives_way:
+            self._gives_way = False
+            self.deadline = max(self.deadline, now + self._options.peer_lost_delay_us[1])
 
     def end_lease(self) -> None:
         """There is no leader any more whose lease could hold."""
@@ -68,9 +116,9 @@ class ElectionTimer:
         """True while a leader was heard so recently that nobody may vote against it."""
         return self._leased and now < self._contact + self._options.election_timeout_us
 
-    def _short_delay(self) -> int:
+    def _short_delay(self, turn: Turn) -> int:
         low, high = self._options.peer_lost_delay_us
-        return low + int(self._rng.random() * (high - low))
+        return low + int((turn.place + self._rng.random()) / turn.of * (high - low))
 
 
 class Ballot:

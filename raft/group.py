@@ -290,7 +290,7 @@ class RaftGroup(Replica):
                 self._end_transfer()
         elif peer == self.leader_id:
             self.leader_id = NO_NODE
-            self._timer.leader_lost(now)
+            self._timer.leader_lost(now, self._turn())
         self._schedule(now)
 
     def peer_unreachable(self, now: int, peer: int) -> None:

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable
 from typing import ClassVar
 
-from quorumlog.raft.election import Ballot, ElectionTimer, is_up_to_date
+from quorumlog.raft.election import Ballot, ElectionTimer, Turn, claim, is_up_to_date, turn_of
 from quorumlog.raft.errors import InvariantViolationError, MalformedMessageError
 from quorumlog.raft.log import ChainCheck, Log
 from quorumlog.raft.options import RaftOptions
@@ -119,9 +119,9 @@ class Replica:
             check_chain=check_chain,
         )
         self._outbox = Outbox()
-        self._timer = ElectionTimer(options, rng, now)
-        self._ballot = Ballot()
         self._lost_peers: set[int] = set()
+        self._timer = ElectionTimer(options, rng, now, self._turn())
+        self._ballot = Ballot()
         self._replication: Replication | None = None
         self._pending_configuration_index = 0
         self._transferee = NO_NODE
@@ -166,14 +166,14 @@ class Replica:
         self._replication = None
         self._end_transfer()
         self._timer.end_lease()
-        self._timer.restart(now)
+        self._timer.restart(now, self._turn())
 
     def _campaign(self, now: int, *, transfer: bool = False) -> None:
         """Asks for pre-votes; after TimeoutNow, for votes at once: the leader itself wants it (thesis §4.2.3)."""
         if self.role is Role.LEADER:
             return
         if not self._may_campaign():
-            self._timer.restart(now)
+            self._timer.restart(now, self._turn())
             return
         self.leader_id = NO_NODE
         self._timer.end_lease()
@@ -182,7 +182,7 @@ class Replica:
             return
         self.role = Role.PRE_CANDIDATE
         self._ballot = Ballot()
-        self._timer.retry_soon(now)
+        self._timer.retry_soon(now, self._turn())
         # Nothing is promised by a pre-vote, so one's own counts at once.
         self._ballot.record(self.node_id, True)
         self._request_votes(self.term + 1, pre_vote=True, transfer=False)
@@ -208,7 +208,7 @@ class Replica:
         self.role = Role.CANDIDATE
         self.leader_id = NO_NODE
         self._ballot = Ballot()
-        self._timer.restart(now)
+        self._timer.restart(now, self._turn())
         # The own vote is counted in on_durable, when it can no longer be forgotten (scenario 3).
         self._request_votes(self.term, pre_vote=False, transfer=transfer)
 
@@ -237,7 +237,7 @@ class Replica:
                 self._become_leader(now)
         elif outcome is Outcome.LOST:
             self.role = Role.FOLLOWER
-            self._timer.retry_soon(now)
+            self._timer.retry_soon(now, self._turn())
 
     def _become_leader(self, now: int) -> None:
         if self.role is not Role.CANDIDATE:
@@ -275,6 +275,9 @@ class Replica:
     def _end_transfer(self) -> None:
         self._transferee = NO_NODE
         self._transfer_deadline = NEVER
+
+    def _turn(self) -> Turn:
+        return turn_of(self.node_id, self.configuration.voters, self._lost_peers | {self.leader_id, self.vote})
 
     def _schedule(self, now: int) -> None:
         """Sets ``next_deadline`` after anything that can move it."""
@@ -328,7 +331,7 @@ class Replica:
             self._become_follower(now, message.term, message.sender if isinstance(message, _FROM_LEADERS) else NO_NODE)
             if isinstance(message, VoteResponse):
                 # The campaign ran behind: with the newer term it may win, and if the leader is gone, soon.
-                self._timer.retry_soon(now)
+                self._timer.retry_soon(now, self._turn())
         return True
 
     def _holds_lease(self, now: int) -> bool:
@@ -356,10 +359,11 @@ class Replica:
         if request.pre_vote:
             if granted and self.role is Role.PRE_CANDIDATE and request.term == self.term + 1:
                 granted = self._yields_to(now, request)
-            # A grant refreshes nothing: it is no sign of a leader.
+            # A grant refreshes no lease: it is no sign of a leader.
             term = request.term if granted else self.term
             response = VoteResponse(self.node_id, request.sender, term, True, granted)
             if granted:
+                self._timer.pre_vote_granted(now)
                 self._outbox.now.append(response)
             else:
                 self._send(response)
@@ -367,19 +371,20 @@ class Replica:
         if granted:
             self.vote = request.sender
             self.role = Role.FOLLOWER
-            self._timer.restart(now)
+            self._timer.restart(now, self._turn())
         self._send_when_durable(VoteResponse(self.node_id, request.sender, self.term, False, granted))
 
     def _yields_to(self, now: int, rival: VoteRequest) -> bool:
-        """Two ask for the same term at once: the one with the longer log, or the higher id, goes on, the other stops.
+        """Two ask for the same term at once: the one with the longer log goes on, then the preferred one; one stops.
 
         (Else both would win their pre-vote, split the vote, and the group waits for another election timeout.)
         """
-        last = self._log.last
-        if (rival.last_term, rival.last_index, rival.sender) < (last.term, last.index, self.node_id):
+        voters, last = self.configuration.voters, self._log.last
+        theirs = claim(rival.sender, rival.last_index, rival.last_term, voters)
+        if theirs < claim(self.node_id, last.index, last.term, voters):
             return False
         self.role = Role.FOLLOWER
-        self._timer.retry_soon(now)
+        self._timer.retry_soon(now, self._turn())
         return True
 
     def _vote_response(self, now: int, response: VoteResponse) -> None:

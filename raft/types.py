@@ -56,7 +56,8 @@ ORIGIN = EntryId(0, 0, 0)
 
 @dataclass(slots=True, frozen=True)
 class Configuration:
-    """Members of a group. A node is a voter or a learner, never both."""
+    """Members of a group. A node is a voter or a learner, never both. Voters stand in the order of preference: of those
+    that are up to date the first should lead, and elections see to it that it usually does."""
 
     voters: tuple[int, ...]
     learners: tuple[int, ...] = ()

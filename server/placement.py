@@ -25,7 +25,7 @@ class Candidate:
 
 
 def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:
-    """Replicas for each partition of a new topic, the preferred leader first.
+    """Replicas for each partition of a new topic, in the order of preference: the first should lead.
 
     Nodes of a partition are distinct, and so are their racks as long as there are enough. Over the topic, replicas per
     node and preferred leaders per node differ by at most one (with racks: when all racks are of one size and not fewer
@@ -42,10 +42,15 @@ def place(partitions: int, replication_factor: int, candidates: Sequence[Candida
         raise ValueError(f"{replication_factor} replicas do not fit on {len(candidates)} nodes")
     chosen = _choose_replicas(partitions, replication_factor, candidates)
     leaders = _choose_leaders(chosen, {c.node_id: (c.leaders, c.replicas, c.node_id) for c in candidates})
-    return [
-        (leader, *(node for node in replicas if node != leader))
-        for replicas, leader in zip(chosen, leaders, strict=True)
-    ]
+    led = {candidate.node_id: candidate.leaders for candidate in candidates}
+    placed = []
+    for replicas, leader in zip(chosen, leaders, strict=True):
+        followers = [node for node in replicas if node != leader]
+        # The second in line leads when the first is gone: not the same one for all partitions of a node.
+        first = led[leader] % max(1, len(followers))
+        led[leader] += 1
+        placed.append((leader, *followers[first:], *followers[:first]))
+    return placed
 
 
 @dataclass(slots=True)

@@ -396,10 +396,25 @@ def test_of_two_who_ask_at_once_one_gives_up_before_the_vote_is_split() -> None:
         cluster.drain(node_id)
     for message in [m for m in cluster.network if m.to != 1]:
         cluster.deliver(message)
-    assert (cluster.core(2).role, cluster.core(3).role) == (Role.FOLLOWER, Role.PRE_CANDIDATE)
+    assert (cluster.core(2).role, cluster.core(3).role) == (Role.PRE_CANDIDATE, Role.FOLLOWER)
+    cluster.settle()
+    assert cluster.core(2).is_leader
+    assert cluster.core(2).term == 1
+
+
+def test_a_preferred_rival_that_is_behind_gives_up_for_the_longer_log() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    cluster.propose(1, b"only node 3 has it")
+    cluster.settle(cut={2})
+    cluster.crash(1)
+    for node_id in (2, 3):
+        cluster.core(node_id).peer_lost(0, 1)
+        cluster.core(node_id).campaign(0)
+        cluster.drain(node_id)
     cluster.settle()
     assert cluster.core(3).is_leader
-    assert cluster.core(3).term == 1
+    assert cluster.core(2).leader_id == 3
 
 
 def test_rivals_who_split_the_vote_of_a_dead_leader_try_again_soon() -> None:

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from raft_cluster import Disk, Sealer, check_chain
 
-from quorumlog.raft.election import ElectionTimer, is_up_to_date
+from quorumlog.raft.election import ElectionTimer, Turn, claim, is_up_to_date, turn_of
 from quorumlog.raft.errors import CompactedError, InvariantViolationError
 from quorumlog.raft.log import Log
 from quorumlog.raft.options import RaftOptions
@@ -391,16 +391,17 @@ def test_without_a_write_under_way_nothing_waits() -> None:
 
 
 def test_a_lease_lasts_for_an_election_timeout_and_no_longer_than_the_connection() -> None:
-    timer = ElectionTimer(RaftOptions(), random.Random(1), 0)
+    only = Turn(0, 1)
+    timer = ElectionTimer(RaftOptions(), random.Random(1), 0, only)
     assert not timer.lease_holds(0)
     timer.heard_leader(1000)
     assert timer.lease_holds(600_999)
     assert not timer.lease_holds(601_000)
     assert 601_000 <= timer.deadline < 1_201_000
-    timer.leader_lost(2000)
+    timer.leader_lost(2000, only)
     assert not timer.lease_holds(2000)
     assert 22_000 <= timer.deadline < 122_000
-    timer.retry_soon(3000)
+    timer.retry_soon(3000, only)
     assert timer.deadline < 123_000
     # The last words of the dead, overtaken by the news of its death.
     timer.heard_leader(4000)
@@ -408,8 +409,54 @@ def test_a_lease_lasts_for_an_election_timeout_and_no_longer_than_the_connection
     assert timer.deadline < 123_000
     timer.heard_leader(22_000)
     assert timer.lease_holds(22_000)
-    timer.retry_soon(23_000)
+    timer.retry_soon(23_000, only)
     assert timer.deadline >= 623_000
+
+
+@pytest.mark.parametrize(
+    ("node", "gone", "expected"),
+    [
+        (7, set(), Turn(0, 3)),
+        (2, set(), Turn(2, 3)),
+        (5, {7}, Turn(0, 2)),
+        (2, {7, 5}, Turn(0, 1)),
+        (7, {7}, Turn(0, 3)),
+        (9, {5}, Turn(2, 3)),
+    ],
+    ids=["preferred", "last", "next of kin", "alone", "gone itself", "no voter"],
+)
+def test_a_voters_turn_is_its_place_among_those_that_may_lead_next(node: int, gone: set[int], expected: Turn) -> None:
+    assert turn_of(node, (7, 5, 2), gone) == expected
+
+
+def test_whatever_the_turn_waits_keep_their_bounds_and_short_ones_their_order() -> None:
+    low, high = RaftOptions().peer_lost_delay_us
+    latest = 0
+    for turn in (Turn(place, 4) for place in range(4)):
+        waits = []
+        for seed in range(50):
+            timer = ElectionTimer(RaftOptions(), random.Random(seed), 0, turn)
+            assert 600_000 <= timer.deadline < 1_200_000
+            timer.leader_lost(0, turn)
+            waits.append(timer.deadline)
+        assert max(low, latest) <= min(waits) <= max(waits) < high
+        latest = max(waits)
+
+
+def test_a_pre_vote_given_away_puts_the_own_campaign_off_once() -> None:
+    timer = ElectionTimer(RaftOptions(), random.Random(1), 0, Turn(0, 1))
+    timer.leader_lost(0, Turn(0, 1))
+    timer.pre_vote_granted(10_000)
+    assert timer.deadline == 130_000
+    timer.pre_vote_granted(20_000)
+    assert timer.deadline == 130_000
+
+
+def test_of_rivals_the_longer_log_counts_before_the_order_of_preference() -> None:
+    voters = (7, 5, 2)
+    assert claim(2, 4, 3, voters) > claim(7, 9, 2, voters)
+    assert claim(2, 5, 3, voters) > claim(7, 4, 3, voters)
+    assert claim(7, 4, 3, voters) > claim(5, 4, 3, voters) > claim(9, 4, 3, voters)
 
 
 @pytest.mark.parametrize(

@@ -80,6 +80,13 @@ def test_a_small_topic_goes_to_the_nodes_that_have_least() -> None:
     assert place(2, 1, loaded) == [(4,), (2,)]
 
 
+def test_when_a_node_is_gone_its_leaderships_spread_over_the_others() -> None:
+    placed = place(12, 3, [Candidate(node) for node in (1, 2, 3)])
+    for gone in (1, 2, 3):
+        heirs = Counter(replicas[1] for replicas in placed if replicas[0] == gone)
+        assert sorted(heirs.values()) == [2, 2], f"of node {gone}: {heirs}"
+
+
 def test_topics_of_one_partition_rotate_their_leaders() -> None:
     leaders: Counter[int] = Counter()
     for _ in range(9):
