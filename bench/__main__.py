@@ -1,4 +1,7 @@
-"""``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run."""
+"""``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run.
+
+``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from bench import groups
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -24,10 +28,14 @@ from quorumlog.server.local import ClusterError, LocalCluster
 
 _ROOT = Path(__file__).resolve().parent.parent
 QUICK_SCALE = 0.25
+#: Measurements with arguments of their own.
+COMMANDS = {"groups": groups.main}
 
 
 def main() -> int:
     """Measures and reports; returns the exit status."""
+    if len(sys.argv) > 1 and sys.argv[1] in COMMANDS:
+        return COMMANDS[sys.argv[1]](sys.argv[2:])
     given = _parser().parse_args()
     console = Console()
     scale = given.scale * (QUICK_SCALE if given.quick else 1)
