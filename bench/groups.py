@@ -27,7 +27,7 @@ from quorumlog.server.local import ClusterError, LocalCluster
 NODES = 3
 #: Partitions of one topic at most; more groups are spread over several.
 TOPIC_PARTITIONS = 1_000
-#: Before anything is called idle: leaders reported, caches trimmed, connections of clients gone.
+#: Before anything is called idle, at most: leaders reported, caches trimmed, connections of clients gone.
 SETTLE_S = 5.0
 WAIT_S = 120.0
 POLL_S = 0.02
@@ -119,22 +119,22 @@ class Groups:
         """Runs everything in its order."""
         figures, nodes = self.figures, list(self._cluster.node_ids)
         self._say("idle without partitions")
-        time.sleep(SETTLE_S)
+        time.sleep(min(SETTLE_S, self._idle_s))
         figures.idle_empty = watch(self._pids(nodes), self._idle_s)
         figures.empty = [memory_of(pid) for pid in self._pids(nodes)]
         self._create()
         self._say("idle")
-        time.sleep(SETTLE_S)
+        time.sleep(min(SETTLE_S, self._idle_s))
         figures.idle = watch(self._pids(nodes), self._idle_s)
         figures.full = [memory_of(pid) for pid in self._pids(nodes)]
         victim = nodes[-1]
         figures.failover = self._kill(victim)
         self._say("idle with one node down")
         rest = [node for node in nodes if node != victim]
-        time.sleep(SETTLE_S)
+        time.sleep(min(SETTLE_S, self._idle_s))
         figures.idle_one_down = watch(self._pids(rest), self._idle_s)
         self._restart(victim)
-        time.sleep(SETTLE_S)
+        time.sleep(min(SETTLE_S, self._idle_s))
         figures.restarted = memory_of(self._pids([victim])[0])
         return figures
 
