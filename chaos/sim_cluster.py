@@ -9,13 +9,14 @@ from hashlib import blake2b
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.invariants import ClusterInvariants, Violation
+from quorumlog.chaos.promises import check_promise
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import ACKS_ALL, Answer, PartitionName, Unanswered
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
 from quorumlog.chaos.sim_process import SimProcess
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import NO_NODE, InstallSnapshot
+from quorumlog.raft.types import NO_NODE, ORIGIN, InstallSnapshot
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.options import Limits, NodeOptions
@@ -137,6 +138,11 @@ class SimCluster:
     def stepped(self, process: SimProcess, effects: Effects) -> None:
         """Judges a step."""
         self.invariants.after_step(process.node_id, process.replicas)
+        for _, frame in effects.frames:
+            for group, message in frame.messages:
+                durable = process.disk.synced.get(group)
+                state, last = (durable.hard_state, durable.last) if durable is not None else (None, ORIGIN)
+                check_promise(group, message, state, last)
         image = process.image
         if image is not None and self.invariants.image_at(
             process.node_id, image.applied_index, lambda: image_digest(image)

@@ -9,6 +9,7 @@ import random
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from quorumlog.chaos.promises import check_promise
 from quorumlog.raft.errors import CompactedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
@@ -218,7 +219,7 @@ class Cluster:
         while core.has_ready():
             busy = True
             ready = core.take_ready()
-            self.network += ready.messages
+            self.send(node_id, ready.messages)
             if ready.snapshot is not None:
                 replica.applied_from = ready.snapshot.last.index
                 replica.applied = []
@@ -235,6 +236,13 @@ class Cluster:
                 self.pull(node_id)
         return busy
 
+    def send(self, node_id: int, messages: list[Message]) -> None:
+        """Puts messages into the bag. Each must be true of what is synced at its sender."""
+        disk = self.replicas[node_id].disk
+        for message in messages:
+            check_promise(1, message, disk.hard_state, disk.last)
+        self.network += messages
+
     def pull(self, node_id: int) -> bool:
         """Moves everything that a leader has for its followers to the network."""
         core = self.core(node_id)
@@ -244,7 +252,7 @@ class Cluster:
                 message = core.next_append(self.now, peer, MAX_FRAME_BYTES)
                 if message is None:
                     break
-                self.network.append(message)
+                self.send(node_id, [message])
                 busy = True
         return busy
 
@@ -260,7 +268,7 @@ class Cluster:
         synced, replica.unsynced = replica.unsynced[:writes], replica.unsynced[writes:]
         for ready in synced:
             replica.disk.sync(ready)
-            self.network += ready.messages_after_durable
+            self.send(node_id, ready.messages_after_durable)
         assert synced[-1].durable is not None
         core.on_durable(self.now, synced[-1].durable)
 

@@ -116,6 +116,7 @@ class Storm:
         self.reorder = self.rng.random() < 0.5
         self.cut: set[tuple[int, int]] = set()
         self.proposed = 0
+        self.taken = 0
 
     def run(self) -> None:
         actions = {
@@ -136,6 +137,7 @@ class Storm:
         }
         names, weights = list(actions), list(actions.values())
         for action in self.rng.choices(names, weights, k=STEPS):
+            self.taken += 1
             action()
             for node_id in self.cluster.up:
                 if self.rng.random() < 0.8:
