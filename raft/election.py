@@ -81,12 +81,22 @@ class ElectionTimer:
 
     def heard_leader(self, now: int) -> None:
         """The leader sent something, also something that was refused (scenario 13: a rejected append counts)."""
-        if now < self._deaf_until:
+        if self.is_deaf(now):
             return
         self._contact = now
         self._leased = True
         self._hurry_until = now
         self.deadline = now + self._timeout
+
+    def resume(self, contact: int, turn: Turn) -> None:
+        """Ends a sleep in which others watched the leader; it was last heard at ``contact``."""
+        self._contact = max(self._contact, contact)
+        self._leased = True
+        self.restart(self._contact, turn)
+
+    def is_deaf(self, now: int) -> bool:
+        """True just after the connection to the leader broke: what it says was said before."""
+        return now < self._deaf_until
 
     def leader_lost(self, now: int, turn: Turn) -> None:
         """The connection to the leader broke: look soon, with jitter, and hold nobody's vote up for it."""

@@ -6,7 +6,7 @@ The driver's contract is in docs/raft.md. Times are integer microseconds on the 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 
 from quorumlog.raft.errors import (
@@ -204,6 +204,8 @@ class RaftGroup(Replica):
     def on_time(self, now: int) -> None:
         """Acts on deadlines that have come: campaign, check-quorum, end of a transfer. Early calls do nothing."""
         replication = self._replication
+        if self.quiescent:
+            return
         if replication is None:
             if self.is_voter and now >= self._timer.deadline:
                 self._campaign(now)
@@ -229,6 +231,7 @@ class RaftGroup(Replica):
         replication = self._leading()
         if replication.uncommitted_bytes >= self._options.max_uncommitted_bytes:
             raise ProposalRefusedError(Refusal.TOO_MANY_UNCOMMITTED)
+        self._stir(now)
         return self._append_own(seal)
 
     def propose_configuration(self, now: int, configuration: Configuration) -> Entry:
@@ -244,6 +247,7 @@ class RaftGroup(Replica):
             raise UnsupportedChangeError("voters cannot be changed yet, only learners")
         if self._pending_configuration_index > self._log.applied_index:
             raise ProposalRefusedError(Refusal.CONFIGURATION_PENDING)
+        self._stir(now)
         sealer = self._sealer
         entry = self._append_own(lambda index, term, previous: sealer.config(index, term, previous, configuration))
         self._pending_configuration_index = entry.index
@@ -258,8 +262,14 @@ class RaftGroup(Replica):
             raise ProposalRefusedError(Refusal.TRANSFERRING)
         return replication
 
+    def _stir(self, now: int) -> None:
+        """Something is to be done here: a quiescent leader takes up its duties."""
+        if self.quiescent:
+            self._rouse(now, {})
+
     def campaign(self, now: int) -> None:
         """Starts an election at once, with a pre-vote. Nothing happens on a leader, or where it may not campaign."""
+        self._stir(now)
         self._campaign(now)
         self._schedule(now)
 
@@ -276,6 +286,7 @@ class RaftGroup(Replica):
             raise UnsupportedChangeError(f"leadership can only go to another voter, node {to} is none")
         if to == self._transferee:
             return
+        self._stir(now)
         self._transferee = to
         self._transfer_deadline = now + self._options.election_timeout_us
         self._hand_over_when_caught_up()
@@ -285,10 +296,12 @@ class RaftGroup(Replica):
         """The connection to a peer broke. A follower of it looks for a new leader soon, a leader probes it again."""
         self._lost_peers.add(peer)
         if self._replication is not None:
+            self._stir(now)
             self._replication.peer_lost(now, peer)
             if peer == self._transferee:
                 self._end_transfer()
         elif peer == self.leader_id:
+            self._stir(now)
             self.leader_id = NO_NODE
             self._timer.leader_lost(now, self._turn())
         self._schedule(now)
@@ -296,6 +309,7 @@ class RaftGroup(Replica):
     def peer_unreachable(self, now: int, peer: int) -> None:
         """Frames in flight to a peer may be lost: its leader probes it again."""
         if self._replication is not None:
+            self._stir(now)
             self._replication.peer_unreachable(peer)
 
     def snapshot_status(self, now: int, peer: int, ok: bool) -> None:
@@ -309,6 +323,7 @@ class RaftGroup(Replica):
         replication = self._replication
         if replication is None:
             return self._heartbeat_round
+        self._stir(now)
         self._heartbeat_round += 1
         commit_index = self._log.commit_index
         for member, progress in replication.progress.items():
@@ -321,6 +336,34 @@ class RaftGroup(Replica):
             self._log.trim(0)
         self._heartbeat_memory_index = self._log.last.index
         return self._heartbeat_round
+
+    def quiesce(self, now: int, reachable: Container[int]) -> bool:
+        """Puts an idle group to sleep, in place of a heartbeat: its followers are told, and nothing more is sent until
+        somebody stirs. The driver sees to the leases that stand for the heartbeats (docs/raft.md).
+
+        Arguments:
+            reachable: the nodes whose lease stands. Whoever is not among them is left out.
+
+        Returns:
+            False, with nothing done, unless this replica leads, everything is committed, applied and held by all
+            reachable members, these are a quorum, and nothing was appended since the last heartbeat.
+        """
+        replication, log = self._replication, self._log
+        if replication is None or self._transferee != NO_NODE or self._heartbeat_memory_index != log.last.index:
+            return False
+        at_rest = log.applied_index == log.commit_index == log.durable_index == log.last.index
+        if not at_rest or not self.leads_committed or not replication.is_settled(reachable):
+            return False
+        if not self.quiescent:
+            self._heartbeat_round += 1
+            for member in replication.progress:
+                if member != self.node_id and member in reachable:
+                    last = log.last.index
+                    self._send(Heartbeat(self.node_id, member, self.term, last, self._heartbeat_round, True))
+            log.trim(0)
+            self.quiescent = True
+            self._schedule(now)
+        return True
 
     def on_durable(self, now: int, token: DurableToken) -> None:
         """The write of the Ready that carried ``token`` is synced, and all writes before it."""

@@ -7,7 +7,7 @@ check-quorum (thesis §6.2, §9.6).
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import ClassVar
 
 from quorumlog.raft.election import Ballot, ElectionTimer, Turn, claim, is_up_to_date, turn_of
@@ -54,6 +54,8 @@ class Replica:
         leader_id: the leader of ``term`` if known, else NO_NODE.
         configuration: members as of the applied index.
         next_deadline: microseconds; the driver calls ``on_time`` then or soon after.
+        quiescent: the group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its node and
+            the leader's stands for both; ``wake`` says that it does so no more.
     """
 
     __slots__ = (
@@ -74,6 +76,7 @@ class Replica:
         "leader_id",
         "next_deadline",
         "node_id",
+        "quiescent",
         "role",
         "term",
         "vote",
@@ -108,6 +111,7 @@ class Replica:
         self.vote = hard_state.vote
         self.role = Role.FOLLOWER
         self.leader_id = NO_NODE
+        self.quiescent = False
         self._options = options
         self._sealer = sealer
         self._log = Log(
@@ -282,7 +286,9 @@ class Replica:
     def _schedule(self, now: int) -> None:
         """Sets ``next_deadline`` after anything that can move it."""
         replication = self._replication
-        if replication is not None:
+        if self.quiescent:
+            self.next_deadline = NEVER
+        elif replication is not None:
             contact = replication.quorum_contact()
             check = contact + self._options.election_timeout_us if contact < NEVER else NEVER
             self.next_deadline = min(check, self._transfer_deadline)
@@ -290,6 +296,40 @@ class Replica:
             self.next_deadline = self._timer.deadline
         else:
             self.next_deadline = NEVER
+
+    # -- quiescence -------------------------------------------------------------------------------------------
+
+    def sleeps_through(self, message: Message) -> bool:
+        """True for what a quiescent replica takes without waking: the leader's call to sleep, and its answer."""
+        if message.term != self.term:
+            return False
+        if isinstance(message, Heartbeat):
+            return message.quiesce and message.sender == self.leader_id
+        return isinstance(message, HeartbeatResponse) and message.quiescent and self.role is Role.LEADER
+
+    def wake(self, now: int, contacts: Mapping[int, int]) -> None:
+        """Ends the sleep of a quiescent replica: the lease of a node no longer stands, or somebody stirs.
+
+        Arguments:
+            contacts: node -> when it was last heard (µs), of a leader's followers when they last answered; whoever is
+                not named counts as heard just now.
+        """
+        if self.quiescent:
+            self._rouse(now, contacts)
+            self._say_awake()
+
+    def _rouse(self, now: int, contacts: Mapping[int, int]) -> None:
+        self.quiescent = False
+        if self._replication is not None:
+            self._replication.resume(now, contacts)
+        else:
+            self._timer.resume(contacts.get(self.leader_id, now), self._turn())
+        self._schedule(now)
+
+    def _say_awake(self) -> None:
+        # A leader that sleeps on would not speak again, and the one who woke would depose it (scenario 17).
+        if self._replication is None and self.leader_id != NO_NODE:
+            self._send(HeartbeatResponse(self.node_id, self.leader_id, self.term, 0))
 
     # -- messages ---------------------------------------------------------------------------------------------
 
@@ -307,6 +347,10 @@ class Replica:
             _check_sequence(message)
         if self._lost_peers:
             self._lost_peers.discard(message.sender)
+        if self.quiescent and not self.sleeps_through(message):
+            self._rouse(now, {})
+            if message.sender != self.leader_id:
+                self._say_awake()
         if message.term > self.term:
             if not self._meet_higher_term(now, message):
                 return
@@ -450,8 +494,12 @@ class Replica:
 
     def _heartbeat(self, now: int, heartbeat: Heartbeat) -> None:
         self._hear_leader(now, heartbeat.sender)
-        self._log.commit_to(heartbeat.commit)
-        self._send(HeartbeatResponse(self.node_id, heartbeat.sender, self.term, heartbeat.round))
+        log = self._log
+        log.commit_to(heartbeat.commit)
+        # Only with all that the leader has, and not on a word from before the connection broke.
+        whole = log.last.index == log.commit_index == heartbeat.commit
+        self.quiescent = heartbeat.quiesce and whole and not self._timer.is_deaf(now)
+        self._send(HeartbeatResponse(self.node_id, heartbeat.sender, self.term, heartbeat.round, self.quiescent))
 
     def _install_snapshot(self, now: int, message: InstallSnapshot) -> None:
         self._hear_leader(now, message.sender)

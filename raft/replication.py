@@ -6,7 +6,7 @@ It exists only while its replica leads; stepping down drops it with all its stat
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Container, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import Log, size_of
@@ -225,6 +225,23 @@ class Replication:
         if hint <= self._log.anchor.index:
             return hint
         return self._log.last_at_most(hint, refusal.hint_term, self._log.anchor.index)
+
+    # -- quiescence -------------------------------------------------------------------------------------------
+
+    def is_settled(self, reachable: Container[int]) -> bool:
+        """True when every reachable member durably holds the whole log and knows it, and these are a quorum."""
+        own, last_index = self._node_id, self._log.last.index
+        for member, progress in self.progress.items():
+            behind = progress.state is not ProgressState.REPLICATE or progress.match_index != last_index
+            if member != own and member in reachable and behind:
+                return False
+        return bool(reached_by_quorum(self._halves, lambda voter: int(voter == own or voter in reachable)))
+
+    def resume(self, now: int, contacts: Mapping[int, int]) -> None:
+        """Ends a sleep in which others watched the followers: they were heard at ``contacts``, or just now."""
+        for member, progress in self.progress.items():
+            if progress.state is ProgressState.REPLICATE:
+                progress.last_contact = max(progress.last_contact, contacts.get(member, now))
 
     # -- connections ------------------------------------------------------------------------------------------
 

@@ -167,17 +167,21 @@ class AppendResponse(Message):
 
 @dataclass(slots=True)
 class Heartbeat(Message):
-    """The leader lives. ``commit`` never exceeds what the receiver is known to hold."""
+    """The leader lives. ``commit`` never exceeds what the receiver is known to hold. ``quiesce``: there is no more to
+    say; from now on the lease between the nodes stands for the leader's heartbeats."""
 
     commit: int
     round: int
+    quiesce: bool = False
 
 
 @dataclass(slots=True)
 class HeartbeatResponse(Message):
-    """The answer; ``round`` as in the Heartbeat."""
+    """The answer; ``round`` as in the Heartbeat, 0 when nobody asked. ``quiescent``: whether the follower sleeps; a
+    leader that sleeps while a follower does not wakes up."""
 
     round: int
+    quiescent: bool = False
 
 
 @dataclass(slots=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import NamedTuple
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -31,6 +32,16 @@ class Stream(Enum):
     SNAPSHOT = "snapshot"
 
 
+class Lease(NamedTuple):
+    """One node tells another that it lives (leases.py). ``epoch`` grows whenever the sender stops leading a group;
+    ``heard_round`` is the newest of the receiver's rounds that the sender has heard."""
+
+    boot_id: int
+    epoch: int
+    round: int
+    heard_round: int
+
+
 @dataclass(slots=True)
 class PeerFrame:
     """What one node tells another at once: Raft messages of many groups, and controller traffic.
@@ -40,6 +51,7 @@ class PeerFrame:
         sequence: of a DATA frame, counted from 1 on each new stream; 0 otherwise.
         acknowledged: on DATA_ANSWER: every DATA frame up to this number is durable.
         messages: (group, message) pairs. On SNAPSHOT exactly one InstallSnapshot.
+        lease: on CONTROL, once per heartbeat interval.
     """
 
     stream: Stream
@@ -48,6 +60,7 @@ class PeerFrame:
     messages: list[tuple[int, Message]] = field(default_factory=list)
     controller_requests: list[peer_pb2.ControllerRequest] = field(default_factory=list)
     controller_responses: list[peer_pb2.ControllerResponse] = field(default_factory=list)
+    lease: Lease | None = None
 
 
 @dataclass(slots=True, frozen=True)

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
 from quorumlog.storage.transaction import GroupWrite, Transaction
 
@@ -62,6 +63,8 @@ class GroupHost:
 
     def __init__(self, send: Callable[[int, Message], None]) -> None:
         self.replicas: dict[int, Replica] = {}
+        #: Groups that this node leads and that are not quiescent: all that costs anything while nothing happens.
+        self.awake_led: set[int] = set()
         self._send = send
         self._active: set[int] = set()
         self._gathering = _Batch()
@@ -129,6 +132,11 @@ class GroupHost:
                     self._carry_out(group, replica, replica.raft.take_ready())
         for group in touched:
             self._arm(group)
+            raft = self.replicas[group].raft
+            if raft.is_leader and not raft.quiescent:
+                self.awake_led.add(group)
+            else:
+                self.awake_led.discard(group)
         return sorted(touched)
 
     def _carry_out(self, group: int, replica: Replica, ready: Ready) -> None:
@@ -237,7 +245,7 @@ class GroupHost:
         # Deadlines mostly move away (a heartbeat came): the old timer then finds that it is early and is set anew.
         deadline = self.replicas[group].raft.next_deadline
         armed = self._armed.get(group)
-        if armed is None or deadline < armed:
+        if deadline < NEVER and (armed is None or deadline < armed):
             self._armed[group] = deadline
             heapq.heappush(self._timers, (deadline, group))
 

@@ -20,6 +20,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.group_host import GroupHost
+from quorumlog.server.leases import Leases
 
 #: Frames of at least this size may be two in flight.
 LARGE_FRAME_BYTES = 64 << 10
@@ -98,6 +99,12 @@ class Links:
         """Whether a peer can be expected to answer: connected, and heard within ``silence_us``."""
         link = self._links.get(peer)
         return link is not None and link.up and now - max(link.heard, link.connected_at) <= silence_us
+
+    def grant(self, leases: Leases) -> None:
+        """Tells every connected peer that this node lives."""
+        for link in self._links.values():
+            if link.up:
+                self.control(link).lease = leases.grant(link.peer)
 
     def enqueue(self, group: int, message: Message) -> None:
         """Puts a message where it belongs: answers on the stream that the peer opened, the rest on our own."""

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
@@ -204,6 +204,13 @@ class Member:
             self._host.checkpoint(METADATA_GROUP, checkpoint)
             metadata.raft.compact(checkpoint.last)
 
+    def may_sleep(self, group: int, reachable: Container[int]) -> bool:
+        """Whether nothing is left to be said of a led group beside its log.
+
+        The metadata group never sleeps: its heartbeats tell every node how old its image is.
+        """
+        return group != METADATA_GROUP and self.partitions.is_settled(self.partitions[group], reachable)
+
     # -- peers ------------------------------------------------------------------------------------------------
 
     def on_peer_lost(self, peer: int) -> None:
@@ -240,6 +247,7 @@ class Member:
     def _on_applied(self, result: ApplyResult) -> None:
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._now, group)
+            self.partitions.metadata_changed(self._now, group)
             self._around.deliver_early(group)
         self.peers_changed = self.peers_changed or result.brokers_changed
         self.admin.on_applied()
@@ -247,6 +255,8 @@ class Member:
     def _on_restored(self) -> None:
         self.peers_changed = True
         self.partitions.reconcile(self._now)
+        for partition in self.partitions:
+            self.partitions.metadata_changed(self._now, partition.group)
         self.admin.on_applied()
 
     def _admit_learners(self) -> None:

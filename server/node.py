@@ -46,6 +46,7 @@ from quorumlog.server.events import (
 from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.handover import Handover
+from quorumlog.server.leases import Leases
 from quorumlog.server.links import Links
 from quorumlog.server.member import Member, Surroundings
 from quorumlog.server.metadata_image import MetadataImage
@@ -99,6 +100,7 @@ class Node:
         self._handover: Handover | None = None
         self._links = Links(options.node_id, options.limits.frame_bytes)
         self._host = GroupHost(self._links.enqueue)
+        self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._space = SpaceWatch(storage, options.limits, now)
         self._surroundings = Surroundings(
             options, self._host, self._links, self._space, storage, rng, self._reply, self._log, self._deliver_early
@@ -256,6 +258,7 @@ class Node:
         assert self._member is not None
         self._member.after_round(group)
         raft = self._host.replicas[group].raft
+        self._leases.follow(self._now, group, raft)
         if raft.is_leader:
             self._links.mark(group, raft.configuration.members)
 
@@ -278,6 +281,7 @@ class Node:
             self._identify()
         if self._member is None:
             return
+        self._leases.on_time(now)
         self._host.fire_timers(now)
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._options.heartbeat_interval_us
@@ -296,19 +300,25 @@ class Node:
         self._consider_forming()
 
     def _heartbeat(self) -> None:
-        """One heartbeat of every group that this node leads, coalesced into one frame per peer.
+        """One lease per peer, and a heartbeat of every group that is led here and awake, in one frame per peer.
 
         None while the storage stalls: a leader that cannot write must lose its leadership.
         """
         now = self._now
+        assert self._member is not None
         if self._host.stalled(now, self._options.storage_stall_us):
             return
         for link in self._links:
             if link.stuck(now, self._options.frame_ack_timeout_us):
                 link.in_flight.clear()
                 self._resend(link.peer)
-        for group, replica in self._host.led():
-            replica.raft.heartbeat(now)
+        self._leases.begin_round()
+        self._links.grant(self._leases)
+        reachable = self._leases.reachable()
+        for group in sorted(self._host.awake_led):
+            raft = self._host.replicas[group].raft
+            if not (self._member.may_sleep(group, reachable) and raft.quiesce(now, reachable)):
+                raft.heartbeat(now)
             self._host.touch(group)
 
     def _resend(self, peer: int) -> None:
@@ -328,7 +338,7 @@ class Node:
             due = min(due, self._identify_due)
         if self._member is None:
             return due
-        due = min(due, self._heartbeat_due, self._member.next_deadline)
+        due = min(due, self._heartbeat_due, self._member.next_deadline, self._leases.next_deadline)
         timers = self._host.next_deadline
         if timers is not None:
             due = min(due, timers)
@@ -341,6 +351,8 @@ class Node:
         link.heard = self._now
         if frame.acknowledged:
             link.acknowledge(frame.acknowledged)
+        if frame.lease is not None:
+            self._leases.heard(self._now, peer, frame.lease)
         for group, message in frame.messages:
             self._on_message(group, message)
         if frame.sequence:
@@ -364,8 +376,11 @@ class Node:
         if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):
             assert self._member is not None
             self._member.metadata_contact = self._now
+        raft = replica.raft
+        if raft.quiescent and message.sender != raft.leader_id and not raft.sleeps_through(message):
+            self._leases.stir(self._now, raft)
         try:
-            replica.raft.step(self._now, message)
+            raft.step(self._now, message)
         except MalformedMessageError as malformed:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
         self._host.touch(group)
@@ -389,6 +404,7 @@ class Node:
 
     def _on_disconnected(self, peer: int) -> None:
         self._links[peer].close()
+        self._leases.lost(peer)
         self._log("info", "peer_disconnected", peer=peer)
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:

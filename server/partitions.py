@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
@@ -108,19 +108,53 @@ class Partitions:
             and record.leader_epoch < partition.raft.term
         )
 
+    def is_settled(self, partition: Partition, reachable: Container[int]) -> bool:
+        """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
+        group sleep, for nobody looks at the in-sync set of one that does."""
+        record = self._image().partitions.get(partition.group)
+        return (
+            record is not None
+            and partition.leads
+            and record.leader_epoch >= partition.raft.term
+            and all(
+                node in record.isr for node in record.replicas if node == self._options.node_id or node in reachable
+            )
+        )
+
+    def metadata_changed(self, now: int, group: int) -> None:
+        """The metadata of a group changed: its leader looks at it, also when it slept.
+
+        (Else a replica that the controller took out while it was fenced would stay out until the next append.)
+        """
+        partition = self._by_group.get(group)
+        if partition is not None and partition.raft.is_leader:
+            partition.raft.wake(now, {})
+            self._host.touch(group)
+
     def unreported(self) -> list[peer_pb2.LeaderReport]:
         """Leaderships that the metadata do not show yet."""
         return [
-            peer_pb2.LeaderReport(group=group, leader_epoch=partition.raft.term)
-            for group, partition in self._by_group.items()
+            peer_pb2.LeaderReport(group=partition.group, leader_epoch=partition.raft.term)
+            for partition in self._awake_led()
             if self.needs_report(partition)
         ]
+
+    def _awake_led(self) -> Iterator[Partition]:
+        """Led partitions whose group is awake. The others are reported, and in sync as far as they can be reached."""
+        for group in sorted(self._host.awake_led):
+            partition = self._by_group.get(group)
+            if partition is not None:
+                yield partition
 
     def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
         """In-sync sets that differ from the metadata's, as compare-and-set proposals."""
         image = self._image()
         changes = []
-        for group, partition in self._by_group.items():
+        # Time in which a group slept counts for nobody's lag.
+        for group in [group for group in self._trackers if group not in self._host.awake_led]:
+            del self._trackers[group]
+        for partition in self._awake_led():
+            group = partition.group
             record = image.partitions.get(group)
             if record is None or not partition.leads or record.leader_epoch != partition.raft.term:
                 self._trackers.pop(group, None)

@@ -29,7 +29,7 @@ from quorumlog.raft.types import (
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.events import Lease, PeerFrame, PeerIdentity, Stream
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
 from quorumlog.v1.splicing import field_tag, varint
@@ -81,6 +81,11 @@ def encode_frame(frame: PeerFrame) -> bytes:
         controller_requests=frame.controller_requests,
         controller_responses=frame.controller_responses,
     )
+    if frame.lease is not None:
+        boot_id, epoch, heartbeat_round, heard_round = frame.lease
+        wire.lease.CopyFrom(
+            peer_pb2.Lease(boot_id=boot_id, epoch=epoch, round=heartbeat_round, heard_round=heard_round)
+        )
     splice = _size_of_entries(frame) >= SPLICE_BYTES
     pieces: list[bytes] = []
     for group, message in frame.messages:
@@ -169,11 +174,13 @@ def _append_response(wire: peer_pb2.GroupMessage, message: AppendResponse) -> No
 def _heartbeat(wire: peer_pb2.GroupMessage, message: Heartbeat) -> None:
     wire.heartbeat.commit = message.commit
     wire.heartbeat.round = message.round
+    wire.heartbeat.quiesce = message.quiesce
     wire.heartbeat.SetInParent()
 
 
 def _heartbeat_response(wire: peer_pb2.GroupMessage, message: HeartbeatResponse) -> None:
     wire.heartbeat_response.round = message.round
+    wire.heartbeat_response.quiescent = message.quiescent
     wire.heartbeat_response.SetInParent()
 
 
@@ -243,7 +250,12 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         messages,
         list(wire.controller_requests),
         list(wire.controller_responses),
+        _read_lease(wire.lease) if wire.HasField("lease") else None,
     )
+
+
+def _read_lease(wire: peer_pb2.Lease) -> Lease:
+    return Lease(wire.boot_id, wire.epoch, wire.round, wire.heard_round)
 
 
 def _read_vote_request(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
@@ -291,11 +303,11 @@ def _read_append_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> 
 
 
 def _read_heartbeat(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
-    return Heartbeat(sender, to, item.term, item.heartbeat.commit, item.heartbeat.round)
+    return Heartbeat(sender, to, item.term, item.heartbeat.commit, item.heartbeat.round, item.heartbeat.quiesce)
 
 
 def _read_heartbeat_response(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:
-    return HeartbeatResponse(sender, to, item.term, item.heartbeat_response.round)
+    return HeartbeatResponse(sender, to, item.term, item.heartbeat_response.round, item.heartbeat_response.quiescent)
 
 
 def _read_timeout_now(item: peer_pb2.GroupMessage, sender: int, to: int) -> Message:

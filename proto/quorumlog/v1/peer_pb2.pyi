@@ -157,6 +157,7 @@ class Frame(_message.Message):
     MESSAGES_FIELD_NUMBER: _builtins.int
     CONTROLLER_REQUESTS_FIELD_NUMBER: _builtins.int
     CONTROLLER_RESPONSES_FIELD_NUMBER: _builtins.int
+    LEASE_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of this frame on a data stream, from 1; 0 on control streams and answers."""
     acknowledged: _builtins.int
@@ -177,6 +178,10 @@ class Frame(_message.Message):
     def controller_responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerResponse]:
         """Answers of the controller."""
 
+    @_builtins.property
+    def lease(self) -> Global___Lease:
+        """On control streams, every heartbeat interval: the sender lives."""
+
     def __init__(
         self,
         *,
@@ -186,14 +191,49 @@ class Frame(_message.Message):
         messages: _abc.Iterable[Global___GroupMessage] | None = ...,
         controller_requests: _abc.Iterable[Global___ControllerRequest] | None = ...,
         controller_responses: _abc.Iterable[Global___ControllerResponse] | None = ...,
+        lease: Global___Lease | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "identity", b"identity", "messages", b"messages", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Frame: _TypeAlias = Frame  # noqa: Y015
+
+@_typing.final
+class Lease(_message.Message):
+    """The sender lives, for all the idle groups of the two nodes at once."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BOOT_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    ROUND_FIELD_NUMBER: _builtins.int
+    HEARD_ROUND_FIELD_NUMBER: _builtins.int
+    boot_id: _builtins.int
+    """The sender's boot id: a former life's word is worth nothing."""
+    epoch: _builtins.int
+    """Grows whenever the sender stops leading a group."""
+    round: _builtins.int
+    """Number of the sender's heartbeat round."""
+    heard_round: _builtins.int
+    """The newest round of the receiver that the sender has heard."""
+    def __init__(
+        self,
+        *,
+        boot_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        round: _builtins.int = ...,
+        heard_round: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "epoch", b"epoch", "heard_round", b"heard_round", "round", b"round"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class GroupMessage(_message.Message):
@@ -409,19 +449,23 @@ class Heartbeat(_message.Message):
 
     COMMIT_FIELD_NUMBER: _builtins.int
     ROUND_FIELD_NUMBER: _builtins.int
+    QUIESCE_FIELD_NUMBER: _builtins.int
     commit: _builtins.int
     """The leader's commit index, at most what the receiver is known to hold."""
     round: _builtins.int
     """Number of the heartbeat round, returned in the answer."""
+    quiesce: _builtins.bool
+    """True: the group is idle; from now on the lease stands for its heartbeats."""
     def __init__(
         self,
         *,
         commit: _builtins.int = ...,
         round: _builtins.int = ...,
+        quiesce: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit", b"commit", "quiesce", b"quiesce", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -434,16 +478,20 @@ class HeartbeatResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     ROUND_FIELD_NUMBER: _builtins.int
+    QUIESCENT_FIELD_NUMBER: _builtins.int
     round: _builtins.int
-    """As in the Heartbeat."""
+    """As in the Heartbeat; 0 when nobody asked."""
+    quiescent: _builtins.bool
+    """Whether the sender sleeps."""
     def __init__(
         self,
         *,
         round: _builtins.int = ...,
+        quiescent: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["round", b"round"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["quiescent", b"quiescent", "round", b"round"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
