@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import Any, Generic, Protocol, TypeVar
 
 import grpc
@@ -32,6 +33,9 @@ _CHANNEL_OPTIONS = (
     # Brokers are reached directly, whatever proxy the environment names for the web.
     ("grpc.enable_http_proxy", 0),
 )
+
+#: How long a closing client waits until a node has read what was posted to it, and for a stream to end.
+CLOSE_TIMEOUT_S = 1.0
 
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
@@ -72,6 +76,8 @@ class RequestStream(Generic[Request, Response]):
         self._written: dict[int, asyncio.Future[None]] = {}
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
+        self._call: grpc.aio.StreamStreamCall[Request, Response] | None = None
+        self._has_posted = False
 
     def submit(self, request: Request) -> asyncio.Future[Response]:
         """Sends a request, in the order of the calls; the future gets its answer."""
@@ -85,6 +91,7 @@ class RequestStream(Generic[Request, Response]):
         written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._enqueue(request)
         self._written[request.correlation_id] = written
+        self._has_posted = True
         return written
 
     def _enqueue(self, request: Request) -> None:
@@ -97,7 +104,7 @@ class RequestStream(Generic[Request, Response]):
 
     async def _run(self) -> None:
         """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
-        call = self._open_call()
+        call = self._call = self._open_call()
         writer = asyncio.get_running_loop().create_task(self._write(call))
         error: QuorumlogError = NetworkError(f"the connection to {self._address} was closed")
         try:
@@ -119,7 +126,8 @@ class RequestStream(Generic[Request, Response]):
         finally:
             writer.cancel()
             call.cancel()
-            self._task = None
+            self._task = self._call = None
+            self._has_posted = False
             self._on_health(False)
             self._fail_unanswered(error)
 
@@ -148,11 +156,17 @@ class RequestStream(Generic[Request, Response]):
                 future.set_exception(error)
 
     async def close(self) -> None:
-        """Ends the stream; what is unanswered fails."""
+        """Ends the stream; what is unanswered fails, what was posted gets there."""
         task = self._task
-        if task is not None:
-            task.cancel()
-            await asyncio.wait([task], timeout=1.0)
+        if task is None:
+            return
+        if self._has_posted and self._call is not None and not self._answers and not self._outgoing:
+            # Cancelling throws away what the node has not read yet, and nobody would know: it ends the stream instead.
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await self._call.done_writing()
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+        task.cancel()
+        await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
 
 
 class NodeConnection:
