@@ -51,8 +51,8 @@ chaos: $(STAMP)  ## kill the leader ten times under load and check every acknowl
 	@$(BIN)/quorumlog chaos run kill-leader --rounds 10
 
 SEEDS ?= 200
-simulate: $(STAMP)  ## run simulated clusters; SEEDS=n, or SEED=n to replay one
-	@$(BIN)/python -m quorumlog.chaos.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS))
+simulate: $(STAMP)  ## run simulated clusters; SEEDS=n MINUTES=m START=n RECORD=file, or SEED=n to replay one
+	@$(BIN)/python -m quorumlog.chaos.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(START),--start $(START)) $(if $(RECORD),--record $(RECORD)))
 
 clean:  ## remove what was made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

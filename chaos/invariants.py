@@ -7,7 +7,7 @@ ids at one place mean equal logs up to there, so single comparisons stand for wh
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -135,13 +135,19 @@ class ClusterInvariants:
 
     # -- after each step ----------------------------------------------------------------------------------------
 
-    def after_step(self, node: int, replicas: Mapping[int, ReplicaView]) -> None:
+    def after_step(self, node: int, replicas: Mapping[int, ReplicaView], touched: Iterable[int]) -> None:
         """Looks at what the step changed.
+
+        Arguments:
+            touched: the groups that the step looked at; the others are as they were.
 
         Raises:
             Violation: an invariant is broken.
         """
-        for group, hosted in replicas.items():
+        for group in touched:
+            hosted = replicas.get(group)
+            if hosted is None:
+                continue
             replica = hosted.raft
             seen = self._seen.get((node, group))
             if seen is None:

@@ -31,6 +31,8 @@ class Scheduler:
 
     Arguments:
         seed: every random stream of the simulation is derived from it.
+
+    ``listener`` is told the time and the text of everything that is traced.
     """
 
     def __init__(self, seed: int) -> None:
@@ -40,6 +42,7 @@ class Scheduler:
         self._sequence = 0
         self._heap: list[tuple[int, int, Timer]] = []
         self._trace = blake2b(digest_size=16)
+        self.listener: Callable[[int, str], None] | None = None
 
     def stream(self, name: str) -> random.Random:
         """A random generator of its own for one part, so that one part's draws do not shift another's."""
@@ -80,6 +83,8 @@ class Scheduler:
     def trace(self, text: str) -> None:
         """Adds what just happened to the trace."""
         self._trace.update(f"{self.now} {text}\n".encode())
+        if self.listener is not None:
+            self.listener(self.now, text)
 
     def trace_hash(self) -> str:
         """Hash of everything traced so far."""

@@ -163,7 +163,8 @@ class Lane:
 
 @dataclass(slots=True)
 class ProducerOptions:
-    """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries."""
+    """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries. ``records`` and
+    ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never."""
 
     interval_us: tuple[int, int] = (5_000, 60_000)
     max_in_flight: int = 3
@@ -171,6 +172,8 @@ class ProducerOptions:
     request_timeout_us: int = 1_000_000
     acks: int = ACKS_ALL
     records: tuple[int, int] = (1, 3)
+    padding_bytes: int = 0
+    silence_us: tuple[int, int] = (0, 0)
 
 
 class Judge(Protocol):
@@ -237,7 +240,10 @@ class SimProducer:
             lane.waiting.append([f"{self.name}.{self._made + n}" for n in range(count)])
             self._made += count
             self._pump(lane)
-        self._scheduler.after(self._rng.randint(*self._options.interval_us), self._tick)
+        wait = self._rng.randint(*self._options.interval_us)
+        if self._options.silence_us[1] and self._rng.random() < 0.1:
+            wait += self._rng.randint(*self._options.silence_us)
+        self._scheduler.after(wait, self._tick)
 
     # -- sending ------------------------------------------------------------------------------------------------
 
@@ -294,7 +300,8 @@ class SimProducer:
 
     def _build(self, lane: Lane, values: list[str]) -> Batch:
         payload = ",".join(values).encode()
-        payload += b"\0" * (-len(payload) % 8)
+        padding = self._rng.randint(0, self._options.padding_bytes)
+        payload += b"\0" * (padding + -(len(payload) + padding) % 8)
         idempotent = self._options.acks == ACKS_ALL
         now_ms = 1_700_000_000_000 + self._scheduler.now // 1_000
         data = build_batch(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import blake2b
 
 from google.protobuf.message import Message as ProtoMessage
@@ -30,7 +30,12 @@ CLIENT_DELAY_US = (100, 3_000)
 
 @dataclass(slots=True)
 class ClusterOptions:
-    """What kind of cluster a seed has."""
+    """What kind of cluster a seed has.
+
+    Arguments:
+        pace: what the node's own times (heartbeats, time-outs, checks) are multiplied with.
+        clock_rates_ppm: least and most that a machine's clock goes wrong by, in millionths.
+    """
 
     nodes: int = 3
     replication_factor: int = 3
@@ -42,6 +47,8 @@ class ClusterOptions:
     metadata_checkpoint_entries: int = 2_000
     through_codec: bool = False
     disks_lie: bool = False
+    pace: float = 1.0
+    clock_rates_ppm: tuple[int, int] = (0, 0)
 
 
 class SimCluster:
@@ -79,8 +86,12 @@ class SimCluster:
                 raft=options.raft,
                 limits=options.limits,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
+                **timed(options.pace),
             )
-            self.processes[number] = SimProcess(node_options, self._disks[number], scheduler, self.network, self)
+            rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)
+            self.processes[number] = SimProcess(
+                node_options, self._disks[number], scheduler, self.network, self, rate_ppm
+            )
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -102,9 +113,7 @@ class SimCluster:
         self._keep_running = True
         self.network.heal()
         for number, process in self.processes.items():
-            process.disk.full = False
-            process.disk.stalled_until = 0
-            process.disk.next_sync_fails = False
+            process.disk.recover()
             process.wall_offset_ms = 0
             if not process.running:
                 self.start(number)
@@ -137,7 +146,7 @@ class SimCluster:
 
     def stepped(self, process: SimProcess, effects: Effects) -> None:
         """Judges a step."""
-        self.invariants.after_step(process.node_id, process.replicas)
+        self.invariants.after_step(process.node_id, process.replicas, effects.groups)
         for _, frame in effects.frames:
             for group, message in frame.messages:
                 durable = process.disk.synced.get(group)
@@ -225,6 +234,15 @@ class SimCluster:
             )
         if result.leader_epoch >= newest:
             self._watermarks[group] = (result.leader_epoch, result.high_watermark)
+
+
+def timed(pace: float) -> dict[str, int]:
+    """The node's times (µs) by name, as shipped but for the pace."""
+    return {
+        item.name: int(item.default * pace)
+        for item in fields(NodeOptions)
+        if item.name.endswith("_us") and isinstance(item.default, int)
+    }
 
 
 def image_digest(image: MetadataImage) -> str:

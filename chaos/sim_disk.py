@@ -15,7 +15,7 @@ from quorumlog.chaos.durable_group import DurableGroup, apply_write
 from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
-from quorumlog.storage.interface import DiskFullError, FatalStorageError
+from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.transaction import GroupState, GroupWrite, Space, Transaction
 
 #: Called when a transaction is about to become durable, with the disk as it still is.
@@ -39,6 +39,10 @@ class SimDisk:
         node_id: whose disk.
         witness: sees each transaction just before it becomes durable.
         lies: a planted fault: completions are reported before the sync. A simulator worth its name must notice.
+
+    What goes wrong with it is set from outside: ``full``, ``stalled_until`` (µs), ``next_sync_fails``,
+    ``next_read_fails``; ``after_sync`` is called once, when the next sync has ended and before the node hears of it.
+    ``read_by_node`` tells the node's reads, which may fail, from those of whoever watches.
     """
 
     def __init__(
@@ -56,7 +60,11 @@ class SimDisk:
         self.full = False
         self.stalled_until = 0
         self.next_sync_fails = False
-        self.has_failed = False
+        self.next_read_fails = False
+        self.after_sync: Callable[[], None] | None = None
+        self.read_by_node = False
+        self.commit_failed = False
+        self.found_damage = False
         self._scheduler = scheduler
         self._rng = rng
         self._options = options
@@ -67,11 +75,22 @@ class SimDisk:
         self._last_sync = 0
         self._used_bytes = 0
 
+    @property
+    def has_failed(self) -> bool:
+        """Whether it has given the process that runs on it a reason to end."""
+        return self.commit_failed or self.found_damage
+
+    def recover(self) -> None:
+        """Whatever was wrong with it is over."""
+        self.full = self.next_sync_fails = self.next_read_fails = False
+        self.stalled_until = 0
+        self.after_sync = None
+
     # -- writing ------------------------------------------------------------------------------------------------
 
     def submit(self, transaction: Transaction, done: Callable[[StorageDone | StorageFailed], None]) -> None:
         """Writes and syncs in virtual time, then calls ``done``. One at a time, as the node promises."""
-        assert not self.has_failed, f"node {self.node_id} writes on after an I/O error"
+        assert not self.commit_failed, f"node {self.node_id} writes on after an I/O error"
         assert self._lies or not self._under_way, f"node {self.node_id} gave a transaction while another was under way"
         if self.full:
             error = DiskFullError(f"no room on the disk of node {self.node_id}: free some space")
@@ -99,7 +118,7 @@ class SimDisk:
             self._under_way.append(transaction)
             self._sync()
         self.next_sync_fails = False
-        self.has_failed = True
+        self.commit_failed = True
         failed = StorageFailed(transaction.number, FatalStorageError("the disk failed on commit (EIO)"))
         self._timers = [self._scheduler.after(2_000, lambda: done(failed))]
 
@@ -112,7 +131,7 @@ class SimDisk:
             self._sync()
         self._under_way.clear()
         self._last_sync = 0
-        self.has_failed = False
+        self.commit_failed = self.found_damage = False
 
     def wipe(self) -> None:
         """The disk is replaced by an empty one; no process may be running on it."""
@@ -131,6 +150,9 @@ class SimDisk:
                 self.rows.pop(key, None)
             else:
                 self.rows[key] = value
+        if self.after_sync is not None:
+            call, self.after_sync = self.after_sync, None
+            call()
 
     def _apply(self, write: GroupWrite) -> None:
         group = self.synced.pop(write.group, None)
@@ -142,6 +164,12 @@ class SimDisk:
             self._used_bytes += after.size_bytes
 
     # -- reading: StorageReader ---------------------------------------------------------------------------------
+
+    def _check_read(self, group: int, index: int) -> None:
+        if self.next_read_fails and self.read_by_node:
+            self.next_read_fails = False
+            self.found_damage = True
+            raise DamageError(f"entry {index} of group {group} on node {self.node_id} is damaged")
 
     def groups(self) -> dict[int, GroupState]:
         """Every group with a replica here."""
@@ -158,6 +186,7 @@ class SimDisk:
 
     def term_at(self, group: int, index: int) -> int:
         """Term of a durable entry, or of the anchor."""
+        self._check_read(group, index)
         durable = self.synced[group]
         if index == durable.anchor.index:
             return durable.anchor.term
@@ -167,6 +196,7 @@ class SimDisk:
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries first..last, cut once ``max_bytes`` is reached; at least one."""
+        self._check_read(group, first)
         durable = self.synced[group]
         start = first - durable.anchor.index - 1
         stop = last - durable.anchor.index

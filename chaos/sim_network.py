@@ -3,12 +3,15 @@
 CONTROL and DATA are gRPC streams, so within one life of a connection nothing is lost, doubled or reordered; trouble
 shows as delay, and then as a broken link (all four streams of a pair end together, as the shipped adapter has it).
 Across lives frames are lost, and sent again by nodes that cannot know what had arrived.
+
+An unruly network is worse than that: it loses, doubles and reorders frames of streams that stay up. Raft must be safe
+all the same, and the nodes must recover once it behaves. Snapshots are spared: they travel as calls of their own.
 """
 
 from __future__ import annotations
 
 import random
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -55,6 +58,20 @@ class NetworkOptions:
     reconnect_us: tuple[int, int] = (10_000, 150_000)
 
 
+@dataclass(slots=True, frozen=True)
+class Unruliness:
+    """What a network does that streams never do, as probabilities per frame."""
+
+    loss: float = 0.0
+    doubling: float = 0.0
+    overtaking: float = 0.0
+
+    @property
+    def any(self) -> bool:
+        """Whether it does anything of the kind."""
+        return bool(self.loss or self.doubling or self.overtaking)
+
+
 @dataclass(slots=True)
 class Connection:
     """The streams that ``opener`` holds to ``acceptor``, in one life."""
@@ -82,6 +99,7 @@ class SimNetwork:
         carry: Callable[[int, int, PeerFrame], PeerFrame] = lambda sender, receiver, frame: frame,
     ) -> None:
         self.slowdown = 1
+        self.unruliness = Unruliness()
         self.frames = 0
         self._scheduler = scheduler
         self._rng = rng
@@ -91,7 +109,7 @@ class SimNetwork:
         self._connections: dict[tuple[int, int], Connection] = {}
         self._wanted: dict[int, tuple[int, ...]] = {}
         self._attempting: set[tuple[int, int]] = set()
-        self._cuts: set[tuple[int, int]] = set()
+        self._cuts: Counter[tuple[int, int]] = Counter()
         self._untold: set[tuple[int, int]] = set()
 
     # -- connections --------------------------------------------------------------------------------------------
@@ -148,17 +166,24 @@ class SimNetwork:
             self._notice(one, other, self._rng.randint(*self._options.delay_us))
             self._notice(other, one, self._rng.randint(*self._options.delay_us))
 
-    def sever(self, node: int) -> None:
+    def sever(self, node: int) -> list[tuple[int, int]]:
         """Nothing gets to or from ``node``, and the others' connections to it are reset; it learns by keepalive. The
-        others react at once, while it still takes itself for what it was."""
+        others react at once, while it still takes itself for what it was.
+
+        Returns:
+            What was cut, to be mended.
+        """
+        cut: list[tuple[int, int]] = []
         for peer in sorted({n for pair in self._connections if node in pair for n in pair} - {node}):
             for pair in ((node, peer), (peer, node)):
                 connection = self._connections.pop(pair, None)
                 if connection is not None:
                     self._close(connection)
-                self._cuts.add(pair)
+                self._cuts[pair] += 1
+                cut.append(pair)
             self._notice(peer, node, self._rng.randint(*self._options.delay_us))
             self._notice(node, peer, self._options.keepalive_us)
+        return cut
 
     def process_died(self, node: int, silent: bool) -> None:
         """The node's sockets are gone. Peers learn of it at once, or (``silent``: power loss) by keepalive."""
@@ -212,12 +237,37 @@ class SimNetwork:
                 self._snapshot_outcome(sender, receiver, frame, ok=False)
             return
         self.frames += 1
-        queue = connection.queues.setdefault(frame.stream, deque())
+        if self.unruliness.any and frame.stream is not Stream.SNAPSHOT:
+            self._send_unruly(connection, sender, receiver, frame)
+            return
+        self._enqueue(connection, frame.stream, self._carry(sender, receiver, frame))
+
+    def _send_unruly(self, connection: Connection, sender: int, receiver: int, frame: PeerFrame) -> None:
+        how, draw = self.unruliness, self._rng.random
+        if draw() < how.loss:
+            return
+        for _ in range(2 if draw() < how.doubling else 1):
+            carried = self._carry(sender, receiver, frame)
+            if draw() < how.overtaking:
+                # Held back by itself, so that later frames go past it; if the connection ends meanwhile, into the next.
+                self._scheduler.after(
+                    self._delay() + self._rng.randint(1_000, 200_000),
+                    lambda carried=carried: self._straggle(sender, receiver, carried),  # type: ignore[misc]
+                )
+            else:
+                self._enqueue(connection, frame.stream, carried)
+
+    def _straggle(self, sender: int, receiver: int, frame: PeerFrame) -> None:
+        if not self._blocked(sender, receiver) and self.unruliness.any:
+            self._arrive(sender, receiver, frame)
+
+    def _enqueue(self, connection: Connection, stream: Stream, frame: PeerFrame) -> None:
+        queue = connection.queues.setdefault(stream, deque())
         ready = self._scheduler.now + self._delay()
         if queue:
             ready = max(ready, queue[-1][0])
-        queue.append((ready, self._carry(sender, receiver, frame)))
-        self._pump_soon(connection, frame.stream)
+        queue.append((ready, frame))
+        self._pump_soon(connection, stream)
 
     def _pump_soon(self, connection: Connection, stream: Stream) -> None:
         queue = connection.queues[stream]
@@ -256,7 +306,8 @@ class SimNetwork:
         return connection.acceptor, connection.opener
 
     def _delay(self) -> int:
-        delay = self._rng.randint(*self._options.delay_us)
+        least, most = self._options.delay_us
+        delay = least + int((most - least) * self._rng.random())
         if self._rng.random() < self._options.spike_probability:
             delay += self._rng.randint(*self._options.spike_us)
         return delay * self.slowdown
@@ -268,8 +319,9 @@ class SimNetwork:
         return not self._blocked(one, other) and not self._blocked(other, one)
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing gets from ``sender`` to ``receiver`` any more; a connection dies of it after the keepalive."""
-        self._cuts.add((sender, receiver))
+        """Nothing gets from ``sender`` to ``receiver`` any more, until it is mended as often as it was cut; a connection
+        dies of it after the keepalive."""
+        self._cuts[(sender, receiver)] += 1
 
         def give_up() -> None:
             if self._blocked(sender, receiver):
@@ -277,13 +329,25 @@ class SimNetwork:
 
         self._scheduler.after(self._options.keepalive_us, give_up)
 
+    def mend(self, sender: int, receiver: int) -> None:
+        """Takes back one ``cut``; once none is left, what waited flows on."""
+        self._cuts[(sender, receiver)] -= 1
+        if not self._blocked(sender, receiver):
+            for pair in ((sender, receiver), (receiver, sender)):
+                self._flow(self._connections.get(pair))
+
     def heal(self) -> None:
-        """Removes all cuts and slowness; what waited flows on."""
+        """Removes all cuts, slowness and unruliness; what waited flows on."""
         self._cuts.clear()
         self.slowdown = 1
+        self.unruliness = Unruliness()
         for _, connection in sorted(self._connections.items()):
+            self._flow(connection)
+
+    def _flow(self, connection: Connection | None) -> None:
+        if connection is not None:
             for stream in sorted(connection.queues, key=lambda stream: stream.value):
                 self._pump_soon(connection, stream)
 
     def _blocked(self, sender: int, receiver: int) -> bool:
-        return (sender, receiver) in self._cuts
+        return self._cuts[(sender, receiver)] > 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
@@ -39,16 +39,22 @@ class SimProcess:
     """A machine with a disk, on which the node's process starts, pauses and dies.
 
     Arguments:
-        offset_us: how far this machine's monotonic clock is from the simulation's.
+        rate_ppm: how much faster than the simulation's this machine's monotonic clock goes, in millionths.
     """
 
     def __init__(
-        self, options: NodeOptions, disk: SimDisk, scheduler: Scheduler, network: SimNetwork, observer: Observer
+        self,
+        options: NodeOptions,
+        disk: SimDisk,
+        scheduler: Scheduler,
+        network: SimNetwork,
+        observer: Observer,
+        rate_ppm: int = 0,
     ) -> None:
         self.node_id = options.node_id
         self.disk = disk
         self.node: Node | None = None
-        self.paused = False
+        self.paused = self.stopping = False
         self.wall_offset_ms = 0
         self.steps = 0
         self._options = options
@@ -57,8 +63,9 @@ class SimProcess:
         self._observer = observer
         self._rng = scheduler.stream(f"process-{options.node_id}")
         self._clock_offset_us = self._rng.randrange(0, 1 << 40)
+        self._clock_rate = 1_000_000 + rate_ppm
         self._addresses: dict[str, int] = {}
-        self._life = 0
+        self.life = 0
         self._inbox: list[Event] = []
         self._step_timer: Timer | None = None
         self._deadline_timer: Timer | None = None
@@ -71,9 +78,9 @@ class SimProcess:
         return self.node is not None
 
     @property
-    def replicas(self) -> dict[int, Replica]:
+    def replicas(self) -> Mapping[int, Replica]:
         """The running node's replicas by group; none when it does not run."""
-        return {} if self.node is None else dict(self.node.replicas)
+        return {} if self.node is None else self.node.replicas
 
     @property
     def image(self) -> MetadataImage | None:
@@ -85,13 +92,13 @@ class SimProcess:
     def start(self) -> None:
         """A new process on what is on the disk."""
         assert self.node is None
-        self._life += 1
-        self.paused = False
+        self.life += 1
+        self.paused = self.stopping = False
         seed = self._rng.getrandbits(64)
         self.node = Node(
             self._options, self.disk, random.Random(seed), self._now(), self._wall_ms(), self._rng.getrandbits(63)
         )
-        self._scheduler.trace(f"{self.node_id} starts life {self._life}")
+        self._scheduler.trace(f"{self.node_id} starts life {self.life}")
         self._wake()
 
     def die(self, silent: bool) -> None:
@@ -125,6 +132,7 @@ class SimProcess:
     def stop(self) -> None:
         """SIGTERM."""
         if self.node is not None:
+            self.stopping = True
             self.deliver(StopRequested())
 
     # -- events ---------------------------------------------------------------------------------------------------
@@ -156,7 +164,7 @@ class SimProcess:
 
     def _wake(self) -> None:
         if self._step_timer is None and not self.paused:
-            self._step_timer = self._scheduler.after(self._rng.randint(10, 150), self._step)
+            self._step_timer = self._scheduler.after(10 + int(140 * self._rng.random()), self._step)
 
     def _step(self) -> None:
         self._step_timer = None
@@ -169,7 +177,9 @@ class SimProcess:
             events, self._inbox = events[:place], events[place:]
             self._wake()
         self.steps += 1
+        self.disk.read_by_node = True
         effects = self.node.step(self._now(), self._wall_ms(), events)
+        self.disk.read_by_node = False
         self._trace(events, effects)
         self._observer.stepped(self, effects)
         self._carry_out(effects)
@@ -177,7 +187,7 @@ class SimProcess:
             self._arm(self.node.next_deadline)
 
     def _arm(self, deadline: int) -> None:
-        when = deadline - self._clock_offset_us
+        when = -((self._clock_offset_us - deadline) * 1_000_000 // self._clock_rate)  # rounded up
         if self._deadline_timer is not None:
             if self._deadline_timer.action is not None and self._deadline_timer.when == when:
                 return
@@ -185,13 +195,13 @@ class SimProcess:
         self._deadline_timer = self._scheduler.at(when, self._wake)
 
     def _carry_out(self, effects: Effects) -> None:
-        life = self._life
+        life = self.life
         for peer, frame in effects.frames:
             self._network.send(self.node_id, peer, frame)
         if effects.transaction is not None:
 
             def done(event: Event) -> None:
-                if self.node is not None and self._life == life:
+                if self.node is not None and self.life == life:
                     self.deliver(event)
 
             self.disk.submit(effects.transaction, done)
@@ -215,7 +225,7 @@ class SimProcess:
             self._observer.halted(self, effects.halt.error)
 
     def _now(self) -> int:
-        return self._scheduler.now + self._clock_offset_us
+        return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000
 
     def _wall_ms(self) -> int:
         return EPOCH_MS + self.wall_offset_ms + self._scheduler.now // 1_000

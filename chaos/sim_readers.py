@@ -150,6 +150,7 @@ class EndOffsetProbe:
         scheduler: Scheduler,
         history: History,
         stopped: Callable[[], bool],
+        interval_us: tuple[int, int] = (20_000, 300_000),
     ) -> None:
         self._name = name
         self._partition = partition
@@ -158,13 +159,14 @@ class EndOffsetProbe:
         self._rng = scheduler.stream(name)
         self._history = history
         self._stopped = stopped
+        self._interval_us = interval_us
         self._directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
         self._ask()
 
     def _ask(self) -> None:
         if self._stopped():
             return
-        self._scheduler.after(self._rng.randint(20_000, 300_000), self._ask)
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
         if self._rng.random() < 0.2:
             self._directory.refresh()
         known = self._directory.partitions.get(self._partition)

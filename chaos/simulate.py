@@ -2,8 +2,7 @@
 
 Examples:
     python -m quorumlog.chaos.simulate --seed 4711
-    python -m quorumlog.chaos.simulate --seeds 200 --start 1000 --jobs 2
-    python -m quorumlog.chaos.simulate --minutes 30
+    python -m quorumlog.chaos.simulate --seeds 20000 --minutes 25 --start 1000 --record run.json
 """
 
 from __future__ import annotations
@@ -13,12 +12,15 @@ import itertools
 import multiprocessing
 import sys
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from quorumlog.chaos.sim_record import Tally, replay_line
 from quorumlog.chaos.simulation import Result, Simulation
+
+#: Seeds between two lines of progress.
+PROGRESS_SEEDS = 200
 
 
 def run_seed(seed: int) -> Result:
@@ -36,7 +38,7 @@ def run_seeds(seeds: Iterable[int], jobs: int, deadline: float | None = None) ->
             yield run_seed(seed)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        under_way = {pool.submit(run_seed, seed) for seed in itertools.islice(waiting, 2 * jobs)}
+        under_way = {pool.submit(run_seed, seed) for seed in itertools.islice(waiting, 4 * jobs)}
         while under_way:
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for future in done:
@@ -45,43 +47,36 @@ def run_seeds(seeds: Iterable[int], jobs: int, deadline: float | None = None) ->
                     under_way.update(pool.submit(run_seed, seed) for seed in itertools.islice(waiting, 1))
 
 
-def replay_line(result: Result) -> str:
-    """A failed seed and how to see it again."""
-    return (
-        f"seed {result.seed}: {result.violation}\n    replay: python -m quorumlog.chaos.simulate --seed {result.seed}"
-    )
-
-
 def main(arguments: list[str] | None = None) -> int:
     """Runs what the command line asks for; 0 when no seed broke a promise."""
     parser = argparse.ArgumentParser(prog="python -m quorumlog.chaos.simulate", description=__doc__.splitlines()[0])
-    which = parser.add_mutually_exclusive_group(required=True)
-    which.add_argument("--seed", type=int, help="replay this one")
-    which.add_argument("--seeds", type=int, help="run this many")
-    which.add_argument("--minutes", type=float, help="run for so long")
+    parser.add_argument("--seed", type=int, help="replay this one")
+    parser.add_argument("--seeds", type=int, help="run this many, or fewer if the minutes are over first")
+    parser.add_argument("--minutes", type=float, help="run for so long, or shorter if the seeds are done first")
     parser.add_argument("--start", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
-    parser.add_argument("--history", help="with --seed: write the clients' history there, as JSON lines")
+    parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
+    parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None:
         return _replay(chosen.seed, chosen.history)
-    if chosen.seeds is not None:
-        return _run_many(range(chosen.start, chosen.start + chosen.seeds), chosen.jobs, None)
-    return _run_many(itertools.count(chosen.start), chosen.jobs, time.monotonic() + 60 * chosen.minutes)
+    if chosen.seeds is None and chosen.minutes is None:
+        parser.error("say which: --seed N, --seeds N, or --minutes M")
+    return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record)
 
 
-def _replay(seed: int, history_path: str | None) -> int:
+def _replay(seed: int, history_path: Path | None) -> int:
     began = time.monotonic()
     simulation = Simulation(seed)
     result = simulation.run()
     if history_path is not None:
-        simulation.history.save(Path(history_path))
+        simulation.history.save(history_path)
     print(
         f"seed {seed}: {result.events} events, {result.steps} steps, {result.elections} elections,"
         f" {result.acknowledged} records acknowledged, {result.operations} operations,"
         f" {result.virtual_us / 1e6:.1f} s of virtual time in {time.monotonic() - began:.1f} s"
     )
-    print(f"faults: {_faults(result.faults)}")
+    print(f"faults: {', '.join(f'{fault.number} {fault.kind}' for fault in result.struck) or 'none'}")
     print(f"trace: {result.trace}")
     if result.traceback:
         print(result.traceback, file=sys.stderr)
@@ -89,30 +84,24 @@ def _replay(seed: int, history_path: str | None) -> int:
     return 1 if result.violation else 0
 
 
-def _run_many(seeds: Iterable[int], jobs: int, deadline: float | None) -> int:
+def _run_many(start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None) -> int:
     began = time.monotonic()
-    total, faults, events, acknowledged = 0, Counter[str](), 0, 0
-    failed: list[Result] = []
+    deadline = None if minutes is None else began + 60 * minutes
+    seeds = itertools.count(start) if count is None else range(start, start + count)
+    tally = Tally()
     for result in run_seeds(seeds, jobs, deadline):
-        total += 1
-        events += result.events
-        acknowledged += result.acknowledged
-        faults.update(result.faults)
+        tally.add(result)
+        tally.wall_seconds = time.monotonic() - began
         if result.violation is not None:
-            failed.append(result)
             print(replay_line(result), flush=True)
-        if total % 50 == 0:
-            print(f"{total} seeds, {events} events, {time.monotonic() - began:.0f} s", flush=True)
-    print(
-        f"{total} seeds, {events} events, {faults.total()} faults, {acknowledged} records acknowledged,"
-        f" {time.monotonic() - began:.0f} s: {len(failed)} broke a promise"
-    )
-    print(f"faults: {_faults(faults)}")
-    return 1 if failed else 0
-
-
-def _faults(count: Counter[str]) -> str:
-    return ", ".join(f"{name} {number}" for name, number in sorted(count.items())) or "none"
+        if tally.seeds % PROGRESS_SEEDS == 0:
+            print(f"{tally.seeds} seeds, {tally.events} events, {tally.wall_seconds:.0f} s", flush=True)
+            if record is not None:
+                tally.save(record)
+    print("\n".join(tally.lines()))
+    if record is not None:
+        tally.save(record)
+    return 1 if tally.failed else 0
 
 
 if __name__ == "__main__":

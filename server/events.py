@@ -211,6 +211,7 @@ class Effects:
         connect: when not None, the peers to hold streams to from now on: node id -> address.
         logs: what to log.
         halt: when not None, the end.
+        groups: the Raft groups that the step looked at, for whoever watches; all others are as they were.
     """
 
     frames: list[tuple[int, PeerFrame]] = field(default_factory=list)
@@ -220,3 +221,4 @@ class Effects:
     connect: dict[int, str] | None = None
     logs: list[LogLine] = field(default_factory=list)
     halt: Halt | None = None
+    groups: list[int] = field(default_factory=list)

@@ -206,12 +206,12 @@ class Node:
                 self._dispatch(event)
             self._on_time()
             self._settle()
+            self._effects.frames.extend(self._links.collect(now, self._host))
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; restore this node's data directory, or give it a new one")
         except DamageError as damage:
             # Never served: a read that cannot be believed ends the node, the other replicas go on.
             self._halt(str(damage))
-        self._effects.frames.extend(self._links.collect(now, self._host))
         self._connect()
         effects, self._effects = self._effects, Effects()
         return effects
@@ -244,7 +244,9 @@ class Node:
     def _settle(self) -> None:
         """Rounds until nothing more can be done before the disk or a peer answers."""
         while True:
-            for group in self._host.run_round():
+            groups = self._host.run_round()
+            self._effects.groups.extend(groups)
+            for group in groups:
                 self._after_round(group)
             for peer, sequence in self._frame_acks.items():
                 self._host.after_durable(self._acknowledge_frame(peer, sequence))

@@ -80,7 +80,7 @@ class Cluster:
         self.scheduler.run(self.scheduler.now + 1_000_000)
 
     def step(self, node: int, raft: Raft) -> None:
-        self.judge.after_step(node, {GROUP: Hosted(raft)})
+        self.judge.after_step(node, {GROUP: Hosted(raft)}, [GROUP])
 
     def commit(self, *log: Entry, holders: tuple[int, ...] = (1, 2)) -> Raft:
         """Node 1 leads term 1 and has committed ``log``, which is on the disks of ``holders``."""

@@ -1,37 +1,37 @@
-"""A hundred simulated clusters are formed, loaded, hurt and healed; none breaks a promise."""
+"""Hundreds of simulated clusters are formed, loaded, hurt and healed; none breaks a promise."""
 
 from __future__ import annotations
 
+import json
 import os
 import subprocess
 import sys
-from collections import Counter
+from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.simulate import replay_line, run_seeds
+from quorumlog.chaos.sim_record import Tally, replay_line
+from quorumlog.chaos.sim_strikes import KINDS
+from quorumlog.chaos.simulate import main, run_seeds
 from quorumlog.chaos.simulation import LEAST_EVENTS, Simulation
 
-SEEDS = range(1, 101)
+SEEDS = range(1, 221)
 
 
 @pytest.mark.timeout(600)
-def test_a_hundred_seeds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
-    results = list(run_seeds(SEEDS, jobs=2))
-    failed = [replay_line(result) for result in results if result.violation is not None]
-    faults = Counter[str]()
-    for result in results:
-        faults.update(result.faults)
+def test_fixed_seeds_keep_every_promise(capsys: pytest.CaptureFixture[str]) -> None:
+    tally = Tally()
+    loaded = 0
+    for result in run_seeds(SEEDS, jobs=2):
+        tally.add(result)
+        loaded += result.acknowledged > 0
     with capsys.disabled():
-        print(
-            f"\nseeds {SEEDS.start} to {SEEDS.stop - 1}: {sum(result.events for result in results)} events,"
-            f" {faults.total()} faults, {sum(result.acknowledged for result in results)} records acknowledged"
-        )
-    assert not failed, "\n".join(failed)
-    assert len(results) == len(SEEDS)
-    assert all(result.events >= LEAST_EVENTS for result in results)
-    assert all(result.acknowledged > 0 for result in results)
-    assert len(faults) == 15, "every kind of fault happens in some seed"
+        print("\n" + "\n".join(tally.lines()))
+    assert not tally.failed, "\n".join(replay_line(result) for result in tally.failed)
+    assert tally.seeds == tally.seeds_of_least_events == len(SEEDS)
+    assert loaded > 0.9 * len(SEEDS), "clusters are to be written to while they are hurt"
+    assert tally.faults.total() > 6 * len(SEEDS)
+    assert set(tally.faults) == set(KINDS), "every kind of fault happens in some seed"
 
 
 @pytest.mark.parametrize("seed", [3, 8])
@@ -54,6 +54,21 @@ def test_a_seed_does_the_same_things_again_whatever_the_hash_seed(seed: int) -> 
 
 def test_different_seeds_do_different_things() -> None:
     assert Simulation(3).run().trace != Simulation(4).run().trace
+
+
+def test_a_run_ends_with_its_seeds_or_its_minutes_whichever_comes_first(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record = tmp_path / "run.json"
+    assert main(["--seeds", "3", "--minutes", "5", "--start", "7", "--jobs", "1", "--record", str(record)]) == 0
+    written = json.loads(record.read_text())
+    assert (written["seeds"], written["first_seed"], written["last_seed"]) == (3, 7, 9)
+    assert written[f"seeds_of_{LEAST_EVENTS}_events"] == 3
+    assert written["least_events"] >= LEAST_EVENTS
+    assert written["violations"] == []
+    assert f"{written['events']} events" in capsys.readouterr().out
+    assert main(["--seeds", "1000000", "--minutes", "0", "--jobs", "1"]) == 0
+    assert "0 seeds" in capsys.readouterr().out
 
 
 def test_disks_that_lie_about_their_syncs_are_found_out() -> None:

@@ -1,0 +1,99 @@
+"""What must be true of a cluster that has healed, and what must not happen any more once it is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.sim_clients import PartitionName, SimProducer
+from quorumlog.chaos.sim_cluster import SimCluster, image_digest
+from quorumlog.raft.types import EntryId
+
+
+def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
+    """What is not as it must be in the end; empty when all is well."""
+    for producer in producers:
+        if not producer.idle:
+            return producer.describe()
+    for number, process in cluster.processes.items():
+        if not process.running or process.stopping:
+            return f"node {number} is not running, or about to stop"
+    images = {number: process.image for number, process in cluster.processes.items()}
+    digests = {image_digest(image) for image in images.values() if image is not None}
+    if None in images.values() or len(digests) != 1:
+        return f"metadata images differ or are missing: {sorted(digests)}"
+    image = images[cluster.node_ids[0]]
+    assert image is not None
+    absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
+    if absent:
+        return f"topics {absent} do not exist"
+    for group, partition in image.partitions.items():
+        leader = cluster.processes.get(partition.leader)
+        replica = leader.replicas.get(group) if leader is not None else None
+        if replica is None or not replica.raft.is_leader or replica.raft.term != partition.leader_epoch:
+            return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
+        if sorted(partition.isr) != sorted(partition.replicas):
+            return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
+        missing = _missing_in_logs(cluster, group, tuple(partition.replicas))
+        if missing:
+            return missing
+    return _missing_in_logs(cluster, 0, cluster.node_ids)
+
+
+def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) -> str:
+    ends: set[EntryId] = set()
+    for number in members:
+        process = cluster.processes[number]
+        replica = process.replicas.get(group)
+        if replica is None:
+            return f"node {number} has no replica of group {group}"
+        raft = replica.raft
+        synced = process.disk.synced.get(group)
+        durable = synced.last if synced is not None else None
+        if raft.commit_index != raft.last_id.index or durable != raft.last_id:
+            return f"node {number}, group {group}: end {raft.last_id}, commit {raft.commit_index}, durable {durable}"
+        ends.add(raft.last_id)
+    return "" if len(ends) == 1 else f"logs of group {group} end differently: {sorted(ends)}"
+
+
+def committed_end(cluster: SimCluster, name: PartitionName) -> int:
+    """Offset after the last committed record of a partition.
+
+    Raises:
+        Violation: the metadata do not know the partition.
+    """
+    image = cluster.processes[cluster.node_ids[0]].image
+    assert image is not None
+    for group, partition in image.partitions.items():
+        if (partition.topic.name, partition.number) == name:
+            return cluster.invariants.model(group).next_offset
+    raise Violation(f"{name} is not in the metadata image")
+
+
+class Calm:
+    """The terms of all replicas as they are now, to find out later whether anybody campaigned without reason."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._terms = self._look()
+
+    def _look(self) -> dict[tuple[int, int], int]:
+        return {
+            (group, number): replica.raft.term
+            for number, process in self._cluster.processes.items()
+            for group, replica in process.replicas.items()
+        }
+
+    def check(self) -> None:
+        """Compares.
+
+        Raises:
+            Violation: a term is another, though nothing went wrong.
+        """
+        now = self._look()
+        for (group, number), term in self._terms.items():
+            if now.get((group, number)) != term:
+                raise Violation(
+                    f"an election without a fault: on node {number}, group {group} went from term {term} to"
+                    f" {now.get((group, number))}"
+                )

@@ -1,0 +1,194 @@
+"""What a seed decides before anything happens: every parameter of its cluster, load and faults (swarm testing).
+
+A mix that is the same for all seeds finds one kind of trouble again and again; here each seed leaves most things out
+and overdoes a few. The typical seed is short and dense in faults, one in thirty is long.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field, replace
+
+from quorumlog.chaos.sim_clients import ACKS_ALL, PartitionName, ProducerOptions
+from quorumlog.chaos.sim_cluster import ClusterOptions
+from quorumlog.chaos.sim_disk import DiskOptions
+from quorumlog.chaos.sim_network import NetworkOptions
+from quorumlog.chaos.sim_strikes import KINDS
+from quorumlog.raft.options import RaftOptions
+from quorumlog.server.options import Limits
+
+SECOND = 1_000_000
+#: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
+MOST_WATCHED = 4
+
+
+@dataclass(slots=True)
+class FaultPlan:
+    """Which faults, how often and for how long.
+
+    Arguments:
+        weights: kind of fault to how often it is chosen.
+        gap_us: least and most time between two strikes.
+        tempo: what the usual lengths of faults (seconds) are multiplied with.
+        duration_us: how long strikes go on; longer if there have been few events by then.
+        from_the_start: strikes begin before the cluster has formed.
+    """
+
+    weights: dict[str, int]
+    gap_us: tuple[int, int]
+    tempo: float
+    duration_us: int
+    from_the_start: bool
+
+
+@dataclass(slots=True)
+class Plan:
+    """A seed's parameters.
+
+    Arguments:
+        cluster: machines, disks, network, limits.
+        topics: name to number of partitions.
+        late_topic: partitions of a topic that comes to be in the midst of it all, and when (µs); None without one.
+        producers: by name.
+        probe_us: time between a probe's questions.
+        reads_on: consumers and probes go on while the cluster heals.
+        quiet_us: how long nothing may happen once the cluster has healed.
+    """
+
+    cluster: ClusterOptions
+    topics: dict[str, int]
+    late_topic: tuple[int, int] | None
+    producers: dict[str, ProducerOptions]
+    probe_us: tuple[int, int]
+    reads_on: bool
+    faults: FaultPlan
+    quiet_us: int
+    watched: list[PartitionName] = field(default_factory=list)
+
+    @property
+    def partitions(self) -> list[PartitionName]:
+        """Every partition that clients use from the beginning."""
+        return [PartitionName(name, number) for name, count in self.topics.items() for number in range(count)]
+
+
+def draw_plan(seed: int) -> Plan:
+    """The plan of a seed."""
+    rng = random.Random(f"{seed}/plan")
+    long = rng.random() < 0.035
+    cluster = _draw_cluster(rng)
+    topics = _draw_topics(rng)
+    plan = Plan(
+        cluster,
+        topics,
+        late_topic=(rng.randint(1, 2), rng.randint(0, 2 * SECOND)) if rng.random() < 0.2 else None,
+        producers=_draw_producers(rng, cluster.pace),
+        probe_us=rng.choice(((30_000, 300_000), (200_000, 1_000_000))),
+        reads_on=rng.random() < 0.3,
+        faults=_draw_faults(rng, cluster.nodes, long),
+        # Longer than any election timeout, so that an election that nothing caused has time to happen.
+        quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
+    )
+    plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
+    return plan
+
+
+# -- the cluster ------------------------------------------------------------------------------------------------------
+
+
+def _draw_cluster(rng: random.Random) -> ClusterOptions:
+    nodes = rng.choices((1, 3, 4, 5), (1, 14, 3, 2))[0]
+    if nodes == 1 or rng.random() < 0.05:
+        replication_factor = 1
+    else:
+        replication_factor = 5 if nodes == 5 and rng.random() < 0.5 else 3
+    slow_disks, slow_network = rng.random() < 0.15, rng.random() < 0.15
+    pace = rng.choice((0.5, 1.0))
+    return ClusterOptions(
+        nodes=nodes,
+        replication_factor=replication_factor,
+        min_insync_replicas=min(replication_factor, rng.choice((1, 2, 2, replication_factor // 2 + 2))),
+        disk=DiskOptions(
+            sync_us=(5_000, 40_000) if slow_disks else (200, 3_000),
+            slow_probability=rng.choice((0.0, 0.02, 0.1)),
+        ),
+        network=NetworkOptions(
+            delay_us=(5_000, 30_000) if slow_network else (100, 2_000),
+            spike_probability=rng.choice((0.0, 0.01, 0.05)),
+            keepalive_us=rng.choice((600_000, 2_000_000)),
+        ),
+        raft=_draw_raft(rng, pace),
+        limits=Limits(frame_bytes=rng.choice((400, 4_000, 1 << 20)), producers_per_partition=rng.choice((50, 5_000))),
+        metadata_checkpoint_entries=rng.choice((4, 12, 2_000)),
+        through_codec=rng.random() < 0.15,
+        pace=pace,
+        clock_rates_ppm=rng.choice(((0, 0), (-200, 200), (-50_000, 50_000))),
+    )
+
+
+def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
+    """Limits small enough to be met, in some seeds."""
+    times = RaftOptions(
+        heartbeat_interval_us=int(100_000 * pace),
+        election_timeout_us=int(rng.choice((300_000, 600_000, 600_000, 1_200_000)) * pace),
+    )
+    if rng.random() < 0.5:
+        return times
+    return replace(
+        times,
+        max_uncommitted_bytes=rng.choice((1_000, 64 << 20)),
+        max_append_bytes=rng.choice((300, 1 << 20)),
+        max_inflight_appends=rng.choice((1, 2, 64)),
+        max_inflight_bytes=rng.choice((500, 8 << 20)),
+        max_apply_bytes=rng.choice((300, 8 << 20)),
+        cache_bytes=rng.choice((0, 1_000, 1 << 20)),
+    )
+
+
+# -- the load ---------------------------------------------------------------------------------------------------------
+
+
+def _draw_topics(rng: random.Random) -> dict[str, int]:
+    if rng.random() < 0.04:
+        return {"many": rng.randint(12, 36)}
+    return {f"topic{number}": rng.randint(1, 2) for number in range(rng.choice((1, 1, 1, 2)))}
+
+
+def _draw_producers(rng: random.Random, pace: float) -> dict[str, ProducerOptions]:
+    """One to three idempotent producers, and sometimes one that fires and hopes. Some seeds have long silences between
+    bursts, so that groups fall asleep and wake."""
+    silent_us = rng.choice(((0, 0), (0, 0), (300_000, 3 * SECOND)))
+    producers = {f"producer{number}": _draw_producer(rng, ACKS_ALL, silent_us) for number in range(rng.randint(1, 3))}
+    if rng.random() < 0.2:
+        producers["hope"] = _draw_producer(rng, 1, silent_us)
+    return producers
+
+
+def _draw_producer(rng: random.Random, acks: int, silent_us: tuple[int, int]) -> ProducerOptions:
+    return ProducerOptions(
+        interval_us=rng.choice(((5_000, 60_000), (20_000, 200_000))),
+        max_in_flight=rng.choice((1, 3, 5)),
+        request_timeout_us=rng.choice((300_000, 1_000_000)),
+        delivery_timeout_us=rng.choice((2 * SECOND, 10 * SECOND, 120 * SECOND)),
+        acks=acks,
+        records=rng.choice(((1, 1), (1, 3), (1, 20))),
+        padding_bytes=rng.choice((0, 0, 100, 5_000)),
+        silence_us=silent_us,
+    )
+
+
+# -- the faults -------------------------------------------------------------------------------------------------------
+
+
+def _draw_faults(rng: random.Random, nodes: int, long: bool) -> FaultPlan:
+    possible = [name for name, kind in KINDS.items() if nodes > 1 or not kind.needs_peers]
+    chosen = [name for name in possible if rng.random() < 0.4] or ["kill"]
+    least, most = rng.choice(((20_000, 100_000), (50_000, 200_000), (80_000, 300_000)))
+    if long and rng.random() < 0.5:
+        least, most = 8 * least, 8 * most
+    return FaultPlan(
+        weights={name: rng.choice((1, 1, 2, 5)) for name in chosen},
+        gap_us=(least, most),
+        tempo=rng.choice((0.3, 1.0)) if long else rng.choice((0.05, 0.15, 0.4)),
+        duration_us=rng.randint(6, 12) * SECOND if long else rng.randint(700_000, 1_300_000),
+        from_the_start=rng.random() < 0.1,
+    )
