@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
+from typing import Any
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -86,11 +87,10 @@ class SimCluster:
                 raft=options.raft,
                 limits=options.limits,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
-                **timed(options.pace),
             )
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)
             self.processes[number] = SimProcess(
-                node_options, self._disks[number], scheduler, self.network, self, rate_ppm
+                paced(node_options, options.pace), self._disks[number], scheduler, self.network, self, rate_ppm
             )
 
     @property
@@ -236,13 +236,11 @@ class SimCluster:
             self._watermarks[group] = (result.leader_epoch, result.high_watermark)
 
 
-def timed(pace: float) -> dict[str, int]:
-    """The node's times (µs) by name, as shipped but for the pace."""
-    return {
-        item.name: int(item.default * pace)
-        for item in fields(NodeOptions)
-        if item.name.endswith("_us") and isinstance(item.default, int)
-    }
+def paced(options: NodeOptions, pace: float) -> NodeOptions:
+    """The same node with all its times (µs) multiplied."""
+    times = [item.name for item in fields(options) if item.name.endswith("_us")]
+    scaled: dict[str, Any] = {name: int(getattr(options, name) * pace) for name in times}
+    return replace(options, **scaled)
 
 
 def image_digest(image: MetadataImage) -> str:

@@ -319,8 +319,8 @@ class SimNetwork:
         return not self._blocked(one, other) and not self._blocked(other, one)
 
     def cut(self, sender: int, receiver: int) -> None:
-        """Nothing gets from ``sender`` to ``receiver`` any more, until it is mended as often as it was cut; a connection
-        dies of it after the keepalive."""
+        """Nothing gets from ``sender`` to ``receiver`` any more, until it is mended as often as it was cut; a
+        connection dies of it after the keepalive."""
         self._cuts[(sender, receiver)] += 1
 
         def give_up() -> None:
