@@ -347,6 +347,20 @@ class ClusterInvariants:
                 f"the metadata says that node {leader} leads epoch {epoch} of group {group}: {elected} does"
             )
 
+    def served(self, node: int, group: int, epoch: int) -> None:
+        """A node lets a client read: what it takes for committed is only sure once its own term has committed something
+        (Raft §8).
+
+        Raises:
+            Violation: nothing of that term, or of a later one, is committed.
+        """
+        committed = self.model(group).committed
+        if not committed or committed[-1].term < epoch:
+            newest = committed[-1].term if committed else 0
+            raise Violation(
+                f"node {node} serves group {group} in epoch {epoch}, but what is committed ends in term {newest}"
+            )
+
     def acknowledged(
         self, node: int, group: int, offset: int, epoch: int, values: list[str], copies: int, acks_all: bool
     ) -> None:

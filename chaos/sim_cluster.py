@@ -217,6 +217,7 @@ class SimCluster:
         """A node answers a fetch: only with what is committed, and a high watermark that never goes back."""
         if result.error.code != ErrorCode.NONE:
             return
+        self.invariants.served(node, group, result.leader_epoch)
         model = self.invariants.model(group)
         for entry in result.entries:
             batch = model.batches.get(parse_header(entry).base_offset)

@@ -206,3 +206,10 @@ def test_a_leader_in_the_metadata_that_was_none(cluster: Cluster) -> None:
     cluster.judge.leader_reported(GROUP, 1, 1)
     with pytest.raises(Violation, match="says that node 2 leads epoch 1"):
         cluster.judge.leader_reported(GROUP, 2, 1)
+
+
+def test_reading_from_a_leader_whose_term_has_committed_nothing_is_noticed(cluster: Cluster) -> None:
+    cluster.commit(FIRST)
+    cluster.judge.served(1, GROUP, 1)
+    with pytest.raises(Violation, match="committed ends in term 1"):
+        cluster.judge.served(2, GROUP, 2)
