@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+from quorumlog.chaos.leaderships import Leadership, differences, leaderships
+from quorumlog.chaos.link_proxy import LinkProxies
 from quorumlog.sdk import Admin, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.types import PartitionDescription
@@ -41,10 +43,19 @@ class Nemesis:
 
     Arguments:
         target: the partition whose leader counts as "the leader".
+        proxies: what the nodes' links go through; needed to isolate one.
     """
 
-    def __init__(self, cluster: LocalCluster, admin: Admin, target: TopicPartition, rng: random.Random) -> None:
+    def __init__(
+        self,
+        cluster: LocalCluster,
+        admin: Admin,
+        target: TopicPartition,
+        rng: random.Random,
+        proxies: LinkProxies | None = None,
+    ) -> None:
         self.cluster = cluster
+        self._proxies = proxies
         self._admin = admin
         self._target = target
         self._rng = rng
@@ -65,6 +76,11 @@ class Nemesis:
         leader = self.partition_leader()
         return self._rng.choice([node for node in self.cluster.node_ids if node != leader])
 
+    def bystander(self) -> int:
+        """A node that leads neither the target partition nor the metadata quorum."""
+        leaders = {self.partition_leader(), self.controller()}
+        return self._rng.choice([node for node in self.cluster.node_ids if node not in leaders])
+
     def _found(self, look: Callable[[], int | None], complaint: str) -> int:
         found: list[int] = []
 
@@ -76,6 +92,40 @@ class Nemesis:
 
         wait_until(there, 20, complaint)
         return found[0]
+
+    # -- faults and their ends ------------------------------------------------------------------------------------
+
+    def kill(self, node: int) -> None:
+        """SIGKILL."""
+        self.cluster.kill(node)
+
+    def stop(self, node: int) -> None:
+        """SIGTERM: the node hands over, and has ended when this returns."""
+        self.cluster.stop(node)
+
+    def start(self, node: int) -> None:
+        """Starts a node again on its data."""
+        self.cluster.start(node)
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP."""
+        self.cluster.pause(node)
+
+    def resume(self, node: int) -> None:
+        """SIGCONT."""
+        self.cluster.resume(node)
+
+    def isolate(self, node: int) -> None:
+        """Nothing gets through to the node or from it any more."""
+        self._links().isolate(node)
+
+    def rejoin(self, node: int) -> None:
+        """The node's links carry again."""
+        self._links().rejoin(node)
+
+    def _links(self) -> LinkProxies:
+        assert self._proxies is not None, "only links that go through proxies can be cut"
+        return self._proxies
 
     # -- what the cluster says ------------------------------------------------------------------------------------
 
@@ -95,6 +145,22 @@ class Nemesis:
     def leader(self) -> int | None:
         """Leader of the target partition, as the metadata says now."""
         return next(p.leader for p in self.partitions() if p.partition == self._target.partition)
+
+    def leaderships_beside(self, node: int) -> dict[str, Leadership]:
+        """All that ``node`` does not lead and nobody may move: one that the preferred replica does not lead may be
+        handed over to it at any time."""
+        found = leaderships(self._admin)
+        return {name: one for name, one in found.items() if one.leader not in (None, node) and one.preferred}
+
+    def require_unmoved(self, before: dict[str, Leadership], during: str) -> None:
+        """Looks whether leaderships are what they were.
+
+        Raises:
+            ChaosError: one has moved, or has begun anew.
+        """
+        moved = differences(before, leaderships(self._admin))
+        if moved:
+            raise ChaosError(f"{during}: {'; '.join(moved)}")
 
     def in_sync_replicas(self) -> list[tuple[int, ...]]:
         """In-sync replicas of each partition of the target's topic."""

@@ -21,31 +21,39 @@ def replicas_agree(data_dirs: Mapping[int, Path]) -> list[Anomaly]:
         data_dirs: by node id.
     """
     found: list[Anomaly] = []
-    logs: dict[int, dict[int, dict[int, EntryId]]] = {}
-    ends: dict[int, dict[int, tuple[int, int]]] = {}
+    ends: dict[int, list[int]] = {}
     for node, data_dir in data_dirs.items():
         try:
             with Storage(data_dir) as storage:
                 for group, state in storage.groups().items():
-                    ends.setdefault(group, {})[node] = (state.anchor.index, state.last.index)
-                    entries = _identities(storage, group, state.anchor, state.last)
-                    logs.setdefault(group, {})[node] = entries
+                    ends.setdefault(group, []).append(state.last.index)
         except DamageError as damage:
             found.append(Anomaly("I9", f"node {node}: {damage}"))
-    for group, by_node in sorted(logs.items()):
-        index = min(last for _, last in ends[group].values())
-        known = {node: entries[index] for node, entries in by_node.items() if index in entries}
-        if len(set(known.values())) > 1:
-            found.append(Anomaly("I9", f"replicas of group {group} differ at index {index}: {known}"))
+    if found:
+        return found
+    known: dict[int, dict[int, EntryId]] = {}
+    for node, data_dir in data_dirs.items():
+        try:
+            with Storage(data_dir) as storage:
+                for group, state in storage.groups().items():
+                    identity = _read(storage, group, state.anchor, state.last, min(ends[group]))
+                    if identity is not None:
+                        known.setdefault(group, {})[node] = identity
+        except DamageError as damage:
+            found.append(Anomaly("I9", f"node {node}: {damage}"))
+    for group, by_node in sorted(known.items()):
+        if len(set(by_node.values())) > 1:
+            found.append(Anomaly("I9", f"replicas of group {group} differ at index {min(ends[group])}: {by_node}"))
     return found
 
 
-def _identities(storage: Storage, group: int, anchor: EntryId, last: EntryId) -> dict[int, EntryId]:
-    """Identity of every entry that is kept, the anchor included. Reading verifies checksums and the chain."""
-    known = {anchor.index: anchor}
+def _read(storage: Storage, group: int, anchor: EntryId, last: EntryId, wanted: int) -> EntryId | None:
+    """Reads every entry that is kept, which verifies checksums and the chain; the identity of the one at ``wanted``."""
+    found = anchor if anchor.index == wanted else None
     index = anchor.index + 1
     while index <= last.index:
         for entry in storage.entries(group, index, last.index, 1 << 22):
-            known[entry.index] = EntryId(entry.index, entry.term, entry.hash)
+            if entry.index == wanted:
+                found = EntryId(entry.index, entry.term, entry.hash)
             index = entry.index + 1
-    return known
+    return found

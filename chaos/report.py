@@ -10,6 +10,22 @@ from pathlib import Path
 
 from quorumlog.chaos.checkers import Anomaly
 from quorumlog.chaos.history import History, Outcome
+from quorumlog.chaos.steady import SteadyFigures
+
+#: A run that ends early reads nothing back: every record would be a line.
+SHOWN_ANOMALIES = 20
+
+
+@dataclass(slots=True, frozen=True)
+class GapBounds:
+    """What the longest gap of a round ought to be at most (ms): the median over the rounds, and each of them."""
+
+    median_ms: float
+    most_ms: float
+
+    def met(self, gaps_ms: list[float]) -> bool:
+        """Whether the gaps of some rounds are within them."""
+        return statistics.median(gaps_ms) <= self.median_ms and max(gaps_ms) <= self.most_ms
 
 
 @dataclass(slots=True, frozen=True)
@@ -51,11 +67,18 @@ class Round:
 
 @dataclass(slots=True)
 class Report:
-    """The outcome of a run. It has passed when nothing failed and no invariant is broken."""
+    """The outcome of a run. It has passed when nothing failed and no invariant is broken.
+
+    Arguments:
+        bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
+        steady: figures of a run without faults.
+    """
 
     scenario: str
     summary_line: str
     seed: int
+    bounds: GapBounds | None = None
+    steady: SteadyFigures | None = None
     rounds: list[Round] = field(default_factory=list)
     duration_s: float = 0.0
     acknowledged: int = 0
@@ -95,12 +118,22 @@ class Report:
                 f"longest gap between acknowledgements: median {statistics.median(gaps):.0f} ms,"
                 f" most {max(gaps):.0f} ms over {len(gaps)} rounds"
             )
+            if self.bounds is not None:
+                lines.append(
+                    f"wanted are a median of {self.bounds.median_ms:.0f} ms and {self.bounds.most_ms:.0f} ms at most:"
+                    f" {'met' if self.bounds.met(gaps) else 'NOT met'}"
+                )
+        if self.steady is not None:
+            lines.extend(self.steady.lines())
         if len(gaps) < len(self.rounds):
             lines.append(
                 f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still"
             )
         lines.extend(f"FAILED: {failure}" for failure in self.failures)
-        lines.extend(f"BROKEN {anomaly.invariant}: {anomaly.message}" for anomaly in self.anomalies)
+        shown = self.anomalies[:SHOWN_ANOMALIES]
+        lines.extend(f"BROKEN {anomaly.invariant}: {anomaly.message}" for anomaly in shown)
+        if len(shown) < len(self.anomalies):
+            lines.append(f"BROKEN in {len(self.anomalies) - len(shown)} more places; report.json has them all")
         if self.passed:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         return lines
@@ -120,6 +153,10 @@ class Report:
                 "read": self.read,
                 "gap_ms_median": statistics.median(gaps) if gaps else None,
                 "gap_ms_max": max(gaps) if gaps else None,
+                "bounds": None if self.bounds is None else asdict(self.bounds),
+                "bounds_met": self.bounds.met(gaps) if self.bounds is not None and gaps else None,
+                "quiet_rounds": len(gaps),
+                "steady": None if self.steady is None else asdict(self.steady),
                 "rounds": [asdict(one) for one in self.rounds],
                 "failures": self.failures,
                 "anomalies": [{"invariant": a.invariant, "message": a.message} for a in self.anomalies],

@@ -6,14 +6,19 @@ import itertools
 import random
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorumlog.chaos.ballast import BallastError
 from quorumlog.chaos.checkers import Anomaly, check
-from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
+from quorumlog.chaos.leaderships import Leadership
+from quorumlog.chaos.link_proxy import LinkProxies
+from quorumlog.chaos.nemesis import POLL_S, ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
-from quorumlog.chaos.report import Report, Round
+from quorumlog.chaos.report import GapBounds, Report, Round
+from quorumlog.chaos.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.chaos.workload import Recorder, Workload, sequential_writer
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
@@ -31,30 +36,62 @@ SHRINK_TIMEOUT_S = 20.0
 FULL_TIMEOUT_S = 40.0
 FINAL_READ_TIMEOUT_S = 60.0
 
+#: After a round that must spare the others' leaderships, how long they are watched.
+WATCH_S = 2.0
+
 Say = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
-class Scenario:
+class Fault:
     """What a round does.
 
     Arguments:
         victim: picks the node to hurt, given the nemesis and the number of the round.
         hurt, mend: the fault and its end.
         shrinks: whether the victim must be seen to leave the in-sync replicas before it is mended.
+        bounds: what the gaps are held against; None where the fault need not stop writing at all.
+        spares_others: whether everything that the victim does not lead must keep its leader and its term.
+        proxied: whether the nodes' links go through proxies.
     """
+
+    victim: Callable[[Nemesis, int], int]
+    hurt: Callable[[Nemesis, int], None]
+    mend: Callable[[Nemesis, int], None]
+    shrinks: bool
+    bounds: GapBounds | None = None
+    spares_others: bool = False
+    proxied: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Scenario:
+    """A named story. ``rounds`` is how often the fault strikes unless said otherwise; without one there is none."""
 
     name: str
     summary: str
     rounds: int
-    victim: Callable[[Nemesis, int], int]
-    hurt: Callable[[LocalCluster, int], None]
-    mend: Callable[[LocalCluster, int], None]
-    shrinks: bool
+    fault: Fault | None
 
 
-def _start(cluster: LocalCluster, node: int) -> None:
-    cluster.start(node)
+def _leader(nemesis: Nemesis, number: int) -> int:
+    return nemesis.partition_leader()
+
+
+def _controller(nemesis: Nemesis, number: int) -> int:
+    return nemesis.controller()
+
+
+def _follower(nemesis: Nemesis, number: int) -> int:
+    return nemesis.follower()
+
+
+def _bystander(nemesis: Nemesis, number: int) -> int:
+    return nemesis.bystander()
+
+
+def _each_in_turn(nemesis: Nemesis, number: int) -> int:
+    return nemesis.cluster.node_ids[number % NODES]
 
 
 SCENARIOS: dict[str, Scenario] = {
@@ -62,23 +99,34 @@ SCENARIOS: dict[str, Scenario] = {
     for scenario in (
         Scenario(
             "kill-leader", "kill -9 of a partition leader under load, restart", 10,
-            lambda nemesis, number: nemesis.partition_leader(), LocalCluster.kill, _start, shrinks=True,
+            Fault(_leader, Nemesis.kill, Nemesis.start, shrinks=True, bounds=GapBounds(500, 1_500)),
         ),
         Scenario(
             "kill-controller", "kill -9 of the active controller under load, restart", 3,
-            lambda nemesis, number: nemesis.controller(), LocalCluster.kill, _start, shrinks=True,
+            Fault(_controller, Nemesis.kill, Nemesis.start, shrinks=True),
         ),
         Scenario(
             "kill-follower", "kill -9 of a follower under load, restart", 3,
-            lambda nemesis, number: nemesis.follower(), LocalCluster.kill, _start, shrinks=True,
+            Fault(_follower, Nemesis.kill, Nemesis.start, shrinks=True),
         ),
         Scenario(
             "pause-leader", "SIGSTOP of a partition leader under load, then SIGCONT", 3,
-            lambda nemesis, number: nemesis.partition_leader(), LocalCluster.pause, LocalCluster.resume, shrinks=True,
+            Fault(_leader, Nemesis.pause, Nemesis.resume, shrinks=True, bounds=GapBounds(1_000, 2_000)),
+        ),
+        Scenario(
+            "stop-leader", "SIGTERM of a partition leader under load, restart", 3,
+            Fault(_leader, Nemesis.stop, Nemesis.start, shrinks=False, bounds=GapBounds(100, 300)),
         ),
         Scenario(
             "rolling-restart", "SIGTERM of each node in turn under load, restart", 3,
-            lambda nemesis, number: nemesis.cluster.node_ids[number % NODES], LocalCluster.stop, _start, shrinks=False,
+            Fault(_each_in_turn, Nemesis.stop, Nemesis.start, shrinks=False),
+        ),
+        Scenario(
+            "isolate-follower", "all links of a follower are cut long past its election timeout, then carry again", 3,
+            Fault(_bystander, Nemesis.isolate, Nemesis.rejoin, shrinks=True, spares_others=True, proxied=True),
+        ),
+        Scenario(
+            "steady", "no fault under a share of the peak load: no leader and no term may change", 0, None,
         ),
     )
 }  # fmt: skip
@@ -87,32 +135,52 @@ SCENARIOS: dict[str, Scenario] = {
 class Run:
     """One run of a scenario against a cluster of its own."""
 
-    def __init__(self, scenario: Scenario, seed: int, cluster: LocalCluster, admin: Admin, say: Say) -> None:
+    def __init__(
+        self,
+        fault: Fault | None,
+        seed: int,
+        cluster: LocalCluster,
+        admin: Admin,
+        say: Say,
+        proxies: LinkProxies | None = None,
+    ) -> None:
         self.recorder = Recorder()
         self.rounds: list[Round] = []
-        self._scenario = scenario
+        self.steady: SteadyFigures | None = None
+        self._fault = fault
         self._rng = random.Random(seed)
         self._cluster = cluster
+        self._admin = admin
         self._say = say
         self._target = TopicPartition(TOPIC, self._rng.randrange(PARTITIONS))
-        self._nemesis = Nemesis(cluster, admin, self._target, self._rng)
+        self._nemesis = Nemesis(cluster, admin, self._target, self._rng, proxies)
         partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self.workload = Workload(cluster.bootstrap_servers, partitions, self.recorder)
 
-    def go(self, rounds: int, deadline: float | None) -> None:
-        """Runs rounds until there have been ``rounds``, or ``deadline`` (``time.monotonic``) has passed."""
+    def go(self, rounds: int, duration_s: float | None, load: float) -> None:
+        """Runs ``rounds``, or as many as begin within ``duration_s``; without a fault, holds a share of the peak load
+        for that long."""
+        self.workload.start()
+        try:
+            if self._fault is None:
+                self._wait_acks(self.recorder.now_us(), "a steady phase")
+                held = SteadyLoad(self._admin, self._cluster.bootstrap_servers, self._raise_failures, self._say)
+                self.steady = held.hold(DEFAULT_DURATION_S if duration_s is None else duration_s, load)
+            else:
+                self._hurt(self._fault, rounds, duration_s)
+        finally:
+            self.workload.stop()
+        self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
+        self.workload.read_all(FINAL_READ_TIMEOUT_S)
+
+    def _hurt(self, fault: Fault, rounds: int, duration_s: float | None) -> None:
+        deadline = None if duration_s is None else time.monotonic() + duration_s
         with Watchdog(self.recorder.now_us) as watchdog:
-            self.workload.start()
-            try:
-                for number in range(rounds):
-                    if deadline is not None and number and time.monotonic() > deadline:
-                        break
-                    self.rounds.append(self._round(number, watchdog))
-                    self._say(self.rounds[-1].line())
-            finally:
-                self.workload.stop()
-            self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
-            self.workload.read_all(FINAL_READ_TIMEOUT_S)
+            for number in range(rounds):
+                if deadline is not None and number and time.monotonic() > deadline:
+                    break
+                self.rounds.append(self._round(fault, number, watchdog))
+                self._say(self.rounds[-1].line())
 
     def compare_logs(self) -> list[Anomaly]:
         """Kills every node, and compares what they have on disk."""
@@ -120,22 +188,26 @@ class Run:
             self._cluster.kill(node)
         return replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids})
 
-    def _round(self, number: int, watchdog: Watchdog) -> Round:
+    def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
         self._wait_acks(self.recorder.now_us(), "a steady phase")
-        victim = self._scenario.victim(self._nemesis, number)
-        led = self._nemesis.leader() == victim
+        nemesis = self._nemesis
+        victim = fault.victim(nemesis, number)
+        led = nemesis.leader() == victim
+        others = nemesis.leaderships_beside(victim) if fault.spares_others else {}
         began = self.recorder.now_us()
-        self._scenario.hurt(self._cluster, victim)
+        fault.hurt(nemesis, victim)
         hurt = self.recorder.now_us()
         self._wait_acks(hurt, f"acknowledgements after node {victim} was hurt")
         shrink_s = None
-        if self._scenario.shrinks:
-            self._nemesis.wait_isr_without(victim, SHRINK_TIMEOUT_S)
+        if fault.shrinks:
+            nemesis.wait_isr_without(victim, SHRINK_TIMEOUT_S)
             shrink_s = (self.recorder.now_us() - hurt) / 1_000_000
         mended = self.recorder.now_us()
-        self._scenario.mend(self._cluster, victim)
-        full_s = self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
+        fault.mend(nemesis, victim)
+        full_s = nemesis.wait_isr_full(FULL_TIMEOUT_S)
         self._wait_acks(self.recorder.now_us(), f"acknowledgements after node {victim} was mended")
+        if others:
+            self._watch(others, f"round {number + 1}, node {victim} isolated and back")
         ended = self.recorder.now_us()
         return Round(
             number=number + 1,
@@ -150,17 +222,26 @@ class Run:
             stalls=watchdog.stalls_between(began, ended),
         )
 
+    def _watch(self, leaderships: dict[str, Leadership], during: str) -> None:
+        deadline = time.monotonic() + WATCH_S
+        while time.monotonic() < deadline:
+            self._nemesis.require_unmoved(leaderships, during)
+            time.sleep(POLL_S)
+
     def _acks(self) -> list[int]:
         partition = f"{self._target.topic}-{self._target.partition}"
         return self.recorder.acknowledgements(sequential_writer(self._target), partition)
 
     def _wait_acks(self, since_us: int, what: str) -> None:
         def enough() -> bool:
-            if self.workload.failures:
-                raise ChaosError(self.workload.failures[0])
+            self._raise_failures()
             return sum(1 for moment in self._acks() if moment > since_us) >= STEADY_ACKS
 
         wait_until(enough, PROGRESS_TIMEOUT_S, what)
+
+    def _raise_failures(self) -> None:
+        if self.workload.failures:
+            raise ChaosError(self.workload.failures[0])
 
     def _longest_gap_ms(self, first_us: int, last_us: int) -> float:
         """Longest time between two acknowledgements that touches [first, last]."""
@@ -175,42 +256,47 @@ def run_scenario(
     duration_s: float | None = None,
     rounds: int | None = None,
     report_dir: str | Path | None = None,
+    load: float = DEFAULT_LOAD,
     say: Say = print,
 ) -> Report:
     """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
 
     Arguments:
         seed: picks partition and victims; drawn and printed when None. Processes and threads are not replayed.
-        duration_s: no new round after this many seconds.
+        duration_s: no new round after this many seconds; without a fault, how long the load is held.
         rounds: how often the fault strikes; the scenario's own number when None.
         report_dir: where report.json, history.jsonl and index.html go; nowhere when None.
+        load: share of the peak rate, where there is no fault.
         say: takes lines about progress.
 
     Raises:
-        ValueError: no such scenario.
+        ValueError: no such scenario, or a load that is none.
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
         raise ValueError(f"there is no scenario {name!r}: say one of {', '.join(SCENARIOS)}")
+    if not 0 < load <= 1:
+        raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     wanted = scenario.rounds if rounds is None else rounds
-    deadline = None if duration_s is None else time.monotonic() + duration_s
-    say(f"{scenario.name}: {scenario.summary}; seed {seed}, {wanted} rounds")
-    report = Report(scenario.name, scenario.summary, seed)
+    say(f"{scenario.name}: {scenario.summary}; seed {seed}" + (f", {wanted} rounds" if scenario.fault else ""))
+    report = Report(scenario.name, scenario.summary, seed, bounds=scenario.fault.bounds if scenario.fault else None)
     began = time.monotonic()
     run: Run | None = None
     try:
-        with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            configs = {"min.insync.replicas": 2}
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, configs)])
-            run = Run(scenario, seed, cluster, admin, say)
-            run.go(wanted, deadline)
+        with (
+            _cluster_for(scenario.fault) as (cluster, proxies),
+            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        ):
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
+            run = Run(scenario.fault, seed, cluster, admin, say, proxies)
+            run.go(wanted, duration_s, load)
             report.anomalies.extend(run.compare_logs())
-    except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
+    except (ChaosError, BallastError, ClusterError, QuorumlogError, TimeoutError) as error:
         report.failures.append(str(error))
     report.duration_s = time.monotonic() - began
     if run is not None:
-        report.rounds = run.rounds
+        report.rounds, report.steady = run.rounds, run.steady
         report.failures.extend(run.workload.failures)
         report.take(run.recorder.history, check(run.recorder.history))
         if report_dir is not None:
@@ -218,3 +304,17 @@ def run_scenario(
     for line in report.summary():
         say(line)
     return report
+
+
+@contextmanager
+def _cluster_for(fault: Fault | None) -> Iterator[tuple[LocalCluster, LinkProxies | None]]:
+    """A cluster that is up; its nodes are reached through proxies where the fault needs them."""
+    if fault is None or not fault.proxied:
+        with LocalCluster(nodes=NODES) as cluster:
+            yield cluster, None
+        return
+    with LinkProxies(range(1, NODES + 1)) as proxies:
+        cluster = LocalCluster(nodes=NODES, advertise=proxies.addresses)
+        proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
+        with cluster:
+            yield cluster, proxies

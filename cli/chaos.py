@@ -25,7 +25,11 @@ def run(
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Chooses victims; else drawn and printed.")] = None,
     duration: Annotated[
-        float | None, typer.Option("--duration", min=0, metavar="SECONDS", help="Begin no round after this.")
+        float | None,
+        typer.Option("--duration", min=0, metavar="SECONDS", help="Begin no round after this; hold steady so long."),
+    ] = None,
+    load: Annotated[
+        float | None, typer.Option("--load", metavar="SHARE", help="Of the peak rate, where nothing is hurt; 0.8.")
     ] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write history and verdict into this directory.")
@@ -34,6 +38,7 @@ def run(
 ) -> None:
     """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
     from quorumlog.chaos.scenarios import run_scenario
+    from quorumlog.chaos.steady import DEFAULT_LOAD
 
     as_json = output is OutputFormat.JSON
     outcome = run_scenario(
@@ -42,6 +47,7 @@ def run(
         duration_s=duration,
         rounds=rounds,
         report_dir=report,
+        load=DEFAULT_LOAD if load is None else load,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
     )
     if as_json:

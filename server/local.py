@@ -56,6 +56,8 @@ class LocalCluster:
         data_dir: keeps the nodes' data; temporary unless given. A directory that has held a cluster goes on with it.
         base_port: node ``i`` listens on ``base_port + i - 1``; free ports unless given.
         controllers: how many of the first nodes vote on metadata; the largest odd number up to 5 unless given.
+        advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
+            listens unless given.
         settings: of every node, by name as in ``quorumlog.server.settings``.
         env: environment variables of every node, on top of this process's.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
@@ -72,6 +74,7 @@ class LocalCluster:
         data_dir: str | os.PathLike[str] | None = None,
         base_port: int | None = None,
         controllers: int | None = None,
+        advertise: Mapping[int, str] | None = None,
         settings: Mapping[str, object] | None = None,
         env: Mapping[str, str] | None = None,
         detached: bool = False,
@@ -84,9 +87,12 @@ class LocalCluster:
             raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
         if base_port is not None and not 1 <= base_port <= 65_536 - nodes:
             raise ValueError(f"base_port {base_port} leaves no {nodes} ports up to 65535")
+        if detached and advertise:
+            raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
         if detached and data_dir is None:
             raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
         self._detached = detached
+        self._advertise = dict(advertise or {})
         self._temporary = data_dir is None
         self._owner = os.getpid()
         self._janitor: subprocess.Popen[bytes] | None = None
@@ -126,7 +132,7 @@ class LocalCluster:
     @property
     def bootstrap_servers(self) -> str:
         """Addresses of all nodes, as clients take them."""
-        return ",".join(node.address for node in self._nodes.values())
+        return ",".join(self._advertised(node) for node in self._nodes)
 
     @property
     def node_ids(self) -> tuple[int, ...]:
@@ -338,12 +344,16 @@ class LocalCluster:
         except KeyError:
             raise ClusterError(f"there is no node {node}: nodes are {', '.join(map(str, self._nodes))}") from None
 
+    def _advertised(self, node: int) -> str:
+        return self._advertise.get(node, self._nodes[node].address)
+
     def _spawn(self, node: NodeProcess) -> None:
         flags = {
             "node_id": str(node.node_id),
             "listen": node.address,
+            "advertise": self._advertised(node.node_id),
             "data_dir": str(node.data_dir),
-            "controllers": ",".join(f"{one}@{self._nodes[one].address}" for one in self._state.controllers),
+            "controllers": ",".join(f"{one}@{self._advertised(one)}" for one in self._state.controllers),
             **self._state.settings,
         }
         node.spawn(flags, self._state.env, self._watched())

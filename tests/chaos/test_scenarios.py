@@ -9,6 +9,7 @@ from pathlib import Path
 import psutil
 import pytest
 
+from quorumlog.chaos.ballast import PARTITIONS
 from quorumlog.chaos.history import History
 from quorumlog.chaos.nemesis import Nemesis
 from quorumlog.chaos.scenarios import SCENARIOS, run_scenario
@@ -25,16 +26,27 @@ def node_processes() -> list[psutil.Process]:
     ]
 
 
-@pytest.mark.parametrize(
-    ("name", "rounds"),
-    [("kill-leader", 2), ("kill-controller", 1), ("kill-follower", 1), ("pause-leader", 1), ("rolling-restart", 3)],
-)
+#: Rounds of each scenario here; "steady" has none.
+ROUNDS = {
+    "kill-leader": 2,
+    "kill-controller": 1,
+    "kill-follower": 1,
+    "pause-leader": 1,
+    "stop-leader": 1,
+    "rolling-restart": 3,
+    "isolate-follower": 1,
+}
+
+
+@pytest.mark.parametrize(("name", "rounds"), ROUNDS.items())
 def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) -> None:
     report = run_scenario(name, rounds=rounds, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
     assert len(report.rounds) == rounds
     assert report.acknowledged > 0
-    assert all((one.shrink_s is not None) == SCENARIOS[name].shrinks for one in report.rounds)
+    fault = SCENARIOS[name].fault
+    assert fault is not None
+    assert all((one.shrink_s is not None) == fault.shrinks for one in report.rounds)
     assert json.loads((tmp_path / "report.json").read_text())["passed"] is True
     assert "<svg" in (tmp_path / "index.html").read_text()
     assert len(History.load(tmp_path / "history.jsonl")) >= report.acknowledged
@@ -42,7 +54,24 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {"kill-leader", "kill-controller", "kill-follower", "pause-leader", "rolling-restart"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady"}
+
+
+def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_path: Path) -> None:
+    report = run_scenario("steady", duration_s=2, load=0.3, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    steady = report.steady
+    assert steady is not None
+    assert steady.leaderships == 3 + PARTITIONS + 1
+    assert 0 < steady.steady.acknowledged <= 0.3 * steady.peak.rate * steady.steady.seconds + PARTITIONS
+    assert 0 < steady.steady.p50_ms <= steady.steady.p99_ms <= steady.steady.most_ms
+    assert json.loads((tmp_path / "report.json").read_text())["steady"]["load"] == 0.3
+
+
+@pytest.mark.parametrize("load", [0.0, 1.1])
+def test_a_load_that_is_no_share_of_the_peak_is_refused(load: float) -> None:
+    with pytest.raises(ValueError, match="is no share of the peak: say one from above 0 to 1"):
+        run_scenario("steady", load=load)
 
 
 def test_nothing_is_left_behind_when_a_run_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -52,7 +81,9 @@ def test_nothing_is_left_behind_when_a_run_is_interrupted(monkeypatch: pytest.Mo
         running.append(len(node_processes()))
         raise KeyboardInterrupt
 
-    monkeypatch.setitem(SCENARIOS, "kill-follower", replace(SCENARIOS["kill-follower"], victim=interrupt))
+    scenario = SCENARIOS["kill-follower"]
+    assert scenario.fault is not None
+    monkeypatch.setitem(SCENARIOS, "kill-follower", replace(scenario, fault=replace(scenario.fault, victim=interrupt)))
     with pytest.raises(KeyboardInterrupt):
         run_scenario("kill-follower", rounds=1)
     assert running == [3]

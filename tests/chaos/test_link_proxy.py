@@ -1,0 +1,119 @@
+"""Proxies in front of nodes: whose connection it is, and that a cut link is silent and loses nothing."""
+
+import os
+import socket
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+
+import pytest
+
+from quorumlog.chaos.link_proxy import HOST, LinkProxies, owner_of
+
+#: Long enough for bytes that get through; what must not get through is looked for in as long.
+PROMPT_S = 0.3
+PATIENT_S = 10.0
+
+
+@contextmanager
+def echo() -> Iterator[str]:
+    """A server that sends back what it gets, in upper case."""
+    with socket.create_server((HOST, 0)) as server:
+
+        def serve(connection: socket.socket) -> None:
+            with closing(connection):
+                while data := connection.recv(1024):
+                    connection.sendall(data.upper())
+
+        def accept() -> None:
+            while True:
+                try:
+                    connection, _ = server.accept()
+                except OSError:
+                    return
+                threading.Thread(target=serve, args=(connection,), daemon=True).start()
+
+        threading.Thread(target=accept, daemon=True).start()
+        yield f"{HOST}:{server.getsockname()[1]}"
+        server.shutdown(socket.SHUT_RDWR)
+
+
+@contextmanager
+def connected(address: str) -> Iterator[socket.socket]:
+    host, _, port = address.rpartition(":")
+    with socket.create_connection((host, int(port)), timeout=PATIENT_S) as connection:
+        yield connection
+
+
+@pytest.fixture
+def proxies() -> Iterator[LinkProxies]:
+    """Two nodes: 1 is this process, 2 an echo that nobody's connections come from."""
+    with echo() as target, LinkProxies((1, 2)) as running:
+        running.lead_to({1: target, 2: target}, lambda node: os.getpid() if node == 1 else None)
+        yield running
+
+
+@pytest.mark.parametrize("isolated", [1, 2])
+def test_a_cut_link_carries_nothing_and_what_was_sent_arrives_afterwards(proxies: LinkProxies, isolated: int) -> None:
+    with connected(proxies.addresses[2]) as link:
+        link.sendall(b"before")
+        assert link.recv(100) == b"BEFORE"
+        proxies.isolate(isolated)
+        link.sendall(b"during")
+        with connected(proxies.addresses[2]) as late:
+            late.sendall(b"late")
+            for silent in (link, late):
+                silent.settimeout(PROMPT_S)
+                with pytest.raises(TimeoutError):
+                    silent.recv(100)
+                silent.settimeout(PATIENT_S)
+            proxies.rejoin(isolated)
+            assert late.recv(100) == b"LATE"
+        assert link.recv(100) == b"DURING"
+
+
+def test_links_of_others_go_on(proxies: LinkProxies) -> None:
+    with echo() as target:
+        proxies.lead_to({1: target, 2: target}, lambda node: None)
+        with connected(proxies.addresses[1]) as link:
+            proxies.isolate(2)
+            link.sendall(b"still")
+            assert link.recv(100) == b"STILL"
+
+
+def test_the_end_of_a_connection_is_passed_on(proxies: LinkProxies) -> None:
+    with connected(proxies.addresses[1]) as link:
+        link.sendall(b"a")
+        assert link.recv(100) == b"A"
+        link.shutdown(socket.SHUT_WR)
+        assert link.recv(100) == b""
+
+
+def test_a_node_that_does_not_listen_refuses_through_its_proxy(proxies: LinkProxies) -> None:
+    with socket.create_server((HOST, 0)) as closed:
+        nowhere = f"{HOST}:{closed.getsockname()[1]}"
+    proxies.lead_to({1: nowhere, 2: nowhere}, lambda node: None)
+    with connected(proxies.addresses[1]) as link:
+        assert link.recv(100) == b""
+
+
+@pytest.mark.parametrize("family", ["AF_INET", "AF_INET6"])
+def test_the_process_at_the_other_end_is_found(family: str) -> None:
+    address = "127.0.0.1" if family == "AF_INET" else "::ffff:127.0.0.1"
+    program = (
+        "import socket, sys\n"
+        f"with socket.socket(socket.{family}) as link:\n"
+        f"    link.connect(({address!r}, int(sys.argv[1])))\n"
+        "    sys.stdin.read()\n"
+    )
+    with socket.create_server((HOST, 0)) as server:
+        command = [sys.executable, "-c", program, str(server.getsockname()[1])]
+        with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
+            connection, (_, port) = server.accept()
+            assert owner_of(port, {7: os.getpid(), 8: child.pid, 9: None}) == 8
+            assert owner_of(port, {7: os.getpid()}) is None
+            assert child.stdin is not None
+            child.stdin.close()
+            connection.close()
