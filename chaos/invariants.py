@@ -367,12 +367,14 @@ class ClusterInvariants:
         """A node is about to tell a client that a batch is safe.
 
         Raises:
-            Violation: it is not: not committed there, or fewer durable copies than ``copies``.
+            Violation: it is not: not committed there, or fewer durable copies than ``copies``; with acks=1, not on the
+                node's own disk.
         """
         model = self.model(group)
         if epoch not in model.leaders:
             raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which nobody led")
         if not acks_all:
+            self._on_own_disk(node, group, offset, values)
             return
         batch = model.batches.get(offset)
         if batch is None or batch.values != values:
@@ -385,3 +387,10 @@ class ClusterInvariants:
                 f"node {node} acknowledges {values} of group {group}, but only {holders} have it on disk,"
                 f" {copies} copies are promised"
             )
+
+    def _on_own_disk(self, node: int, group: int, offset: int, values: list[str]) -> None:
+        durable = self._disks[node].synced[group]
+        index = durable.find_offset(offset)
+        entry = durable.entry(index) if index is not None else None
+        if entry is None or values_of(entry.data) != values:
+            raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")

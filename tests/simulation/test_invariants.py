@@ -192,6 +192,14 @@ def test_acknowledgements_of_what_is_not_safe(cluster: Cluster) -> None:
         cluster.judge.acknowledged(1, GROUP, 0, 7, ["a"], copies=2, acks_all=True)
 
 
+def test_an_acknowledgement_of_one_copy_that_is_not_on_the_node_s_own_disk(cluster: Cluster) -> None:
+    cluster.commit(FIRST, batch(identity(FIRST), "a", 0))
+    cluster.judge.acknowledged(2, GROUP, 0, 1, ["a"], copies=1, acks_all=False)
+    for node, values in ((3, ["a"]), (2, ["b"])):
+        with pytest.raises(Violation, match="its disk has it not"):
+            cluster.judge.acknowledged(node, GROUP, 0, 1, values, copies=1, acks_all=False)
+
+
 def test_images_that_differ_or_go_back(cluster: Cluster) -> None:
     assert cluster.judge.image_at(1, 5, lambda: "x")
     assert not cluster.judge.image_at(2, 5, lambda: "x")
