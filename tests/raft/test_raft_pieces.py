@@ -195,6 +195,17 @@ def test_merging_a_leaders_entries_replaces_conflicts_and_nothing_else(
     assert log.durable_index == len(expected)
 
 
+def test_of_two_truncations_before_one_write_the_lower_one_is_written() -> None:
+    disk = Disk(Configuration((1,)))
+    log = fresh_log(disk)
+    log.append(chain([1, 1, 1]))
+    log.mark_durable(write(log, disk))
+    log.merge(0, chain([1, 1, 2]))
+    log.merge(0, chain([1, 3]))
+    write(log, disk)
+    assert disk.log == chain([1, 3])
+
+
 def test_a_committed_entry_is_never_replaced() -> None:
     log = fresh_log()
     log.append(chain([1, 1, 1]))

@@ -60,6 +60,8 @@ class CheckedCluster(Cluster):
             assert core.term >= term, "a term went back"
             assert core.commit_index >= commit, "a commit index went back"
             self.seen[node_id] = (core.term, core.commit_index)
+            if core.quiescent:
+                assert core.last_id.index == core.commit_index, "asleep with an uncommitted tail"
             if core.role is Role.LEADER:
                 if self.leaders.setdefault(core.term, node_id) != node_id:
                     raise AssertionError(f"two leaders in term {core.term}")
@@ -124,6 +126,8 @@ class Storm:
             self.persist: 30,
             self.propose: 14,
             self.heartbeat: 8,
+            self.fall_asleep: 4,
+            self.wake: 1,
             self.time_passes: 7,
             self.start: 4,
             self.compact: 2,
@@ -195,6 +199,22 @@ class Storm:
         for leader in self.leaders():
             self.cluster.core(leader).heartbeat(self.cluster.now)
 
+    def fall_asleep(self) -> None:
+        if self.rng.random() < 0.2:
+            # A calm, in which everybody hears of everything. What wakes them again comes when it likes.
+            self.cluster.settle()
+            self.heartbeat()
+            self.cluster.settle()
+        for leader in self.leaders():
+            core = self.cluster.core(leader)
+            core.quiesce(self.cluster.now, {member for member in core.progress if self.rng.random() < 0.9})
+
+    def wake(self) -> None:
+        """A lease has run out."""
+        node_id = self.any_up()
+        if node_id is not None:
+            self.cluster.core(node_id).wake(self.cluster.now, {})
+
     def crash(self) -> None:
         node_id = self.any_up()
         if node_id is not None:
@@ -262,6 +282,8 @@ class Storm:
         for node_id, replica in cluster.replicas.items():
             if replica.core is None:
                 cluster.start(node_id)
+        for node_id in cluster.up:
+            cluster.core(node_id).wake(cluster.now, {})
         interval = cluster.options.heartbeat_interval_us
         for _ in range(100):
             cluster.settle()
