@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
 
 from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
 from quorumlog.storage.interface import DataDirectoryLockedError, FatalStorageError, StorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
@@ -42,6 +44,15 @@ def test_entries_are_cut_at_max_bytes_but_never_to_none(storage: Storage) -> Non
     storage.commit(transaction(create(7, entries)))
     assert storage.entries(7, 3, 10, 1) == entries[2:3]
     assert storage.entries(7, 1, 10, 2 * len(entries[0].data) + 1) == entries[:3]
+
+
+def test_lmdb_is_opened_to_sync_every_commit(tmp_path: Path) -> None:
+    # What a process that is killed leaves behind looks the same without: only power loss would tell.
+    with closing(Environment(tmp_path, map_size=MAP_SIZE_BYTES)) as environment:
+        flags = environment.lmdb.flags()
+    assert flags["sync"]
+    assert flags["metasync"]
+    assert not flags["writemap"]
 
 
 def test_everything_survives_reopening(tmp_path: Path) -> None:
