@@ -226,7 +226,11 @@ class SimProducer:
 
     def describe(self) -> str:
         """What is still under way, for a report on a run that does not converge."""
-        waiting = [f"{lane.name}: {[batch.values for batch in lane.queue]}" for lane in self._lanes if lane.queue]
+        waiting = [
+            f"{lane.name}: {[batch.values for batch in lane.queue]}, and to send {len(lane.waiting)} more"
+            for lane in self._lanes
+            if lane.queue or lane.waiting
+        ]
         return f"{self.name} waits for {'; '.join(waiting)}"
 
     def _tick(self) -> None:
@@ -295,8 +299,8 @@ class SimProducer:
             else:
                 self._pump_later(lane)
 
-        self._port.request(self.name, node, pb.InitProducerIdRequest(timeout_ms=1_000), answered)
-        self._scheduler.after(1_200_000, lambda: answered(Unanswered.LOST))
+        self._port.request(self.name, node, pb.InitProducerIdRequest(timeout_ms=300), answered)
+        self._scheduler.after(400_000, lambda: answered(Unanswered.LOST))
 
     def _build(self, lane: Lane, values: list[str]) -> Batch:
         payload = ",".join(values).encode()

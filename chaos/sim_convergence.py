@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable
 
 from quorumlog.chaos.invariants import Violation
 from quorumlog.chaos.sim_clients import PartitionName, SimProducer
 from quorumlog.chaos.sim_cluster import SimCluster, image_digest
 from quorumlog.raft.types import EntryId
+from quorumlog.server.metadata_records import METADATA_GROUP
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
@@ -18,12 +20,25 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     for number, process in cluster.processes.items():
         if not process.running or process.stopping:
             return f"node {number} is not running, or about to stop"
+    for one, other in itertools.permutations(cluster.node_ids, 2):
+        if not cluster.network.connected(one, other):
+            return f"node {one} has no connection to node {other}"
+    rafts = [process.replicas[METADATA_GROUP].raft for process in cluster.processes.values() if process.replicas]
+    terms, led = {raft.term for raft in rafts}, [raft.term for raft in rafts if raft.is_leader]
+    if len(terms) != 1 or led != list(terms):
+        return f"the metadata group is led in terms {led}, the nodes are in {sorted(terms)}"
     images = {number: process.image for number, process in cluster.processes.items()}
     digests = {image_digest(image) for image in images.values() if image is not None}
     if None in images.values() or len(digests) != 1:
         return f"metadata images differ or are missing: {sorted(digests)}"
     image = images[cluster.node_ids[0]]
     assert image is not None
+    for number, process in cluster.processes.items():
+        assert process.node is not None
+        broker = image.brokers.get(number)
+        present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
+        if image.is_fenced(number) or not present:
+            return f"the metadata do not know that node {number} is back"
     absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
     if absent:
         return f"topics {absent} do not exist"
@@ -37,7 +52,7 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         missing = _missing_in_logs(cluster, group, tuple(partition.replicas))
         if missing:
             return missing
-    return _missing_in_logs(cluster, 0, cluster.node_ids)
+    return _missing_in_logs(cluster, METADATA_GROUP, cluster.node_ids)
 
 
 def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) -> str:
@@ -85,10 +100,10 @@ class Calm:
         }
 
     def check(self) -> None:
-        """Compares.
+        """Compares, and sees to it that the groups sleep: an idle group may cost nothing.
 
         Raises:
-            Violation: a term is another, though nothing went wrong.
+            Violation: a term is another, though nothing went wrong; or an idle partition is awake.
         """
         now = self._look()
         for (group, number), term in self._terms.items():
@@ -97,3 +112,7 @@ class Calm:
                     f"an election without a fault: on node {number}, group {group} went from term {term} to"
                     f" {now.get((group, number))}"
                 )
+        for number, process in self._cluster.processes.items():
+            for group, replica in process.replicas.items():
+                if group != METADATA_GROUP and not replica.raft.quiescent:
+                    raise Violation(f"group {group} is awake on node {number}, though nobody has wanted anything of it")

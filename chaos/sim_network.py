@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quorumlog.chaos.scheduler import Scheduler
+from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.server.events import (
     Event,
     FrameReceived,
@@ -80,7 +80,7 @@ class Connection:
     acceptor: int
     is_open: bool = True
     queues: dict[Stream, deque[tuple[int, PeerFrame]]] = field(default_factory=dict)
-    pumping: set[Stream] = field(default_factory=set)
+    pumping: dict[Stream, Timer] = field(default_factory=dict)
 
 
 class SimNetwork:
@@ -272,11 +272,10 @@ class SimNetwork:
     def _pump_soon(self, connection: Connection, stream: Stream) -> None:
         queue = connection.queues[stream]
         if queue and stream not in connection.pumping:
-            connection.pumping.add(stream)
-            self._scheduler.at(queue[0][0], lambda: self._pump(connection, stream))
+            connection.pumping[stream] = self._scheduler.at(queue[0][0], lambda: self._pump(connection, stream))
 
     def _pump(self, connection: Connection, stream: Stream) -> None:
-        connection.pumping.discard(stream)
+        connection.pumping.pop(stream, None)
         sender, receiver = self._ends(connection, stream)
         if not connection.is_open or self._blocked(sender, receiver):
             return  # cut: the frames wait, as TCP retransmits; healing pumps again, keepalive breaks the connection
@@ -341,7 +340,14 @@ class SimNetwork:
         self._cuts.clear()
         self.slowdown = 1
         self.unruliness = Unruliness()
+        soon = self._scheduler.now + self._options.delay_us[1]
         for _, connection in sorted(self._connections.items()):
+            for timer in connection.pumping.values():
+                timer.cancel()
+            connection.pumping.clear()
+            for stream, queue in connection.queues.items():
+                # What was sent over a slow network would hold up all that follows it for seconds.
+                connection.queues[stream] = deque((min(ready, soon), frame) for ready, frame in queue)
             self._flow(connection)
 
     def _flow(self, connection: Connection | None) -> None:

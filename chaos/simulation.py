@@ -27,7 +27,7 @@ CONVERGENCE_US = 120 * SECOND
 #: A seed goes on resting until it has had this many events.
 LEAST_EVENTS = 2_000
 #: Faults go on until there have been this many events, and at most this long.
-LEAST_EVENTS_HURT = 1_200
+LEAST_EVENTS_HURT = 1_000
 MOST_FAULTS_US = 60 * SECOND
 MOST_REST_US = 300 * SECOND
 #: How often it is asked whether a cluster has converged: the answer looks at every log.
