@@ -5,7 +5,6 @@ It exists only while its replica leads; stepping down drops it with all its stat
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Container, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
@@ -49,7 +48,8 @@ class Replication:
         self._node_id = node_id
         self._log = log
         self._options = options
-        self._uncommitted: deque[tuple[int, int]] = deque()
+        # Sizes of the log's last entries. A list, though it is taken from the front: an empty deque takes 700 B.
+        self._uncommitted: list[int] = []
         self.term = term
         self.term_start = log.last.index + 1
         self.uncommitted_bytes = 0
@@ -73,7 +73,7 @@ class Replication:
     def appended(self, entry: Entry) -> None:
         """The leader appended an entry of its term."""
         size = len(entry.data)
-        self._uncommitted.append((entry.index, size))
+        self._uncommitted.append(size)
         self.uncommitted_bytes += size
 
     def note_own_durability(self) -> None:
@@ -96,8 +96,9 @@ class Replication:
         reached = reached_by_quorum(self._halves, lambda voter: progress[voter].match_index)
         if reached < self.term_start or not self._log.commit_to(reached):
             return False
-        while self._uncommitted and self._uncommitted[0][0] <= reached:
-            self.uncommitted_bytes -= self._uncommitted.popleft()[1]
+        committed = reached - (self._log.last.index - len(self._uncommitted))
+        self.uncommitted_bytes -= sum(self._uncommitted[:committed])
+        del self._uncommitted[:committed]
         return True
 
     def quorum_contact(self) -> int:

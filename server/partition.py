@@ -8,8 +8,9 @@ beyond that (log end offset, uncommitted batches of producers, waiting calls) is
 from __future__ import annotations
 
 import struct
-from collections import deque
+from bisect import bisect_right
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import NamedTuple
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
@@ -83,7 +84,8 @@ class Partition:
         # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
         self.leading_term = 0
-        self._not_durable: deque[tuple[int, int]] = deque()
+        # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
+        self._not_durable: list[tuple[int, int]] = []
         self._acknowledgements = Acknowledgements()
 
     # -- the replicated state ---------------------------------------------------------------------------------
@@ -149,9 +151,7 @@ class Partition:
                 index = entry.index + 1
         self._producers.rebuild_tail(tail)
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
-        self._not_durable = deque(
-            (header.last_offset, index) for header, index in tail if index > self.raft.durable_index
-        )
+        self._not_durable = [(header.last_offset, index) for header, index in tail if index > self.raft.durable_index]
 
     def _end_leadership(self) -> list[ProduceCall]:
         self._producers.drop_tail()
@@ -266,8 +266,9 @@ class Partition:
         """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
         raft = self.raft
         # Also when nobody waits: with acks=0 nobody ever does, and every batch adds to it.
-        while self._not_durable and self._not_durable[0][1] <= raft.durable_index:
-            self._not_durable.popleft()
+        durable = bisect_right(self._not_durable, raft.durable_index, key=itemgetter(1))
+        if durable:
+            del self._not_durable[:durable]
         if not self._acknowledgements:
             return []
         # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). What the followers

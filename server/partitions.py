@@ -220,7 +220,8 @@ def make_group(
         applied=max(applied, state.anchor.index),
         store=GroupLog(state.group, reader),
         sealer=sealer,
-        rng=random.Random(rng.getrandbits(64)),
+        # One for all groups: a generator of its own would cost each of them 2.5 KiB.
+        rng=rng,
         now=now,
         options=options.raft,
         check_chain=check_chain,
