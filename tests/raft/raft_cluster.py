@@ -266,35 +266,53 @@ class Cluster:
         """
         replica, core = self.replicas[node_id], self.core(node_id)
         synced, replica.unsynced = replica.unsynced[:writes], replica.unsynced[writes:]
+        if not synced:
+            return
         for ready in synced:
             replica.disk.sync(ready)
+        for ready in synced:
             self.send(node_id, ready.messages_after_durable)
         assert synced[-1].durable is not None
         core.on_durable(self.now, synced[-1].durable)
 
     def deliver(self, message: Message) -> None:
         """Hands a message to its receiver; lost if it is down."""
-        replica = self.replicas.get(message.to)
-        if replica is not None and replica.core is not None:
-            replica.core.step(self.now, replace(message))
-        if isinstance(message, InstallSnapshot) and self.replicas[message.sender].core is not None:
-            self.core(message.sender).snapshot_status(self.now, message.to, True)
+        replica = self.replicas[message.to]
+        if replica.core is None:
+            self.lose(message)
+            return
+        replica.core.step(self.now, replace(message))
+        self._snapshot_ended(message, delivered=True)
 
-    def settle(self, limit: int = 10_000, cut: AbstractSet[int] = frozenset()) -> None:
-        """Carries on until nothing is under way. Nodes in ``cut`` neither send, hear nor write."""
+    def lose(self, message: Message) -> None:
+        """A message does not arrive."""
+        self._snapshot_ended(message, delivered=False)
+
+    def _snapshot_ended(self, message: Message, *, delivered: bool) -> None:
+        sender = self.replicas[message.sender].core
+        if isinstance(message, InstallSnapshot) and sender is not None:
+            sender.snapshot_status(self.now, message.to, delivered)
+
+    def settle(
+        self, limit: int = 10_000, cut: AbstractSet[int] = frozenset(), stalled: AbstractSet[int] = frozenset()
+    ) -> None:
+        """Carries on until nothing is under way. Nodes in ``cut`` neither send, hear nor write, those in ``stalled``
+        do not write."""
         for _ in range(limit):
             busy = False
             for node_id in self.up:
                 if node_id in cut:
                     continue
                 busy |= self.drain(node_id)
-                while self.replicas[node_id].unsynced:
+                while self.replicas[node_id].unsynced and node_id not in stalled:
                     self.persist(node_id)
                     busy = True
             messages, self.network = self.network, []
             for message in messages:
                 if message.to not in cut and message.sender not in cut:
                     self.deliver(message)
+                else:
+                    self.lose(message)
             if not busy and not messages:
                 return
         raise AssertionError("the cluster does not settle")

@@ -171,12 +171,17 @@ class Script:
         for message in self.take(options):
             lost = str(message.to) in dropped or self.cluster.replicas[message.to].core is None
             printed.append(describe(message) + (" lost" if lost else ""))
-            if not lost:
+            if lost:
+                self.cluster.lose(message)
+            else:
                 self.cluster.deliver(message)
         return printed
 
     def do_drop(self, words: list[str], options: dict[str, str]) -> list[str]:
-        return [describe(message) + " lost" for message in self.take(options)]
+        lost = self.take(options)
+        for message in lost:
+            self.cluster.lose(message)
+        return [describe(message) + " lost" for message in lost]
 
     def do_keep(self, words: list[str], options: dict[str, str]) -> list[str]:
         self.kept[words[0]] = [replace(message) for message in self.matching(options)]
