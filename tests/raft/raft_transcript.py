@@ -11,10 +11,13 @@
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
     settle [drop=2,3]                                carry on until nothing is under way; 2 and 3 are cut off
     heartbeat 1 / transfer 1 2 / compact 1 5
+    quiesce 1 [reachable=2,3] / wake 2 [heard=100ms]   a heartbeat's turn; the lease no longer stands, as of 100 ms ago
+    read 1 NAME                                      a linearizable read is asked for
     lost 1 2 / unreachable 1 2                       1's connection to 2 broke; its data stream was reset
     state / log 1 / progress 1 / network / deadline 1  print
     expect leader 1|none, expect commit 1 5, expect role 1 follower, expect term 1 2, expect log 1 1/1 2/1,
-    expect applied 1 a b, expect durable 1 5, expect vote 1 2, expect refused 1 text
+    expect applied 1 a b, expect durable 1 5, expect vote 1 2, expect uncommitted 1 0, expect refused 1 text,
+    expect quiescent 1, expect awake 1, expect readable 1 NAME 5, expect unreadable 1 NAME
 
 Filters: ``to=2``, ``from=1``, ``type=Append`` (a prefix of the message's name). Lines with ``#`` are comments. An
 ``expect`` that does not hold fails the test whatever the file says.
@@ -37,6 +40,7 @@ from quorumlog.raft.types import (
     Entry,
     EntryKind,
     Heartbeat,
+    HeartbeatResponse,
     InstallSnapshot,
     Message,
     Ready,
@@ -70,6 +74,8 @@ class Script:
     def __init__(self) -> None:
         self.cluster = Cluster((1,))
         self.kept: dict[str, list[Message]] = {}
+        #: By name: the heartbeat round that must be confirmed, and the commit index that may then be read.
+        self.reads: dict[str, tuple[int, int]] = {}
 
     def execute(self, command: list[str]) -> list[str]:
         name, words = command[0], [word for word in command[1:] if "=" not in word]
@@ -117,6 +123,25 @@ class Script:
 
     def do_heartbeat(self, words: list[str], options: dict[str, str]) -> None:
         self.cluster.core(int(words[0])).heartbeat(self.cluster.now)
+
+    def do_quiesce(self, words: list[str], options: dict[str, str]) -> list[str]:
+        core = self.cluster.core(int(words[0]))
+        named = options.get("reachable", ",".join(map(str, core.configuration.members)))
+        asleep = core.quiesce(self.cluster.now, {int(node_id) for node_id in named.split(",") if node_id})
+        return [f"{core.node_id} {'sleeps' if asleep else 'stays awake'}"]
+
+    def do_wake(self, words: list[str], options: dict[str, str]) -> None:
+        core = self.cluster.core(int(words[0]))
+        heard = self.cluster.now - int(options.get("heard", "0ms").removesuffix("ms")) * 1000
+        core.wake(self.cluster.now, dict.fromkeys(self.cluster.replicas, heard))
+
+    def do_read(self, words: list[str], options: dict[str, str]) -> list[str]:
+        core = self.cluster.core(int(words[0]))
+        if not core.leads_committed:
+            return [f"{core.node_id} does not know what is committed"]
+        index = core.commit_index
+        self.reads[words[1]] = (core.heartbeat(self.cluster.now), index)
+        return [f"{words[1]} reads up to {index} once round {self.reads[words[1]][0]} is confirmed"]
 
     def do_transfer(self, words: list[str], options: dict[str, str]) -> None:
         self.cluster.core(int(words[0])).transfer_leadership(self.cluster.now, int(words[1]))
@@ -251,6 +276,11 @@ class Script:
             except RaftError:
                 return
             raise AssertionError("the proposal was taken")
+        if what in ("readable", "unreadable"):
+            wanted, index = self.reads[rest[1]]
+            assert (core.confirmed_round >= wanted) == (what == "readable"), f"round {core.confirmed_round} confirmed"
+            assert [str(index)] == rest[2:] or what == "unreadable", f"up to {index}"
+            return
         found = {
             "commit": lambda: [str(core.commit_index)],
             "durable": lambda: [str(core.durable_index)],
@@ -262,6 +292,8 @@ class Script:
                 e.data.decode() for e in self.cluster.replicas[core.node_id].applied if e.kind is EntryKind.COMMAND
             ],
             "uncommitted": lambda: [str(core.uncommitted_bytes)],
+            "quiescent": lambda: [] if core.quiescent else ["awake"],
+            "awake": lambda: ["quiescent"] if core.quiescent else [],
         }[what]()
         assert found == rest[1:], f"found {found}"
 
@@ -301,7 +333,9 @@ def describe(message: Message) -> str:
         case AppendResponse() | SnapshotResponse():
             return f"{text} index={message.index}"
         case Heartbeat():
-            return f"{text} commit={message.commit}"
+            return f"{text} commit={message.commit}{' quiesce' * message.quiesce}"
+        case HeartbeatResponse():
+            return f"{text}{' quiescent' * message.quiescent}"
         case InstallSnapshot():
             return f"{text} last={message.snapshot.last.index}/{message.snapshot.last.term}"
         case TimeoutNow():

@@ -66,6 +66,7 @@ def start(cluster: Cluster, **changes: object) -> RaftGroup:
     return RaftGroup(**{**arguments, **changes})  # type: ignore[arg-type]
 
 
+@pytest.mark.scenario("2b", "7")
 @pytest.mark.parametrize(
     ("changes", "story"),
     [
@@ -269,6 +270,7 @@ def test_copies_are_counted_by_durable_acknowledgements() -> None:
     assert [core.match_of(n) for n in (1, 2, 3)] == [2, 2, 1]
 
 
+@pytest.mark.scenario("15b")
 def test_a_round_of_heartbeats_confirms_leadership_once_a_quorum_has_answered() -> None:
     cluster = Cluster((1, 2, 3))
     cluster.elect(1)
@@ -371,6 +373,7 @@ def test_one_completion_may_stand_for_all_writes_before_it() -> None:
     assert cluster.core(1).durable_index == 3
 
 
+@pytest.mark.scenario("2a")
 def test_no_message_carries_a_term_that_could_be_forgotten() -> None:
     cluster = Cluster((1, 2, 3))
     core = cluster.core(1)

@@ -1,5 +1,6 @@
-"""Golden transcripts: what the core does, message by message, in the scenarios of the design's list.
+"""Golden transcripts: what the core does, message by message.
 
+A file whose name begins with a number, and perhaps a letter, plays that story of the scenarios in docs/raft.md.
 `pytest tests/raft --rewrite-transcripts` writes what they print now; then read the diff.
 """
 
@@ -10,10 +11,17 @@ from pathlib import Path
 import pytest
 import raft_transcript
 
+
+def of_file(file: Path) -> object:
+    """The test's parameter, with the scenario's mark if the file's name has one."""
+    story = file.stem.split("_")[0].lstrip("0")
+    return pytest.param(file, id=file.stem, marks=[pytest.mark.scenario(story)] if story[:1].isdigit() else [])
+
+
 FILES = sorted((Path(__file__).parent / "transcripts").glob("*.txt"))
 
 
-@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+@pytest.mark.parametrize("file", [of_file(file) for file in FILES])
 def test_the_core_does_what_the_transcript_says(file: Path, rewrite_transcripts: bool) -> None:
     expected = file.read_text()
     printed = raft_transcript.run(expected)

@@ -91,7 +91,8 @@ def test_a_node_that_may_not_lead_is_sent_only_the_oldest() -> None:
     assert pipeline.due(0.5) == batches[1:]
 
 
-def test_scenario_26_a_definite_refusal_after_a_time_out_is_not_believed() -> None:
+@pytest.mark.scenario("26")
+def test_a_definite_refusal_after_a_time_out_is_not_believed() -> None:
     pipeline, (batch,) = pipeline_with(1)
     assert pipeline.failed(batch, RequestTimedOutError("no answer"), expired=False) is Verdict.RETRY
     refusal = InvalidTimestampError("too far ahead")
@@ -267,6 +268,7 @@ class Storm:
             self.log.append(self.astray.pop().entry)
 
 
+@pytest.mark.scenario("26")
 @pytest.mark.parametrize("seed", range(60))
 def test_in_any_storm_acknowledged_batches_are_there_once_and_in_order_and_definite_failures_never(seed: int) -> None:
     print(f"seed {seed}")

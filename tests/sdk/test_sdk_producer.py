@@ -169,7 +169,8 @@ async def test_a_leader_that_has_fallen_silent_is_left_when_metadata_names_anoth
     assert values_in(three_nodes) == list(range(6))
 
 
-async def test_scenario_26_a_send_that_may_have_happened_is_never_reported_as_a_definite_failure(
+@pytest.mark.scenario("26")
+async def test_a_send_that_may_have_happened_is_never_reported_as_a_definite_failure(
     cluster: ScriptedCluster,
 ) -> None:
     """A send times out, its retries are refused definitely, and only then the first attempt takes effect."""
@@ -193,6 +194,7 @@ async def test_scenario_26_a_send_that_may_have_happened_is_never_reported_as_a_
     assert values_in(cluster) == [0]
 
 
+@pytest.mark.scenario("26")
 async def test_when_the_first_attempt_takes_effect_in_time_its_send_succeeds(cluster: ScriptedCluster) -> None:
     async def refuse_until_late(scripted: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
         if produced.arrival == 0:

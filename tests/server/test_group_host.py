@@ -2,6 +2,8 @@
 
 import random
 
+import pytest
+
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import ORIGIN, AppendRequest, AppendResponse, Configuration, Entry, HardState, Message
@@ -77,6 +79,7 @@ def test_all_groups_of_a_round_share_one_transaction() -> None:
     assert rig.host.take_transaction(1) is None, "one at a time"
 
 
+@pytest.mark.scenario("3c")
 def test_a_single_voter_commits_only_what_is_durable() -> None:
     rig = Rig((1,))
     rig.host.replicas[1].raft.campaign(1)
@@ -105,6 +108,7 @@ def test_a_confirmation_waits_for_its_transaction() -> None:
     assert confirmations(rig)[-1] == (1, 2)
 
 
+@pytest.mark.scenario("5")
 def test_what_is_replaced_before_it_became_durable_is_never_confirmed() -> None:
     rig = Rig((1, 2, 3))
     rig.append(1, 0, 0, noop(1, 1))

@@ -98,18 +98,21 @@ def test_the_lease_runs_out_at_its_deadline(node: Setting) -> None:
     assert node.leases.next_deadline == node.now + TIMEOUT
 
 
+@pytest.mark.scenario("24a")
 def test_another_boot_id_wakes_the_groups_of_the_former_life(node: Setting) -> None:
     sleeper = node.sleep(7, leader=2)
     node.hear(2, boot_id=PEERS_BOOT + 1)
     assert sleeper.woken
 
 
+@pytest.mark.scenario("24b")
 def test_another_epoch_wakes_the_groups_that_the_peer_may_no_longer_lead(node: Setting) -> None:
     sleeper, other = node.sleep(7, leader=2), node.sleep(8, leader=3)
     node.hear(2, epoch=1)
     assert sleeper.woken and not other.woken
 
 
+@pytest.mark.scenario("24b")
 def test_the_epoch_grows_when_this_node_stops_leading_a_group_awake_or_not(node: Setting) -> None:
     led = node.sleep(7, leader=1)
     before = node.leases.grant(2).epoch
@@ -125,6 +128,7 @@ def test_the_epoch_grows_when_this_node_stops_leading_a_group_awake_or_not(node:
     assert node.leases.grant(2).epoch == before + 2
 
 
+@pytest.mark.scenario("17a")
 def test_a_led_group_wakes_when_a_follower_no_longer_answers_though_it_still_speaks(node: Setting) -> None:
     led = node.sleep(7, leader=1)
     answered = node.now
@@ -136,6 +140,7 @@ def test_a_led_group_wakes_when_a_follower_no_longer_answers_though_it_still_spe
     assert node.leases.reachable() == set()
 
 
+@pytest.mark.scenario("17b")
 def test_a_led_group_that_went_to_sleep_without_a_peer_wakes_when_it_answers_again(node: Setting) -> None:
     node.leases.lost(3)
     assert node.leases.reachable() == {2}
@@ -146,12 +151,14 @@ def test_a_led_group_that_went_to_sleep_without_a_peer_wakes_when_it_answers_aga
     assert led.woken and node.leases.reachable() == {2, 3}
 
 
+@pytest.mark.scenario("17b")
 def test_a_call_to_sleep_that_comes_after_the_connection_broke_is_not_obeyed(node: Setting) -> None:
     node.leases.lost(2)
     late = node.sleep(7, leader=2)
     assert late.woken and node.touched == [7]
 
 
+@pytest.mark.scenario("24a")
 def test_rounds_that_a_former_life_of_this_node_counted_are_no_answer(node: Setting) -> None:
     restarted = Setting()
     restarted.interval()

@@ -169,6 +169,7 @@ def test_unfencing_of_a_former_life_does_nothing(led: Log) -> None:
     assert led.image.brokers[2].fenced
 
 
+@pytest.mark.scenario("25c")
 def test_a_fenced_broker_leaves_the_isr_in_the_same_entry(led: Log) -> None:
     before = led.partition.partition_epoch
     result = led.fence(3)
@@ -235,6 +236,7 @@ def test_names_that_metrics_cannot_tell_apart_are_refused(three: Log) -> None:
 # -- leaders ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.scenario("25c")
 def test_a_report_sets_leader_and_isr_in_one_entry(led: Log) -> None:
     led.alter(1, led.change(1, 2))
     before = led.partition.partition_epoch
@@ -293,6 +295,7 @@ def test_a_leader_shrinks_and_expands_its_isr(led: Log) -> None:
     assert led.partition.isr == (1, 2, 3)
 
 
+@pytest.mark.scenario("25a")
 def test_a_shrink_that_was_delayed_does_not_land_after_the_expansion(led: Log) -> None:
     delayed = led.change(1, 2)
     led.alter(1, led.change(1, 2))
@@ -301,12 +304,14 @@ def test_a_shrink_that_was_delayed_does_not_land_after_the_expansion(led: Log) -
     assert led.partition.isr == (1, 2, 3)
 
 
+@pytest.mark.scenario("25b")
 def test_a_fenced_broker_is_not_added(led: Log) -> None:
     led.fence(3)
     assert code_of(led.alter(1, led.change(1, 2, 3))) == ErrorCode.INELIGIBLE_REPLICA
     assert led.partition.isr == (1, 2)
 
 
+@pytest.mark.scenario("25b")
 def test_a_broker_is_not_added_on_what_its_former_life_held(led: Log) -> None:
     old = led.epoch(3)
     led.register(3, boot=2)
@@ -315,6 +320,7 @@ def test_a_broker_is_not_added_on_what_its_former_life_held(led: Log) -> None:
     assert led.partition.isr == (1, 2)
 
 
+@pytest.mark.scenario("25a")
 def test_a_change_of_an_older_leader_is_refused(led: Log) -> None:
     delayed = led.change(1)
     led.report(2, 2)

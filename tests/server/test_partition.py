@@ -142,6 +142,7 @@ def test_an_acknowledgement_waits_for_the_disk(rig: Rig) -> None:
     assert result.base_offset == 0
 
 
+@pytest.mark.scenario("22a")
 def test_a_retry_waits_for_its_original_and_gets_its_offset(rig: Rig) -> None:
     first, second = batch(sequence=0, producer=7), batch(sequence=3, producer=7)
     rig.produce(first)

@@ -1,5 +1,7 @@
 """Deduplication of idempotent producers: the applied table and the overlay of the uncommitted tail."""
 
+import pytest
+
 from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused
 from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader, Codec, TimestampType
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -61,6 +63,7 @@ def test_sequences_wrap_to_zero() -> None:
     assert table.check(header(2)) is None
 
 
+@pytest.mark.scenario("22b")
 def test_a_truncated_batch_is_not_called_a_duplicate_later() -> None:
     """raft.md 22: a deposed leader that kept the batch would confirm a retry of something that is lost."""
     table = ProducerTable(10)
@@ -71,6 +74,7 @@ def test_a_truncated_batch_is_not_called_a_duplicate_later() -> None:
     assert table.check(header(2)) is None
 
 
+@pytest.mark.scenario("22a")
 def test_a_new_leadership_knows_the_uncommitted_tail() -> None:
     table = ProducerTable(10)
     table.rebuild_tail([(header(0, base_offset=10), 5), (header(2, base_offset=12), 6)])

@@ -57,18 +57,21 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     return ends_in(answers), acknowledged
 
 
+@pytest.mark.scenario("15b")
 def test_a_severed_leader_names_no_end_that_its_successor_has_passed() -> None:
     asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
     assert asked, "in no seed did the old leader still take itself for one"
     assert all(end >= acknowledged for ends, acknowledged in asked for end in ends)
 
 
+@pytest.mark.scenario("15b")
 def test_without_the_quorum_s_confirmation_it_would(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(RaftGroup, "confirmed_round", property(lambda self: 1 << 60))
     asked = [outcome for outcome in map(ask_a_severed_leader, SEEDS) if outcome is not None]
     assert any(end < acknowledged for ends, acknowledged in asked for end in ends)
 
 
+@pytest.mark.scenario("15a")
 @pytest.mark.parametrize("seed", range(1, 7))
 def test_a_new_leader_names_no_end_below_what_was_acknowledged_not_even_in_its_first_step(seed: int) -> None:
     # Found by seed 20499: asked in the very step in which its first entry commits, and before that was applied.

@@ -141,6 +141,7 @@ def test_compaction_moves_the_anchor_and_frees_what_lies_below(tmp_path: Path) -
         assert not again.sweep()
 
 
+@pytest.mark.scenario("6b")
 def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), table={b"old": b"1"})))
     snapshot = Snapshot(EntryId(50, 3, 12345), Configuration((1, 2, 3, 4)), b"image" * 10_000)
@@ -159,6 +160,7 @@ def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
         assert again.find_offset(5, 73) is None
 
 
+@pytest.mark.scenario("6c")
 def test_a_snapshot_below_the_log_end_leaves_nothing_that_conflicts(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), hard_state=HardState(1, 1, 4))))
     snapshot = Snapshot(EntryId(10, 2, 777), CONFIGURATION, b"")
