@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field, fields, replace
 from hashlib import blake2b
-from typing import Any
+from typing import Any, Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -53,12 +53,23 @@ class ClusterOptions:
     clock_rates_ppm: tuple[int, int] = (0, 0)
 
 
+class Witness(Protocol):
+    """Who remembers what nodes do."""
+
+    def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
+        """A node has taken a step, which has not been judged yet."""
+
+
 class SimCluster:
-    """Node processes and everything between them. Implements what network, processes and clients ask for."""
+    """Node processes and everything between them. Implements what network, processes and clients ask for.
+
+    ``narrator`` is told of every step, for a transcript.
+    """
 
     def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
         self.scheduler = scheduler
         self.options = options
+        self.narrator: Witness | None = None
         self._keep_running = False
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(self._disks, unique=lambda value: not value.startswith("hope"))
@@ -145,8 +156,10 @@ class SimCluster:
 
     # -- for the processes ----------------------------------------------------------------------------------------
 
-    def stepped(self, process: SimProcess, effects: Effects) -> None:
+    def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
         """Judges a step."""
+        if self.narrator is not None:
+            self.narrator.stepped(process, events, effects)
         # All groups now and then, lest a step changes one that it does not name.
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)

@@ -25,7 +25,7 @@ EPOCH_MS = 1_700_000_000_000
 class Observer(Protocol):
     """Who watches the processes."""
 
-    def stepped(self, process: SimProcess, effects: Effects) -> None:
+    def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
         """A step has been taken; its effects have not been carried out yet."""
 
     def identify(self, node: int, address: str) -> None:
@@ -181,7 +181,7 @@ class SimProcess:
         effects = self.node.step(self._now(), self._wall_ms(), events)
         self.disk.read_by_node = False
         self._trace(events, effects)
-        self._observer.stepped(self, effects)
+        self._observer.stepped(self, events, effects)
         self._carry_out(effects)
         if self.node is not None:
             self._arm(self.node.next_deadline)

@@ -2,6 +2,7 @@
 
 Examples:
     python -m quorumlog.chaos.simulate --seed 4711
+    python -m quorumlog.chaos.simulate --seed 4711 --reduce --out story.txt
     python -m quorumlog.chaos.simulate --seeds 20000 --minutes 25 --start 1000 --record run.json
 """
 
@@ -17,6 +18,8 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
 from quorumlog.chaos.sim_record import Tally, replay_line
+from quorumlog.chaos.sim_reduction import reduce_faults
+from quorumlog.chaos.sim_transcript import transcript
 from quorumlog.chaos.simulation import Result, Simulation
 
 #: Seeds between two lines of progress.
@@ -57,7 +60,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
     parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
+    parser.add_argument("--reduce", action="store_true", help="with --seed: cut it down to the faults that matter")
+    parser.add_argument("--out", type=Path, help="with --reduce: write the transcript there")
     chosen = parser.parse_args(arguments)
+    if chosen.seed is not None and chosen.reduce:
+        return _reduce(chosen.seed, chosen.out)
     if chosen.seed is not None:
         return _replay(chosen.seed, chosen.history)
     if chosen.seeds is None and chosen.minutes is None:
@@ -82,6 +89,24 @@ def _replay(seed: int, history_path: Path | None) -> int:
         print(result.traceback, file=sys.stderr)
     print(f"violation: {result.violation}" if result.violation else "every promise held")
     return 1 if result.violation else 0
+
+
+def _reduce(seed: int, out: Path | None) -> int:
+    reduction = reduce_faults(lambda faults: Simulation(seed, faults).run())
+    if reduction is None:
+        print(f"seed {seed}: every promise held; there is nothing to cut down")
+        return 0
+    text, _ = transcript(seed, reduction.faults)
+    left = ", ".join(f"{fault.number} {fault.kind}" for fault in reduction.result.struck) or "none"
+    print(
+        f"{len(reduction.result.struck)} of {reduction.faults_before} faults left after {reduction.runs} runs: {left}"
+    )
+    if out is None:
+        print(text)
+    else:
+        out.write_text(text)
+        print(f"transcript: {out}")
+    return 1
 
 
 def _run_many(start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None) -> int:
