@@ -20,7 +20,7 @@ from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN, InstallSnapshot
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.options import Limits, NodeOptions
+from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import SnapshotAssembler, decode_frame, encode_frame, parse_frame, snapshot_chunks
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
@@ -46,6 +46,7 @@ class ClusterOptions:
     network: NetworkOptions = field(default_factory=NetworkOptions)
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: Limits = field(default_factory=Limits)
+    balance: BalanceOptions = field(default_factory=BalanceOptions)
     metadata_checkpoint_entries: int = 2_000
     through_codec: bool = False
     disks_lie: bool = False
@@ -98,6 +99,7 @@ class SimCluster:
                 controllers=controllers,
                 raft=options.raft,
                 limits=options.limits,
+                balance=options.balance,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
             )
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)

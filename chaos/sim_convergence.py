@@ -47,12 +47,23 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         replica = leader.replicas.get(group) if leader is not None else None
         if replica is None or not replica.raft.is_leader or replica.raft.term != partition.leader_epoch:
             return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
+        if cluster.options.balance.enabled and partition.leader != partition.replicas[0]:
+            return f"group {group} is led by node {partition.leader}, preferred is {partition.replicas[0]}"
         if sorted(partition.isr) != sorted(partition.replicas):
             return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
+        awake = _awake(cluster, group, tuple(partition.replicas))
+        if replica.raft.quiescent and awake:
+            # The call to sleep was lost in what is healed now: they will look for a leader once.
+            return f"group {group} sleeps on its leader, node {partition.leader}, but not on nodes {awake}"
         missing = _missing_in_logs(cluster, group, tuple(partition.replicas))
         if missing:
             return missing
     return _missing_in_logs(cluster, METADATA_GROUP, cluster.node_ids)
+
+
+def _awake(cluster: SimCluster, group: int, members: tuple[int, ...]) -> list[int]:
+    replicas = {number: cluster.processes[number].replicas.get(group) for number in members}
+    return [number for number, replica in replicas.items() if replica is not None and not replica.raft.quiescent]
 
 
 def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_strikes import KINDS
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import Limits
+from quorumlog.server.options import BalanceOptions, Limits
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
@@ -122,6 +122,13 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
         through_codec=rng.random() < 0.15,
         pace=pace,
         clock_rates_ppm=rng.choice(((0, 0), (-200, 200), (-50_000, 50_000))),
+        # Where it is on, preferred leaders must lead in the end; even the longest backoff is over then.
+        balance=BalanceOptions(
+            enabled=rng.random() < 0.7,
+            check_interval_us=SECOND // 20,
+            grace_us=rng.choice((0, SECOND // 10, SECOND // 2)),
+            max_transfers=rng.choice((1, 10)),
+        ),
     )
 
 

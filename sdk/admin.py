@@ -9,7 +9,14 @@ from typing import Self, Unpack
 from quorumlog.sdk.async_admin import AdminOptions, AsyncAdmin
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.event_loop import BackgroundLoop
-from quorumlog.sdk.types import ClusterDescription, NewTopic, NodeDescription, QuorumDescription, TopicDescription
+from quorumlog.sdk.types import (
+    ClusterDescription,
+    NewTopic,
+    NodeDescription,
+    QuorumDescription,
+    TopicDescription,
+    TopicPartition,
+)
 
 
 class Admin:
@@ -40,6 +47,12 @@ class Admin:
     def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
         """Describes topics, or all of them; see :meth:`AsyncAdmin.describe_topics`."""
         return self._background.run(self._core.describe_topics(topics))
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, QuorumlogError | None]:
+        """Hands partitions over to their preferred leaders; see :meth:`AsyncAdmin.elect_leaders`."""
+        return self._background.run(self._core.elect_leaders(partitions))
 
     def describe_cluster(self) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them."""

@@ -31,6 +31,7 @@ from quorumlog.sdk.types import (
     QuorumDescription,
     QuorumReplicaDescription,
     TopicDescription,
+    TopicPartition,
 )
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
@@ -116,7 +117,8 @@ class AsyncAdmin:
             del request.topics[:]
             request.topics.extend(pending.values())
             try:
-                response = await self._ask_one(request)
+                node = await self._any_node()
+                response = await node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
             except QuorumlogError as error:
                 if not error.definite:
                     unsure.update(pending)
@@ -138,11 +140,10 @@ class AsyncAdmin:
         if not validate_only and topics:
             await self._until_served([topic.name for topic in topics])
 
-    async def _ask_one(self, request: admin_pb2.CreateTopicsRequest) -> admin_pb2.CreateTopicsResponse:
-        """Asks one node only: asked twice at once, a topic's second creation would find the first."""
+    async def _any_node(self) -> NodeConnection:
+        """One node to ask for a change: asked twice at once, a topic's second creation would find the first."""
         await self._cluster.ask_metadata([])
-        node = self._cluster.candidates()[0]
-        return await node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
+        return self._cluster.candidates()[0]
 
     async def _until_served(self, names: Sequence[str]) -> None:
         """Waits, briefly, until every broker that answers knows the topics and their leaders.
@@ -214,6 +215,41 @@ class AsyncAdmin:
                 seen[heard.partition] = heard
         partitions = tuple(seen[number] for number in sorted(seen))
         return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs))
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, QuorumlogError | None]:
+        """Hands partitions over to their preferred leaders, the first of their replicas (Kafka's PREFERRED election).
+
+        Leaderships return by themselves as well (``auto.leader.rebalance.enable``); this does not wait for that.
+        Idempotent producers do not notice.
+
+        Arguments:
+            partitions: which ones; all that another than the preferred leader leads if None.
+
+        Returns:
+            For each of them None once the preferred leader leads, else why it does not: ElectionNotNeededError if it
+            did already, PreferredLeaderNotAvailableError if it cannot.
+        """
+        self._check_usable()
+        request = admin_pb2.ElectLeadersRequest(timeout_ms=int(self.config.request_timeout_ms))
+        if partitions is not None:
+            for topic, partition in partitions:
+                request.partitions.add(topic=topic, partition=partition)
+            if not request.partitions:
+                return {}
+
+        async def attempt() -> admin_pb2.ElectLeadersResponse:
+            node = await self._any_node()
+            return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
+
+        response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
+        return {
+            TopicPartition(result.topic, result.partition): error_from_proto(result.error)
+            if result.HasField("error")
+            else None
+            for result in response.results
+        }
 
     async def describe_cluster(self) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them."""

@@ -144,6 +144,16 @@ class LeaderNotAvailableError(QuorumlogError):
     default_retriable = True
 
 
+class PreferredLeaderNotAvailableError(QuorumlogError):
+    """The preferred leader of a partition cannot lead now: it is down, out of sync, or did not take over."""
+
+    default_retriable = True
+
+
+class ElectionNotNeededError(QuorumlogError):
+    """The preferred leader of a partition leads it already."""
+
+
 class FencedLeaderEpochError(QuorumlogError):
     """The client's leader epoch is older than the partition's."""
 
@@ -258,6 +268,8 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.UNKNOWN_TOPIC_OR_PARTITION: UnknownTopicOrPartitionError,
     _Code.NOT_LEADER_OR_FOLLOWER: NotLeaderForPartitionError,
     _Code.LEADER_NOT_AVAILABLE: LeaderNotAvailableError,
+    _Code.PREFERRED_LEADER_NOT_AVAILABLE: PreferredLeaderNotAvailableError,
+    _Code.ELECTION_NOT_NEEDED: ElectionNotNeededError,
     _Code.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
     _Code.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     _Code.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,

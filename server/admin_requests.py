@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker import Broker
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.metadata_replica import MetadataReplica
@@ -75,11 +74,7 @@ class AdminRequests:
         described.topic_id = topic.topic_id
         described.configs.update(topic.configs)
         for record in topic.partitions:
-            leader, epoch = image.available_leader(record), record.leader_epoch
-            replica = self._partitions.get(record.group)
-            if replica is not None and replica.raft.term > epoch and replica.raft.leader_id != NO_NODE:
-                # The group's own replica here knows of a leader that has not been reported yet.
-                leader, epoch = replica.raft.leader_id, replica.raft.term
+            leader, epoch = self._partitions.known_leader(record)
             described.partitions.add(
                 partition=record.number,
                 leader=leader,

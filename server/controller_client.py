@@ -1,4 +1,4 @@
-"""Requests from this node to the active controller, wherever it is: bounded, answered once, timed out."""
+"""Requests from this node to the active controller, wherever it is, and to leaders: each bounded and answered once."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
 
 
 class ControllerClient:
-    """Asks the active controller.
+    """Asks the active controller, or another node that it is told.
 
     Arguments:
-        send: gives a request to a node's controller; False when it cannot be reached.
+        send: gives a request to a node; False when it cannot be reached.
         leader: who leads the metadata group as far as this node knows.
         limit: requests that may wait for an answer.
     """
@@ -33,11 +33,15 @@ class ControllerClient:
         self._waiting: dict[int, OnAnswer] = {}
         self._deadlines: list[tuple[int, int]] = []
 
-    def ask(self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer) -> None:
-        """Sends a request. ``on_answer`` is called once: with the answer, or with None when there was nobody to ask
-        or no answer came before ``deadline`` (microseconds); then it is not known whether the request took effect.
+    def ask(
+        self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer, to: int | None = None
+    ) -> None:
+        """Sends a request, to the controller unless ``to`` is given.
+
+        ``on_answer`` is called once: with the answer, or with None when there was nobody to ask or no answer came
+        before ``deadline`` (microseconds); then it is not known whether the request took effect.
         """
-        target = self._leader()
+        target = self._leader() if to is None else to
         if target == NO_NODE or len(self._waiting) >= self._limit:
             on_answer(None)
             return

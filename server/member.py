@@ -20,6 +20,7 @@ from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.data_requests import DataRequests
 from quorumlog.server.formation import Membership
 from quorumlog.server.group_host import GroupHost, Replica
+from quorumlog.server.leader_elections import LeaderElections
 from quorumlog.server.links import Links
 from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
@@ -112,6 +113,16 @@ class Member:
             self.admin.missing_partition,
             self._confirm_leadership,
         )
+        self.elections = LeaderElections(
+            options,
+            host,
+            surroundings.links,
+            self.partitions,
+            self.client,
+            surroundings.reply,
+            surroundings.log,
+            now,
+        )
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         self.partitions.found(found)
         self.partitions.reconcile(now)
@@ -158,6 +169,7 @@ class Member:
         self.data.on_time(now)
         self.offsets.on_time(now)
         self.admin.on_time(now)
+        self.elections.on_time(now)
 
     @property
     def next_deadline(self) -> int:
@@ -170,6 +182,7 @@ class Member:
             self.data.fetches.next_deadline,
             self.offsets.next_deadline,
             self.admin.next_deadline,
+            self.elections.next_deadline,
         )
         return min(deadline for deadline in due if deadline is not None)
 
@@ -291,7 +304,7 @@ class Member:
         return True
 
     def on_controller_request(self, peer: int, request: peer_pb2.ControllerRequest) -> None:
-        """A broker, this one included, asks this node as the controller."""
+        """A broker, this one included, asks this node as the controller, or as a leader."""
 
         def respond(response: peer_pb2.ControllerResponse) -> None:
             if peer == self._options.node_id:
@@ -299,9 +312,12 @@ class Member:
             else:
                 self._links.control_answer(self._links[peer]).controller_responses.append(response)
 
-        if request.WhichOneof("body") == "describe_quorum" and self.metadata.raft.is_leader:
+        what = request.WhichOneof("body")
+        if what == "describe_quorum" and self.metadata.raft.is_leader:
             quorum = self.admin.quorum(self._now)
             respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=quorum))
+        elif what == "elect_preferred_leaders":
+            self.elections.order(self._now, request, respond)
         else:
             self.metadata.handle(self._now, self._wall_ms, request, respond)
             self._host.touch(METADATA_GROUP)
@@ -323,6 +339,8 @@ class Member:
                 self.admin.init_producer_id(self._now, request_id, message)
             case admin_pb2.CreateTopicsRequest():
                 self.admin.create_topics(self._now, request_id, message)
+            case admin_pb2.ElectLeadersRequest():
+                self.elections.elect(self._now, request_id, message)
             case admin_pb2.DescribeQuorumRequest():
                 self.admin.describe_quorum(self._now, request_id)
             case _:
@@ -357,9 +375,13 @@ class Member:
         """Figures for metrics, by name."""
         led = {group for group, _ in self._host.led()}
         partitions = self.metadata.image.partitions
+        own = self._options.node_id
         return {
             "under_replicated_partitions": sum(
                 len(record.isr) < len(record.replicas) for group, record in partitions.items() if group in led
+            ),
+            "leaders_not_preferred": sum(
+                record.replicas[0] != own for group, record in partitions.items() if group in led
             ),
             "active_controller": float(self.metadata.controller is not None),
             "pending_produces": len(self.data.calls),

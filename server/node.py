@@ -494,6 +494,7 @@ class Node:
             self._halt(None)
         elif self._handover is None:
             self._log("info", "stopping", groups_led=sum(1 for _ in self._host.led()))
+            self._member.elections.stopping = True
             self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._now)
 
     def _halt(self, reason: str | None) -> None:

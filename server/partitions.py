@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, EntryId, HardState, Snapshot
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.group_log import GroupLog, check_chain
 from quorumlog.server.isr import IsrTracker
 from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.metadata_records import Partition as PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import META_ROW, Partition, PartitionId, decode_meta
 from quorumlog.server.sealing import GroupSealer
@@ -95,6 +96,33 @@ class Partitions:
 
     def __len__(self) -> int:
         return len(self._by_group)
+
+    # -- by the metadata --------------------------------------------------------------------------------------
+
+    def record(self, partition: Partition) -> PartitionRecord | None:
+        """What the metadata say of a partition."""
+        return self._image().partitions.get(partition.group)
+
+    def is_fenced(self, node: int) -> bool:
+        """Whether a node counts as gone."""
+        return self._image().is_fenced(node)
+
+    def known_leader(self, record: PartitionRecord) -> tuple[int, int]:
+        """Leader and leader epoch of any partition, as far as this node knows; NO_NODE without one."""
+        replica = self._by_group.get(record.group)
+        if replica is not None and replica.raft.term > record.leader_epoch and replica.raft.leader_id != NO_NODE:
+            # The group's own replica here knows of a leader that has not been reported yet.
+            return replica.raft.leader_id, replica.raft.term
+        return self._image().available_leader(record), record.leader_epoch
+
+    def named(self, names: Iterable[tuple[str, int]]) -> Iterator[tuple[str, int, PartitionRecord | None]]:
+        """Partitions by topic name and number, each with its record if it exists; without names all there are."""
+        topics = self._image().topics
+        chosen = list(names) or [(name, record.number) for name in topics for record in topics[name].partitions]
+        for name, number in chosen:
+            topic = topics.get(name)
+            exists = topic is not None and 0 <= number < len(topic.partitions)
+            yield name, number, topic.partitions[number] if topic is not None and exists else None
 
     # -- reports to the controller ----------------------------------------------------------------------------
 

@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import Limits, NodeOptions
+from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
@@ -117,6 +117,12 @@ class Settings(BaseSettings):
     broker_session_timeout_ms: Milliseconds = Field(
         3_000, description=f"{_A_TIME}, at least twice broker_heartbeat_interval_ms"
     )
+    auto_leader_rebalance_enable: bool = Field(
+        True, description="true to give leaderships back to the preferred leaders, false to leave them"
+    )
+    leader_imbalance_check_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
+        30, description="a whole number of seconds from 1 to 86400"
+    )
     storage_stall_ms: Milliseconds = Field(2_000, description=_A_TIME)
     stop_timeout_ms: Milliseconds = Field(5_000, description=_A_TIME)
 
@@ -180,6 +186,10 @@ class Settings(BaseSettings):
                 pending_produces=self.max_pending_produces,
                 parked_fetches=self.max_parked_fetches,
                 storage_reserve_bytes=self.storage_reserve_bytes,
+            ),
+            balance=BalanceOptions(
+                enabled=self.auto_leader_rebalance_enable,
+                check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
             ),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,

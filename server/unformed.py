@@ -33,6 +33,11 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
         for topic in message.topics:
             created.results.add(name=topic.name, error=problem)
         return created
+    if isinstance(message, admin_pb2.ElectLeadersRequest):
+        elected = admin_pb2.ElectLeadersResponse()
+        for named in message.partitions:
+            elected.results.add(topic=named.topic, partition=named.partition, error=problem)
+        return elected
     if isinstance(message, data_plane_pb2.InitProducerIdRequest):
         return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)
     if isinstance(message, admin_pb2.DescribeQuorumRequest):

@@ -12,6 +12,7 @@ _RETRIABLE = frozenset(
         ErrorCode.SERVER_BUSY,
         ErrorCode.NOT_LEADER_OR_FOLLOWER,
         ErrorCode.LEADER_NOT_AVAILABLE,
+        ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
         ErrorCode.NOT_ENOUGH_REPLICAS,

@@ -11,6 +11,7 @@ from quorumlog.chaos.sim_cluster import ClusterOptions, SimCluster
 from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.server.options import BalanceOptions
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -20,9 +21,13 @@ TOPIC = "t"
 class Writing:
     """A quiet three-node cluster with one partition and a producer that sends one record after the other."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, balance: BalanceOptions | None = None) -> None:
         self.scheduler = Scheduler(seed)
-        quiet = ClusterOptions(disk=DiskOptions(slow_probability=0), network=NetworkOptions(spike_probability=0))
+        quiet = ClusterOptions(
+            disk=DiskOptions(slow_probability=0),
+            network=NetworkOptions(spike_probability=0),
+            balance=balance or BalanceOptions(),
+        )
         self.cluster = SimCluster(self.scheduler, quiet)
         self.history = History()
         for node in self.cluster.node_ids:

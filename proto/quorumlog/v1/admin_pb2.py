@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18quorumlog/v1/admin.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"h\n\x13\x43reateTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.quorumlog.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xb2\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x34\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32#.quorumlog.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x14\x43reateTopicsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.CreateTopicResult\"W\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\"\x17\n\x15\x44\x65scribeQuorumRequest\"\xda\x01\n\x16\x44\x65scribeQuorumResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12+\n\x06voters\x18\x05 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12.\n\tobservers\x18\x06 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\"f\n\rQuorumReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x15\n\rlog_end_index\x18\x03 \x01(\x03\x12\x17\n\x0flast_contact_ms\x18\x04 \x01(\x03\"\x15\n\x13\x44\x65scribeNodeRequest\"\xdd\x01\n\x14\x44\x65scribeNodeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x1a\n\x12storage_used_bytes\x18\x07 \x01(\x04\x12\x1a\n\x12storage_free_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06groups\x18\t \x01(\r\x12\x12\n\ngroups_led\x18\n \x01(\r2\x92\x02\n\x05\x41\x64min\x12U\n\x0c\x43reateTopics\x12!.quorumlog.v1.CreateTopicsRequest\x1a\".quorumlog.v1.CreateTopicsResponse\x12[\n\x0e\x44\x65scribeQuorum\x12#.quorumlog.v1.DescribeQuorumRequest\x1a$.quorumlog.v1.DescribeQuorumResponse\x12U\n\x0c\x44\x65scribeNode\x12!.quorumlog.v1.DescribeNodeRequest\x1a\".quorumlog.v1.DescribeNodeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x18quorumlog/v1/admin.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"h\n\x13\x43reateTopicsRequest\x12&\n\x06topics\x18\x01 \x03(\x0b\x32\x16.quorumlog.v1.NewTopic\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\x12\x15\n\rvalidate_only\x18\x03 \x01(\x08\"\xb2\x01\n\x08NewTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x16\n\x0enum_partitions\x18\x02 \x01(\x05\x12\x1a\n\x12replication_factor\x18\x03 \x01(\x05\x12\x34\n\x07\x63onfigs\x18\x04 \x03(\x0b\x32#.quorumlog.v1.NewTopic.ConfigsEntry\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"H\n\x14\x43reateTopicsResponse\x12\x30\n\x07results\x18\x01 \x03(\x0b\x32\x1f.quorumlog.v1.CreateTopicResult\"W\n\x11\x43reateTopicResult\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x10\n\x08topic_id\x18\x03 \x01(\x0c\"Z\n\x13\x45lectLeadersRequest\x12/\n\npartitions\x18\x01 \x03(\x0b\x32\x1b.quorumlog.v1.PartitionName\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"1\n\rPartitionName\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\"I\n\x14\x45lectLeadersResponse\x12\x31\n\x07results\x18\x01 \x03(\x0b\x32 .quorumlog.v1.ElectLeadersResult\"Z\n\x12\x45lectLeadersResult\x12\r\n\x05topic\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\x17\n\x15\x44\x65scribeQuorumRequest\"\xda\x01\n\x16\x44\x65scribeQuorumResponse\x12\"\n\x05\x65rror\x18\x01 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x11\n\tleader_id\x18\x02 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x03 \x01(\x03\x12\x16\n\x0ehigh_watermark\x18\x04 \x01(\x03\x12+\n\x06voters\x18\x05 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\x12.\n\tobservers\x18\x06 \x03(\x0b\x32\x1b.quorumlog.v1.QuorumReplica\"f\n\rQuorumReplica\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x15\n\rlog_end_index\x18\x03 \x01(\x03\x12\x17\n\x0flast_contact_ms\x18\x04 \x01(\x03\"\x15\n\x13\x44\x65scribeNodeRequest\"\xdd\x01\n\x14\x44\x65scribeNodeResponse\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x12\n\ncluster_id\x18\x03 \x01(\t\x12\x0f\n\x07version\x18\x04 \x01(\t\x12\r\n\x05ready\x18\x05 \x01(\x08\x12\x0e\n\x06reason\x18\x06 \x01(\t\x12\x1a\n\x12storage_used_bytes\x18\x07 \x01(\x04\x12\x1a\n\x12storage_free_bytes\x18\x08 \x01(\x04\x12\x0e\n\x06groups\x18\t \x01(\r\x12\x12\n\ngroups_led\x18\n \x01(\r2\xe9\x02\n\x05\x41\x64min\x12U\n\x0c\x43reateTopics\x12!.quorumlog.v1.CreateTopicsRequest\x1a\".quorumlog.v1.CreateTopicsResponse\x12[\n\x0e\x44\x65scribeQuorum\x12#.quorumlog.v1.DescribeQuorumRequest\x1a$.quorumlog.v1.DescribeQuorumResponse\x12U\n\x0c\x45lectLeaders\x12!.quorumlog.v1.ElectLeadersRequest\x1a\".quorumlog.v1.ElectLeadersResponse\x12U\n\x0c\x44\x65scribeNode\x12!.quorumlog.v1.DescribeNodeRequest\x1a\".quorumlog.v1.DescribeNodeResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -44,16 +44,24 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_CREATETOPICSRESPONSE']._serialized_end=428
   _globals['_CREATETOPICRESULT']._serialized_start=430
   _globals['_CREATETOPICRESULT']._serialized_end=517
-  _globals['_DESCRIBEQUORUMREQUEST']._serialized_start=519
-  _globals['_DESCRIBEQUORUMREQUEST']._serialized_end=542
-  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_start=545
-  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=763
-  _globals['_QUORUMREPLICA']._serialized_start=765
-  _globals['_QUORUMREPLICA']._serialized_end=867
-  _globals['_DESCRIBENODEREQUEST']._serialized_start=869
-  _globals['_DESCRIBENODEREQUEST']._serialized_end=890
-  _globals['_DESCRIBENODERESPONSE']._serialized_start=893
-  _globals['_DESCRIBENODERESPONSE']._serialized_end=1114
-  _globals['_ADMIN']._serialized_start=1117
-  _globals['_ADMIN']._serialized_end=1391
+  _globals['_ELECTLEADERSREQUEST']._serialized_start=519
+  _globals['_ELECTLEADERSREQUEST']._serialized_end=609
+  _globals['_PARTITIONNAME']._serialized_start=611
+  _globals['_PARTITIONNAME']._serialized_end=660
+  _globals['_ELECTLEADERSRESPONSE']._serialized_start=662
+  _globals['_ELECTLEADERSRESPONSE']._serialized_end=735
+  _globals['_ELECTLEADERSRESULT']._serialized_start=737
+  _globals['_ELECTLEADERSRESULT']._serialized_end=827
+  _globals['_DESCRIBEQUORUMREQUEST']._serialized_start=829
+  _globals['_DESCRIBEQUORUMREQUEST']._serialized_end=852
+  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_start=855
+  _globals['_DESCRIBEQUORUMRESPONSE']._serialized_end=1073
+  _globals['_QUORUMREPLICA']._serialized_start=1075
+  _globals['_QUORUMREPLICA']._serialized_end=1177
+  _globals['_DESCRIBENODEREQUEST']._serialized_start=1179
+  _globals['_DESCRIBENODEREQUEST']._serialized_end=1200
+  _globals['_DESCRIBENODERESPONSE']._serialized_start=1203
+  _globals['_DESCRIBENODERESPONSE']._serialized_end=1424
+  _globals['_ADMIN']._serialized_start=1427
+  _globals['_ADMIN']._serialized_end=1788
 # @@protoc_insertion_point(module_scope)

@@ -45,6 +45,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.FromString,
                 _registered_method=True)
+        self.ElectLeaders = channel.unary_unary(
+                '/quorumlog.v1.Admin/ElectLeaders',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+                _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeRequest.SerializeToString,
@@ -70,6 +75,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ElectLeaders(self, request, context):
+        """Hands partitions over to their preferred leaders, each by its present leader.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -89,6 +101,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeQuorum,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.SerializeToString,
+            ),
+            'ElectLeaders': grpc.unary_unary_rpc_method_handler(
+                    servicer.ElectLeaders,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -151,6 +168,33 @@ class Admin:
             '/quorumlog.v1.Admin/DescribeQuorum',
             quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ElectLeaders(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/ElectLeaders',
+            quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
             options,
             channel_credentials,
             insecure,

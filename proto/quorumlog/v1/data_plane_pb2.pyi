@@ -514,8 +514,14 @@ class MetadataRequest(_message.Message):
 
     TOPICS_FIELD_NUMBER: _builtins.int
     ALL_TOPICS_FIELD_NUMBER: _builtins.int
+    LINEARIZABLE_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     all_topics: _builtins.bool
     """True: describe every topic."""
+    linearizable: _builtins.bool
+    """True: the answer shows all that was committed before the request came, at the price of asking the controller."""
+    timeout_ms: _builtins.int
+    """How long the server may take for that, in milliseconds."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The topics wanted; empty with all_topics for every one."""
@@ -525,10 +531,12 @@ class MetadataRequest(_message.Message):
         *,
         topics: _abc.Iterable[_builtins.str] | None = ...,
         all_topics: _builtins.bool = ...,
+        linearizable: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_topics", b"all_topics", "linearizable", b"linearizable", "timeout_ms", b"timeout_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -545,6 +553,7 @@ class MetadataResponse(_message.Message):
     BROKERS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
     IMAGE_AGE_MS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster's id; empty before formation."""
     controller_id: _builtins.int
@@ -559,6 +568,10 @@ class MetadataResponse(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicMetadata]:
         """The topics asked for."""
 
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when linearizable was asked for and could not be had."""
+
     def __init__(
         self,
         *,
@@ -567,10 +580,11 @@ class MetadataResponse(_message.Message):
         brokers: _abc.Iterable[Global___BrokerMetadata] | None = ...,
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
         image_age_ms: _builtins.int = ...,
+        error: _errors_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "error", b"error", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -95,7 +95,7 @@ class DataPlaneServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Metadata(self, request, context):
-        """Brokers, topics and partition leaders, from the node's own metadata image.
+        """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -47,7 +47,7 @@ class DataPlaneStub:
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_data_plane_pb2.InitProducerIdRequest, _data_plane_pb2.InitProducerIdResponse]
     """Allocates an identity for an idempotent producer."""
     Metadata: _grpc.UnaryUnaryMultiCallable[_data_plane_pb2.MetadataRequest, _data_plane_pb2.MetadataResponse]
-    """Brokers, topics and partition leaders, from the node's own metadata image."""
+    """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it."""
 
 @_typing.type_check_only
 class DataPlaneAsyncStub(DataPlaneStub):
@@ -63,7 +63,7 @@ class DataPlaneAsyncStub(DataPlaneStub):
     InitProducerId: _aio.UnaryUnaryMultiCallable[_data_plane_pb2.InitProducerIdRequest, _data_plane_pb2.InitProducerIdResponse]  # type: ignore[assignment]
     """Allocates an identity for an idempotent producer."""
     Metadata: _aio.UnaryUnaryMultiCallable[_data_plane_pb2.MetadataRequest, _data_plane_pb2.MetadataResponse]  # type: ignore[assignment]
-    """Brokers, topics and partition leaders, from the node's own metadata image."""
+    """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it."""
 
 class DataPlaneServicer(metaclass=_abc_1.ABCMeta):
     """Served by every node."""
@@ -106,6 +106,6 @@ class DataPlaneServicer(metaclass=_abc_1.ABCMeta):
         request: _data_plane_pb2.MetadataRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_data_plane_pb2.MetadataResponse, _abc.Awaitable[_data_plane_pb2.MetadataResponse]]:
-        """Brokers, topics and partition leaders, from the node's own metadata image."""
+        """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it."""
 
 def add_DataPlaneServicer_to_server(servicer: DataPlaneServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -47,6 +47,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The client's leader epoch is newer than this node knows."""
     OFFSET_OUT_OF_RANGE: _ErrorCode.ValueType  # 15
     """The offset lies below the log start or beyond the log end."""
+    PREFERRED_LEADER_NOT_AVAILABLE: _ErrorCode.ValueType  # 16
+    """The preferred leader cannot lead now: it is down, out of sync, or did not take over."""
+    ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 17
+    """The preferred leader leads already."""
     NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 20
     """Fewer live replicas than acks=all needs; nothing was appended."""
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: _ErrorCode.ValueType  # 21
@@ -123,6 +127,10 @@ UNKNOWN_LEADER_EPOCH: ErrorCode.ValueType  # 14
 """The client's leader epoch is newer than this node knows."""
 OFFSET_OUT_OF_RANGE: ErrorCode.ValueType  # 15
 """The offset lies below the log start or beyond the log end."""
+PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 16
+"""The preferred leader cannot lead now: it is down, out of sync, or did not take over."""
+ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 17
+"""The preferred leader leads already."""
 NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 20
 """Fewer live replicas than acks=all needs; nothing was appended."""
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 21

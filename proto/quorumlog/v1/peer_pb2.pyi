@@ -172,11 +172,11 @@ class Frame(_message.Message):
 
     @_builtins.property
     def controller_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerRequest]:
-        """Requests to the active controller."""
+        """Requests to the active controller, or to a leader."""
 
     @_builtins.property
     def controller_responses(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerResponse]:
-        """Answers of the controller."""
+        """Answers to such requests."""
 
     @_builtins.property
     def lease(self) -> Global___Lease:
@@ -661,7 +661,9 @@ Global___GroupConfiguration: _TypeAlias = GroupConfiguration  # noqa: Y015
 
 @_typing.final
 class ControllerRequest(_message.Message):
-    """A request to the active controller, from a broker for itself or for a client."""
+    """A request to the active controller, or where it says so to a partition's leader, from a broker for itself or for a
+    client.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -673,6 +675,8 @@ class ControllerRequest(_message.Message):
     ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     CREATE_TOPICS_FIELD_NUMBER: _builtins.int
     DESCRIBE_QUORUM_FIELD_NUMBER: _builtins.int
+    ELECT_PREFERRED_LEADERS_FIELD_NUMBER: _builtins.int
+    METADATA_READ_INDEX_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     @_builtins.property
@@ -703,6 +707,14 @@ class ControllerRequest(_message.Message):
     def describe_quorum(self) -> _admin_pb2.DescribeQuorumRequest:
         """A client asks about the quorum."""
 
+    @_builtins.property
+    def elect_preferred_leaders(self) -> Global___ElectPreferredLeaders:
+        """To the leader of partitions: hand them over to their preferred leaders."""
+
+    @_builtins.property
+    def metadata_read_index(self) -> Global___MetadataReadIndex:
+        """A node is to answer with metadata no older than the question."""
+
     def __init__(
         self,
         *,
@@ -714,12 +726,14 @@ class ControllerRequest(_message.Message):
         allocate_producer_ids: Global___AllocateProducerIds | None = ...,
         create_topics: _admin_pb2.CreateTopicsRequest | None = ...,
         describe_quorum: _admin_pb2.DescribeQuorumRequest | None = ...,
+        elect_preferred_leaders: Global___ElectPreferredLeaders | None = ...,
+        metadata_read_index: Global___MetadataReadIndex | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "heartbeat", b"heartbeat", "register_broker", b"register_broker", "report_leaders", b"report_leaders"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "register_broker", b"register_broker", "report_leaders", b"report_leaders"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "heartbeat", b"heartbeat", "register_broker", b"register_broker", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "register_broker", b"register_broker", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -727,7 +741,7 @@ Global___ControllerRequest: _TypeAlias = ControllerRequest  # noqa: Y015
 
 @_typing.final
 class ControllerResponse(_message.Message):
-    """The controller's answer."""
+    """The answer to a ControllerRequest."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -739,6 +753,7 @@ class ControllerResponse(_message.Message):
     PRODUCER_ID_BLOCK_FIELD_NUMBER: _builtins.int
     CREATE_TOPICS_FIELD_NUMBER: _builtins.int
     DESCRIBE_QUORUM_FIELD_NUMBER: _builtins.int
+    METADATA_READ_INDEX_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     @_builtins.property
@@ -755,7 +770,7 @@ class ControllerResponse(_message.Message):
 
     @_builtins.property
     def partition_changes(self) -> Global___PartitionChangesResponse:
-        """To report_leaders and alter_isr."""
+        """To report_leaders, alter_isr and elect_preferred_leaders."""
 
     @_builtins.property
     def producer_id_block(self) -> Global___ProducerIdBlock:
@@ -769,6 +784,10 @@ class ControllerResponse(_message.Message):
     def describe_quorum(self) -> _admin_pb2.DescribeQuorumResponse:
         """To describe_quorum."""
 
+    @_builtins.property
+    def metadata_read_index(self) -> Global___MetadataReadIndexResponse:
+        """To metadata_read_index."""
+
     def __init__(
         self,
         *,
@@ -780,12 +799,13 @@ class ControllerResponse(_message.Message):
         producer_id_block: Global___ProducerIdBlock | None = ...,
         create_topics: _admin_pb2.CreateTopicsResponse | None = ...,
         describe_quorum: _admin_pb2.DescribeQuorumResponse | None = ...,
+        metadata_read_index: Global___MetadataReadIndexResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1178,3 +1198,75 @@ class ProducerIdBlock(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProducerIdBlock: _TypeAlias = ProducerIdBlock  # noqa: Y015
+
+@_typing.final
+class ElectPreferredLeaders(_message.Message):
+    """Partitions to be handed over to their preferred leaders by the node that leads them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUPS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long it may take, in milliseconds."""
+    @_builtins.property
+    def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their groups."""
+
+    def __init__(
+        self,
+        *,
+        groups: _abc.Iterable[_builtins.int] | None = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ElectPreferredLeaders: _TypeAlias = ElectPreferredLeaders  # noqa: Y015
+
+@_typing.final
+class MetadataReadIndex(_message.Message):
+    """Asks the controller how far the metadata log was committed when this was asked (Raft thesis, 6.4)."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    timeout_ms: _builtins.int
+    """How long it may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetadataReadIndex: _TypeAlias = MetadataReadIndex  # noqa: Y015
+
+@_typing.final
+class MetadataReadIndexResponse(_message.Message):
+    """The controller led when it was asked, confirmed by a quorum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INDEX_FIELD_NUMBER: _builtins.int
+    index: _builtins.int
+    """An image that has applied this index shows all that was committed by then."""
+    def __init__(
+        self,
+        *,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MetadataReadIndexResponse: _TypeAlias = MetadataReadIndexResponse  # noqa: Y015
