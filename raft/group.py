@@ -163,6 +163,12 @@ class RaftGroup(Replica):
         return self._transferee != NO_NODE
 
     @property
+    def is_calling(self) -> bool:
+        """True for a quiescent leader some of whose followers have not said that they sleep."""
+        progress = self.progress.values() if self.quiescent else ()
+        return any(each.called_round for each in progress)
+
+    @property
     def uncommitted_bytes(self) -> int:
         """Exact size of this leader's entries that are not committed; 0 for others."""
         return self._replication.uncommitted_bytes if self._replication is not None else 0
@@ -338,8 +344,9 @@ class RaftGroup(Replica):
         return self._heartbeat_round
 
     def quiesce(self, now: int, reachable: Container[int]) -> bool:
-        """Puts an idle group to sleep, in place of a heartbeat: its followers are told, and nothing more is sent until
-        somebody stirs. The driver sees to the leases that stand for the heartbeats (docs/raft.md).
+        """Puts an idle group to sleep, in place of a heartbeat: its followers are called to sleep too, again each time
+        until they answer (``is_calling``), and nothing more is sent until somebody stirs. The driver sees to the leases
+        that stand for the heartbeats (docs/raft.md).
 
         Arguments:
             reachable: the nodes whose lease stands. Whoever is not among them is left out.
@@ -354,15 +361,19 @@ class RaftGroup(Replica):
         at_rest = log.applied_index == log.commit_index == log.durable_index == log.last.index
         if not at_rest or not self.leads_committed or not replication.is_settled(reachable):
             return False
-        if not self.quiescent:
-            self._heartbeat_round += 1
-            for member in replication.progress:
-                if member != self.node_id and member in reachable:
-                    last = log.last.index
-                    self._send(Heartbeat(self.node_id, member, self.term, last, self._heartbeat_round, True))
+        if self.quiescent:
+            called = replication.awake_members(reachable)
+        else:
+            called = [member for member in replication.progress if member != self.node_id and member in reachable]
             log.trim(0)
             self.quiescent = True
             self._schedule(now)
+        if called:
+            self._heartbeat_round += 1
+            replication.call_to_sleep(called, self._heartbeat_round)
+        for member in called:
+            # A follower that missed the call would wait for a heartbeat that never comes, and campaign.
+            self._send(Heartbeat(self.node_id, member, self.term, log.last.index, self._heartbeat_round, True))
         return True
 
     def on_durable(self, now: int, token: DurableToken) -> None:

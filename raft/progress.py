@@ -77,10 +77,12 @@ class Progress:
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
         told_commit: the largest commit index sent to it in an AppendRequest.
+        called_round: the heartbeat round in which it was called to sleep, while it has not answered that; else 0.
     """
 
     __slots__ = (
         "_acknowledged_since_heartbeat",
+        "called_round",
         "confirmed_round",
         "inflights",
         "last_contact",
@@ -104,6 +106,7 @@ class Progress:
         self.pending_snapshot = 0
         self.told_commit = 0
         self.confirmed_round = 0
+        self.called_round = 0
         self.recheck = False
         self.inflights = inflights
         self._acknowledged_since_heartbeat = True

@@ -546,7 +546,7 @@ class Replica:
     def _heartbeat_response(self, now: int, response: HeartbeatResponse) -> None:
         replication = self._replication
         if replication is not None:
-            replication.heartbeat_response(now, response.sender, response.round)
+            replication.heartbeat_response(now, response.sender, response.round, response.quiescent)
             if response.sender == self._transferee:
                 # The first TimeoutNow may have been lost.
                 self._hand_over_when_caught_up()

@@ -5,7 +5,7 @@ It exists only while its replica leads; stepping down drops it with all its stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import Log, size_of
@@ -192,11 +192,13 @@ class Replication:
             progress.probe_after_snapshot(delivered=False)
         return False
 
-    def heartbeat_response(self, now: int, sender: int, heartbeat_round: int) -> None:
-        """A follower answered a heartbeat."""
+    def heartbeat_response(self, now: int, sender: int, heartbeat_round: int, quiescent: bool) -> None:
+        """A follower answered a heartbeat, and perhaps went to sleep on it."""
         progress = self.progress.get(sender)
         if progress is not None:
             progress.confirmed_round = max(progress.confirmed_round, heartbeat_round)
+            if quiescent and heartbeat_round >= progress.called_round:
+                progress.called_round = 0
             progress.heard(now)
             progress.answered_heartbeat()
 
@@ -238,9 +240,22 @@ class Replication:
                 return False
         return bool(reached_by_quorum(self._halves, lambda voter: int(voter == own or voter in reachable)))
 
+    def awake_members(self, reachable: Container[int]) -> list[int]:
+        """The reachable members that are called to sleep and have not said that they do."""
+        for member, progress in self.progress.items():
+            if member not in reachable:
+                progress.called_round = 0
+        return [member for member, progress in self.progress.items() if progress.called_round]
+
+    def call_to_sleep(self, members: Iterable[int], heartbeat_round: int) -> None:
+        """These members are called to sleep in that round."""
+        for member in members:
+            self.progress[member].called_round = heartbeat_round
+
     def resume(self, now: int, contacts: Mapping[int, int]) -> None:
         """Ends a sleep in which others watched the followers: they were heard at ``contacts``, or just now."""
         for member, progress in self.progress.items():
+            progress.called_round = 0
             if progress.state is ProgressState.REPLICATE:
                 progress.last_contact = max(progress.last_contact, contacts.get(member, now))
 

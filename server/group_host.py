@@ -63,7 +63,8 @@ class GroupHost:
 
     def __init__(self, send: Callable[[int, Message], None]) -> None:
         self.replicas: dict[int, Replica] = {}
-        #: Groups that this node leads and that are not quiescent: all that costs anything while nothing happens.
+        #: Groups that this node leads and that are not asleep, followers included: all that costs anything while nothing
+        #: happens.
         self.awake_led: set[int] = set()
         self._send = send
         self._active: set[int] = set()
@@ -133,7 +134,7 @@ class GroupHost:
         for group in touched:
             self._arm(group)
             raft = self.replicas[group].raft
-            if raft.is_leader and not raft.quiescent:
+            if raft.is_leader and (not raft.quiescent or raft.is_calling):
                 self.awake_led.add(group)
             else:
                 self.awake_led.discard(group)
