@@ -63,7 +63,7 @@ class GroupHost:
 
     def __init__(self, send: Callable[[int, Message], None]) -> None:
         self.replicas: dict[int, Replica] = {}
-        #: Groups that this node leads and that are not asleep, followers included: all that costs anything while nothing
+        #: Groups led here that are not asleep with all their followers: only these cost anything while nothing
         #: happens.
         self.awake_led: set[int] = set()
         self._send = send
