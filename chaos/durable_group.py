@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.transaction import GroupWrite
-from quorumlog.v1.entry import parse_header
+from quorumlog.v1.entry import parse_envelope, parse_header
 
 
 @dataclass(slots=True)
@@ -67,8 +67,14 @@ class DurableGroup:
     def append(self, entry: Entry) -> None:
         """Adds the entry that follows the last one."""
         last = self.last
-        follows = entry.index == last.index + 1 and entry.term >= last.term
-        self._require(follows, f"entry {entry.index} of term {entry.term} after {last}")
+        envelope = parse_envelope(entry.data)
+        follows = (
+            entry.index == envelope.index == last.index + 1
+            and entry.term == envelope.term >= last.term
+            and envelope.group == self.group
+            and envelope.previous_hash == last.hash
+        )
+        self._require(follows, f"entry {entry.index} of term {entry.term}, {envelope} after {last}")
         self.entries.append(entry)
         self.size_bytes += len(entry.data)
         if entry.kind == EntryKind.BATCH:
@@ -92,6 +98,8 @@ class DurableGroup:
 
     def compact(self, up_to: EntryId) -> None:
         """Removes the entries up to and including ``up_to``."""
+        if up_to.index == self.anchor.index:
+            return
         self._require_entry(up_to, "compaction to")
         gone = up_to.index - self.anchor.index
         self.size_bytes -= sum(len(entry.data) for entry in self.entries[:gone])
@@ -130,6 +138,8 @@ def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup |
     if write.destroy:
         return None
     if write.snapshot is not None:
+        if write.hard_state is None:
+            raise FatalStorageError(f"refused to write group {write.group}: snapshot without its hard state")
         group.install(write.snapshot)
     if write.truncate_from is not None:
         group.truncate(write.truncate_from)
