@@ -6,7 +6,7 @@ STAMP := $(VENV)/.installed
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check proto format bench chaos simulate clean
+.PHONY: help setup demo test check proto format bench chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
@@ -53,6 +53,9 @@ chaos: $(STAMP)  ## kill the leader ten times under load and check every acknowl
 SEEDS ?= 200
 simulate: $(STAMP)  ## run simulated clusters; SEEDS=n MINUTES=m START=n RECORD=file, or SEED=n to replay one
 	@$(BIN)/python -m quorumlog.chaos.simulate $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(START),--start $(START)) $(if $(RECORD),--record $(RECORD)))
+
+mutants: $(STAMP)  ## plant faults into copies of the packages and show what notices each
+	@$(BIN)/python -m quorumlog.chaos.mutate $(if $(ONLY),--only $(ONLY))
 
 clean:  ## remove what was made
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

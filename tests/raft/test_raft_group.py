@@ -465,6 +465,21 @@ def test_a_granted_pre_vote_is_no_leader_contact() -> None:
     assert core.term == 0
 
 
+def test_a_leader_does_not_sleep_on_when_a_follower_wakes() -> None:
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    cluster.core(1).heartbeat(cluster.now)
+    cluster.settle()
+    assert cluster.core(1).quiesce(cluster.now, {2, 3})
+    cluster.settle()
+    assert all(cluster.core(node).quiescent for node in (1, 2, 3))
+    cluster.core(3).wake(cluster.now, {})
+    cluster.settle()
+    # It heartbeats again: else the one who woke would depose it (scenario 17).
+    assert not cluster.core(1).quiescent
+    assert cluster.core(1).next_deadline < NEVER
+
+
 def test_nobody_campaigns_over_a_committed_configuration_that_is_not_applied() -> None:
     cluster = Cluster((1, 2, 3), spare=(4,))
     cluster.elect(1)

@@ -6,7 +6,18 @@ import pytest
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import ORIGIN, AppendRequest, AppendResponse, Configuration, Entry, HardState, Message
+from quorumlog.raft.types import (
+    ORIGIN,
+    AppendRequest,
+    AppendResponse,
+    Configuration,
+    Entry,
+    EntryId,
+    HardState,
+    InstallSnapshot,
+    Message,
+    Snapshot,
+)
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.storage.transaction import GroupWrite
@@ -29,8 +40,8 @@ class Machine:
     def apply(self, entries: list[Entry]) -> None:
         self.applied += [entry.index for entry in entries]
 
-    def restore(self, snapshot: object) -> None:
-        raise AssertionError("nobody sends snapshots here")
+    def restore(self, snapshot: Snapshot) -> None:
+        self.applied = [snapshot.last.index]
 
     def take_rows(self) -> dict[bytes, bytes | None]:
         return {b"m": b"%d" % len(self.applied)} if self.applied else {}
@@ -123,6 +134,24 @@ def test_what_is_replaced_before_it_became_durable_is_never_confirmed() -> None:
     rig.host.on_durable(9, 2)
     assert (1, 3) not in confirmations(rig)
     assert confirmations(rig)[-1] == (2, 2)
+
+
+def test_a_snapshot_replaces_what_gathered_before_it() -> None:
+    rig = Rig((1, 2, 3))
+    rig.append(1, 0, 0, noop(1, 1))
+    assert rig.host.take_transaction(6) is not None
+    rig.append(1, 1, 1, noop(2, 1))
+    snapshot = Snapshot(EntryId(9, 2, 99), Configuration((1, 2, 3)), b"state")
+    rig.host.replicas[1].raft.step(7, InstallSnapshot(2, 1, 2, snapshot))
+    rig.host.touch(1)
+    rig.host.run_round()
+    rig.host.on_durable(8, 1)
+    second = rig.host.take_transaction(9)
+    assert second is not None
+    (write,) = second.writes
+    assert (write.snapshot, write.entries, write.truncate_from) == (snapshot, [], None)
+    assert write.hard_state is not None
+    assert write.hard_state.term == 2
 
 
 def test_callbacks_wait_for_what_gathered_before_them() -> None:

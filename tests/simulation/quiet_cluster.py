@@ -42,7 +42,7 @@ class Writing:
         options = ProducerOptions(
             interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
         )
-        SimProducer(
+        self.producer = SimProducer(
             "writer", [PartitionName(TOPIC, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
         )
         self.run(2)

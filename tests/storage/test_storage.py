@@ -82,13 +82,15 @@ def test_a_transaction_refused_by_one_group_changes_no_group(storage: Storage) -
     first, second = LogBuilder(1), LogBuilder(2)
     storage.commit(transaction(create(1, first.batches(2)), create(2, second.batches(2))))
     second.batch()
-    gap = GroupWrite(2, entries=[second.batch()])
+    gap = GroupWrite(2, entries=[second.batch()], table={b"r": b"2"})
+    whole = GroupWrite(1, entries=first.batches(2), table={b"r": b"1"})
     with pytest.raises(FatalStorageError, match="group 2"):
-        storage.commit(transaction(GroupWrite(1, entries=first.batches(2)), gap, node_state={b"k": b"v"}))
+        storage.commit(transaction(whole, gap, node_state={b"k": b"v"}))
     with pytest.raises(FatalStorageError, match="failed before"):
         storage.commit(Transaction(2))
     with reopened(storage) as again:
         assert {group: state.last.index for group, state in again.groups().items()} == {1: 2, 2: 2}
+        assert all(state.table == {} for state in again.groups().values())
         assert again.node_state() == {}
 
 
