@@ -15,6 +15,7 @@ from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_network import Unruliness
 from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
 #: A node that is asked to stop has this long (µs) before it counts as stuck.
@@ -191,6 +192,14 @@ def rolling_stop(strike: Strike) -> None:
         strike.after(place * strike.length(100_000, 2 * SECOND), lambda node=node: stop(strike, node))  # type: ignore[misc]
 
 
+def elect_leaders(strike: Strike) -> None:
+    """An operator asks that the preferred leaders lead, whatever is going on."""
+    node = strike.node()
+    strike.say(f"node {node} is asked to bring the leaderships to the preferred leaders")
+    request = admin_pb2.ElectLeadersRequest(timeout_ms=500)
+    strike.cluster.request("operator", node, request, lambda answer: None)
+
+
 # -- network ----------------------------------------------------------------------------------------------------------
 
 
@@ -341,6 +350,7 @@ KINDS: dict[str, Kind] = {
     "pause": Kind(pause),
     "stop": Kind(stop),
     "rolling-stop": Kind(rolling_stop),
+    "elect-leaders": Kind(elect_leaders, needs_peers=True),
     "isolate": Kind(isolate, needs_peers=True),
     "split": Kind(split, needs_peers=True),
     "one-way": Kind(one_way, needs_peers=True),

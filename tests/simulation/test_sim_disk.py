@@ -9,7 +9,7 @@ from disk_samples import CONFIGURATION, GROUP, Script, entry_after, make_disk
 
 from quorumlog.raft.types import ORIGIN
 from quorumlog.server.events import StorageDone, StorageFailed
-from quorumlog.storage.interface import DiskFullError, FatalStorageError
+from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
 
@@ -80,6 +80,30 @@ def test_after_an_io_error_nobody_knows_what_is_there_and_nothing_more_may_be_wr
         with pytest.raises(AssertionError, match="writes on after an I/O error"):
             disk.submit(first_write(2), done.append)
     assert kept == {True, False}
+
+
+def test_a_read_fails_once_and_only_for_the_node() -> None:
+    scheduler, disk = make_disk()
+    disk.submit(first_write(), lambda done: None)
+    scheduler.run(1_000_000)
+    disk.next_read_fails = True
+    assert disk.term_at(GROUP, 1) == 1, "whoever watches reads well"
+    disk.read_by_node = True
+    with pytest.raises(DamageError):
+        disk.entries(GROUP, 1, 1, 1)
+    assert disk.has_failed
+    disk.crash()
+    assert not disk.has_failed
+    assert disk.term_at(GROUP, 1) == 1
+
+
+def test_the_end_of_a_sync_is_told_before_the_node_hears_of_it() -> None:
+    scheduler, disk = make_disk()
+    seen: list[object] = []
+    disk.after_sync = lambda: seen.append(GROUP in disk.groups())
+    disk.submit(first_write(), seen.append)
+    scheduler.run(1_000_000)
+    assert seen == [True, StorageDone(1)]
 
 
 def test_a_lying_disk_loses_what_it_said_was_done() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from quorumlog.chaos.scheduler import Scheduler
-from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
+from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork, Unruliness
 from quorumlog.raft.types import Configuration, EntryId, InstallSnapshot, Snapshot
 from quorumlog.server.events import (
     Event,
@@ -185,3 +185,45 @@ def test_the_sender_of_a_snapshot_hears_how_it_went(breaks: bool) -> None:
         network.reset(1, 2)
     scheduler.run(scheduler.now + SECOND)
     assert ends.of(SnapshotDelivered, 1) == [SnapshotDelivered(2, 0, not breaks)]
+
+
+def test_an_unruly_network_loses_doubles_and_reorders_until_it_is_healed() -> None:
+    scheduler, network, ends = make()
+    connect(scheduler, network)
+    network.unruliness = Unruliness(loss=0.2, doubling=0.2, overtaking=0.3)
+    send(network, *range(1, 201))
+    scheduler.run(scheduler.now + SECOND)
+    arrived = ends.sequences(2)
+    assert set(arrived) < set(range(1, 201)), "some are lost"
+    assert len(arrived) > len(set(arrived)), "some came twice"
+    assert arrived != sorted(arrived), "some were overtaken"
+    network.heal()
+    ends.events.clear()
+    send(network, *range(201, 301))
+    scheduler.run(scheduler.now + SECOND)
+    assert ends.sequences(2) == list(range(201, 301))
+
+
+def test_a_link_that_was_cut_twice_is_mended_twice() -> None:
+    scheduler, network, ends = make()
+    connect(scheduler, network)
+    network.cut(1, 2)
+    network.cut(1, 2)
+    send(network, 1)
+    network.mend(1, 2)
+    scheduler.run(scheduler.now + SECOND // 2)
+    assert ends.sequences(2) == []
+    network.mend(1, 2)
+    scheduler.run(scheduler.now + SECOND // 2)
+    assert ends.sequences(2) == [1]
+
+
+def test_what_was_sent_over_a_slow_network_does_not_hold_up_what_follows_once_it_is_healed() -> None:
+    scheduler, network, ends = make()
+    connect(scheduler, network)
+    network.slowdown = 10_000
+    send(network, 1)
+    network.heal()
+    send(network, 2)
+    scheduler.run(scheduler.now + SECOND // 10)
+    assert ends.sequences(2) == [1, 2]
