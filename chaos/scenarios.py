@@ -209,17 +209,19 @@ class Run:
         if others:
             self._watch(others, f"round {number + 1}, node {victim} isolated and back")
         ended = self.recorder.now_us()
+        gap = self._longest_gap(began, mended)
+        recovery_gap = self._longest_gap(mended, ended)
         return Round(
             number=number + 1,
             victim=victim,
             victim_led_target=led,
             began_us=began,
             ended_us=ended,
-            gap_ms=self._longest_gap_ms(began, mended),
-            recovery_gap_ms=self._longest_gap_ms(mended, ended),
+            gap_ms=(gap[1] - gap[0]) / 1_000,
+            recovery_gap_ms=(recovery_gap[1] - recovery_gap[0]) / 1_000,
             shrink_s=shrink_s,
             full_s=full_s,
-            stalls=watchdog.stalls_between(began, ended),
+            stalls=watchdog.stalls_between(*gap),
         )
 
     def _watch(self, leaderships: dict[str, Leadership], during: str) -> None:
@@ -243,11 +245,10 @@ class Run:
         if self.workload.failures:
             raise ChaosError(self.workload.failures[0])
 
-    def _longest_gap_ms(self, first_us: int, last_us: int) -> float:
-        """Longest time between two acknowledgements that touches [first, last]."""
-        acks = self._acks()
-        gaps = [after - before for before, after in itertools.pairwise(acks) if after > first_us and before < last_us]
-        return max(gaps, default=0) / 1_000
+    def _longest_gap(self, first_us: int, last_us: int) -> tuple[int, int]:
+        """The two neighbouring acknowledgements furthest apart of those whose gap touches [first, last]."""
+        gaps = [gap for gap in itertools.pairwise(self._acks()) if gap[1] > first_us and gap[0] < last_us]
+        return max(gaps, key=lambda gap: gap[1] - gap[0], default=(first_us, first_us))
 
 
 def run_scenario(
