@@ -98,6 +98,7 @@ class Running:
         return self.driver.error
 
 
+@pytest.mark.scenario("16")
 async def test_events_of_one_turn_of_the_loop_make_one_step() -> None:
     running = Running(ScriptedNode())
     await running.until(lambda: running.node.steps == [[]])

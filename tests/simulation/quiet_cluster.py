@@ -1,8 +1,9 @@
-"""A quiet simulated cluster that is being written to, for tests that do one thing to it."""
+"""A quiet simulated cluster, idle or being written to, for tests that do one thing to it."""
 
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 
 from quorumlog.chaos.history import History, Outcome
 from quorumlog.chaos.scheduler import Scheduler
@@ -11,6 +12,7 @@ from quorumlog.chaos.sim_cluster import ClusterOptions, SimCluster
 from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_process import SimProcess
+from quorumlog.raft.group import RaftGroup
 from quorumlog.server.options import BalanceOptions
 from quorumlog.v1 import admin_pb2
 
@@ -18,10 +20,10 @@ SECOND = 1_000_000
 TOPIC = "t"
 
 
-class Writing:
-    """A quiet three-node cluster with one partition and a producer that sends one record after the other."""
+class Quiet:
+    """A quiet three-node cluster with one topic, ``TOPIC``."""
 
-    def __init__(self, seed: int, balance: BalanceOptions | None = None) -> None:
+    def __init__(self, seed: int, partitions: int = 1, balance: BalanceOptions | None = None) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
             disk=DiskOptions(slow_probability=0),
@@ -34,19 +36,11 @@ class Writing:
             self.cluster.start(node)
         created: list[object] = []
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
-        request.topics.add(name=TOPIC, num_partitions=1, replication_factor=3)
+        request.topics.add(name=TOPIC, num_partitions=partitions, replication_factor=3)
         while not created or created[-1].results[0].error.code not in (0, 40):  # type: ignore[attr-defined]
             assert self.scheduler.now < 20 * SECOND, "no topic"
             self.cluster.request("admin", 1, request, created.append)
             self.scheduler.run(self.scheduler.now + SECOND // 2)
-        options = ProducerOptions(
-            interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
-        )
-        self.producer = SimProducer(
-            "writer", [PartitionName(TOPIC, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
-        )
-        self.run(2)
-        assert len(self.history) > 50, "it does not write"
 
     def run(self, seconds: float) -> None:
         """Lets time pass."""
@@ -57,6 +51,50 @@ class Writing:
         return next(
             p for p in self.cluster.processes.values() if any(g and r.raft.is_leader for g, r in p.replicas.items())
         )
+
+    def until(self, condition: Callable[[], bool], seconds: float) -> float:
+        """Lets time pass until the condition holds, checked every millisecond; returns how long that took.
+
+        Raises:
+            AssertionError: it does not hold within ``seconds``.
+        """
+        began = self.scheduler.now
+        while not condition():
+            assert self.scheduler.now < began + int(seconds * SECOND), f"not within {seconds} s"
+            self.run(0.001)
+        return (self.scheduler.now - began) / SECOND
+
+    def replicas_of(self, group: int) -> dict[int, RaftGroup]:
+        """The group's replicas on the nodes that run."""
+        return {
+            node: process.replicas[group].raft
+            for node, process in self.cluster.processes.items()
+            if group in process.replicas
+        }
+
+    def groups(self) -> list[int]:
+        """The partitions' groups."""
+        return sorted({group for process in self.cluster.processes.values() for group in process.replicas if group})
+
+    def led_by(self, group: int) -> int | None:
+        """The node that leads a group, in the highest term; None when nobody does."""
+        leading = [(raft.term, node) for node, raft in self.replicas_of(group).items() if raft.is_leader]
+        return max(leading)[1] if leading else None
+
+
+class Writing(Quiet):
+    """The same with one partition, and a producer that sends one record after the other."""
+
+    def __init__(self, seed: int, balance: BalanceOptions | None = None) -> None:
+        super().__init__(seed, balance=balance)
+        options = ProducerOptions(
+            interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
+        )
+        self.producer = SimProducer(
+            "writer", [PartitionName(TOPIC, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
+        )
+        self.run(2)
+        assert len(self.history) > 50, "it does not write"
 
     def longest_gap_ms(self, since_us: int) -> float:
         """Longest time between two acknowledgements, from the last before ``since_us`` on."""
