@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState
+from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRequest
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.group_log import check_chain
 from quorumlog.server.options import Limits
@@ -211,6 +211,17 @@ def test_a_follower_refuses_and_says_who_leads() -> None:
     problem, _ = Rig().produce(batch())
     assert problem is not None
     assert problem.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+
+
+def test_whoever_waits_when_a_leadership_ends_is_told_that_nobody_knows(rig: Rig) -> None:
+    refused, result = rig.produce(batch())
+    assert refused is None
+    last = rig.raft.last_id
+    rig.raft.step(3, VoteRequest(2, 1, rig.raft.term + 1, last.index, last.term, transfer=True))
+    done = rig.settle(durable=False)
+    assert [call.request_id for call in done] == [rig.calls]
+    assert result.error.code == ErrorCode.NOT_LEADER_OR_FOLLOWER
+    assert not result.error.definite
 
 
 def test_acks_none_is_answered_by_nobody(rig: Rig) -> None:
