@@ -20,7 +20,6 @@ from quorumlog.server.events import (
     PeerFrame,
     PeerIdentified,
     StorageDone,
-    Stream,
 )
 from quorumlog.server.node import Node
 from quorumlog.server.options import NodeOptions
@@ -233,7 +232,7 @@ class Trio:
                 machine.inbox.append(PeerConnected(peer, other.identity))
 
     def _carried(self, sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
-        if not self._codec or frame.stream is Stream.SNAPSHOT:
+        if not self._codec:
             return frame
         began = time.thread_time()
         carried = decode_frame(parse_frame(encode_frame(frame)), frame.stream, sender, receiver)

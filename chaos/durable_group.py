@@ -10,13 +10,18 @@ from dataclasses import dataclass, field
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.interface import FatalStorageError
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
 from quorumlog.v1.entry import parse_envelope, parse_header
 
 
 @dataclass(slots=True)
 class DurableGroup:
-    """What is on the disk of one group. ``batches`` holds (last offset, index) of each batch, in order."""
+    """What is on the disk of one group.
+
+    Arguments:
+        slices: of snapshots, by stage and number; of the newest one, and of those that are being staged.
+        batches: (last offset, index) of each batch, in order.
+    """
 
     group: int
     configuration: Configuration
@@ -24,6 +29,7 @@ class DurableGroup:
     anchor: EntryId = ORIGIN
     entries: list[Entry] = field(default_factory=list)
     snapshot: Snapshot | None = None
+    slices: dict[int, dict[int, bytes]] = field(default_factory=dict)
     table: dict[bytes, bytes] = field(default_factory=dict)
     batches: list[tuple[int, int]] = field(default_factory=list)
     size_bytes: int = 0
@@ -45,14 +51,44 @@ class DurableGroup:
 
     # -- the steps of a write ---------------------------------------------------------------------------------------
 
+    def stage(self, piece: SnapshotSlice) -> None:
+        """Keeps a slice of a snapshot to come."""
+        in_use = self.snapshot is not None and self.snapshot.data.stage == piece.stage
+        kept = self.slices.setdefault(piece.stage, {})
+        fresh = not in_use and piece.number not in kept
+        self._require(fresh, f"slice {piece.number} of stage {piece.stage:#x}, which is there already")
+        kept[piece.number] = piece.data
+        self.size_bytes += len(piece.data)
+
+    def unstage(self, stage: int) -> None:
+        """Drops slices that nothing points to. The shipped storage does so in time; nobody may read them meanwhile."""
+        in_use = self.snapshot is not None and self.snapshot.data.stage == stage
+        self._require(not in_use, f"unstage of {stage:#x}, the data of its snapshot")
+        self.size_bytes -= sum(map(len, self.slices.pop(stage, {}).values()))
+
+    def drop_unfinished(self) -> None:
+        """As at opening: what was being staged when the process died is garbage."""
+        kept = self.snapshot.data.stage if self.snapshot is not None else None
+        for stage in [stage for stage in self.slices if stage != kept]:
+            self.unstage(stage)
+
+    def _switch(self, snapshot: Snapshot) -> None:
+        staged = self.slices.get(snapshot.data.stage, {})
+        whole = list(staged) == list(range(snapshot.data.slices)) != []
+        self._require(whole, f"snapshot of {snapshot.data.slices} slices, of which {list(staged)} are staged")
+        before, self.snapshot = self.snapshot, snapshot
+        if before is not None and before.data.stage != snapshot.data.stage:
+            self.unstage(before.data.stage)
+
     def install(self, snapshot: Snapshot) -> None:
         """Replaces log and table."""
         floor = max(self.hard_state.commit, self.anchor.index)
         self._require(snapshot.last.index >= floor, f"snapshot at {snapshot.last.index} is older than {floor}")
-        self.snapshot = snapshot
+        self._switch(snapshot)
         self.anchor = snapshot.last
         self.configuration = snapshot.configuration
-        self.entries, self.batches, self.table, self.size_bytes = [], [], {}, 0
+        self.size_bytes -= sum(len(entry.data) for entry in self.entries)
+        self.entries, self.batches, self.table = [], [], {}
 
     def truncate(self, index: int) -> None:
         """Removes the entries from ``index`` on."""
@@ -94,7 +130,7 @@ class DurableGroup:
     def checkpoint(self, snapshot: Snapshot) -> None:
         """Keeps a snapshot of the state at an entry that the log holds."""
         self._require_entry(snapshot.last, "checkpoint at")
-        self.snapshot = snapshot
+        self._switch(snapshot)
 
     def compact(self, up_to: EntryId) -> None:
         """Removes the entries up to and including ``up_to``."""
@@ -137,6 +173,8 @@ def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup |
         raise FatalStorageError(f"refused to write group {write.group}: no such replica")
     if write.destroy:
         return None
+    for piece in write.stage:
+        group.stage(piece)
     if write.snapshot is not None:
         if write.hard_state is None:
             raise FatalStorageError(f"refused to write group {write.group}: snapshot without its hard state")
@@ -158,4 +196,6 @@ def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup |
         group.checkpoint(write.checkpoint)
     if write.compact_to is not None:
         group.compact(write.compact_to)
+    for stage in write.unstage:
+        group.unstage(stage)
     return group

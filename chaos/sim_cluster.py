@@ -17,11 +17,11 @@ from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork
 from quorumlog.chaos.sim_process import SimProcess
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import NO_NODE, ORIGIN, InstallSnapshot
-from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity, Stream
+from quorumlog.raft.types import NO_NODE, ORIGIN
+from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
-from quorumlog.server.peer_codec import SnapshotAssembler, decode_frame, encode_frame, parse_frame, snapshot_chunks
+from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -48,6 +48,7 @@ class ClusterOptions:
     limits: Limits = field(default_factory=Limits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     metadata_checkpoint_entries: int = 2_000
+    snapshot_stall_us: int = 10_000_000
     through_codec: bool = False
     disks_lie: bool = False
     pace: float = 1.0
@@ -101,6 +102,7 @@ class SimCluster:
                 limits=options.limits,
                 balance=options.balance,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
+                snapshot_stall_us=options.snapshot_stall_us,
             )
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)
             self.processes[number] = SimProcess(
@@ -274,17 +276,4 @@ def carry_as_it_is(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
 
 def carry_through_codec(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
     """What the shipped codec makes of a frame on its way."""
-    if frame.stream is Stream.SNAPSHOT:
-        return carry_in_chunks(sender, receiver, frame)
     return decode_frame(parse_frame(encode_frame(frame)), frame.stream, sender, receiver)
-
-
-def carry_in_chunks(sender: int, receiver: int, frame: PeerFrame) -> PeerFrame:
-    """What becomes of a snapshot that is sent in chunks."""
-    ((group, message),) = frame.messages
-    assert isinstance(message, InstallSnapshot)
-    identity = PeerIdentity("cluster", sender, "directory", 1, f"node-{sender}:1")
-    assembler = SnapshotAssembler(receiver, 1 << 30)
-    whole = [assembler.add(chunk) for chunk in snapshot_chunks(identity, group, message)][-1]
-    assert whole is not None
-    return whole

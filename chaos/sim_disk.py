@@ -130,6 +130,10 @@ class SimDisk:
         if self._under_way and not self._lies and self._rng.random() < 0.5:
             self._sync()
         self._under_way.clear()
+        for group in self.synced.values():
+            self._used_bytes -= group.size_bytes
+            group.drop_unfinished()
+            self._used_bytes += group.size_bytes
         self._last_sync = 0
         self.commit_failed = self.found_damage = False
 
@@ -216,6 +220,12 @@ class SimDisk:
     def find_offset(self, group: int, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``."""
         return self.synced[group].find_offset(offset)
+
+    def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
+        """One slice of a snapshot's data."""
+        slices = self.synced[group].slices.get(stage, {})
+        assert number in slices, f"node {self.node_id} reads slice {number} of group {group}'s stage {stage:#x}: gone"
+        return slices[number]
 
     def space(self) -> Space:
         """Use of the disk now."""

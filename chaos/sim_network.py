@@ -1,11 +1,11 @@
 """The network between nodes in virtual time: ordered streams over connections that live, stall and break.
 
-CONTROL and DATA are gRPC streams, so within one life of a connection nothing is lost, doubled or reordered; trouble
-shows as delay, and then as a broken link (all four streams of a pair end together, as the shipped adapter has it).
+Streams are gRPC streams, so within one life of a connection nothing is lost, doubled or reordered; trouble
+shows as delay, and then as a broken link (all six streams of a pair end together, as the shipped adapter has it).
 Across lives frames are lost, and sent again by nodes that cannot know what had arrived.
 
 An unruly network is worse than that: it loses, doubles and reorders frames of streams that stay up. Raft must be safe
-all the same, and the nodes must recover once it behaves. Snapshots are spared: they travel as calls of their own.
+all the same, and the nodes must recover once it behaves.
 """
 
 from __future__ import annotations
@@ -24,11 +24,10 @@ from quorumlog.server.events import (
     PeerDisconnected,
     PeerFrame,
     PeerIdentity,
-    SnapshotDelivered,
     Stream,
 )
 
-FORWARD = (Stream.CONTROL, Stream.DATA)
+FORWARD = (Stream.CONTROL, Stream.DATA, Stream.SNAPSHOT)
 
 
 class Endpoints(Protocol):
@@ -199,8 +198,6 @@ class SimNetwork:
 
     def _close(self, connection: Connection) -> None:
         connection.is_open = False
-        for _, frame in connection.queues.get(Stream.SNAPSHOT, ()):
-            self._snapshot_outcome(connection.opener, connection.acceptor, frame, ok=False)
         for queue in connection.queues.values():
             queue.clear()
 
@@ -220,7 +217,7 @@ class SimNetwork:
     def _leave_received(self, connection: Connection) -> None:
         """A part of what was in flight has been received already, and still reaches the node."""
         for stream, queue in connection.queues.items():
-            if stream is not Stream.SNAPSHOT and queue and self._rng.random() < 0.5:
+            if queue and self._rng.random() < 0.5:
                 sender, receiver = self._ends(connection, stream)
                 if not self._blocked(sender, receiver):
                     for _, frame in list(queue)[: self._rng.randint(1, len(queue))]:
@@ -230,14 +227,12 @@ class SimNetwork:
 
     def send(self, sender: int, receiver: int, frame: PeerFrame) -> None:
         """Takes a frame; it arrives in order on its stream, or never."""
-        forward = frame.stream in FORWARD or frame.stream is Stream.SNAPSHOT
+        forward = frame.stream in FORWARD
         connection = self._connections.get((sender, receiver) if forward else (receiver, sender))
         if connection is None:
-            if frame.stream is Stream.SNAPSHOT:
-                self._snapshot_outcome(sender, receiver, frame, ok=False)
             return
         self.frames += 1
-        if self.unruliness.any and frame.stream is not Stream.SNAPSHOT:
+        if self.unruliness.any:
             self._send_unruly(connection, sender, receiver, frame)
             return
         self._enqueue(connection, frame.stream, self._carry(sender, receiver, frame))
@@ -281,26 +276,15 @@ class SimNetwork:
             return  # cut: the frames wait, as TCP retransmits; healing pumps again, keepalive breaks the connection
         _, frame = connection.queues[stream].popleft()
         self._arrive(sender, receiver, frame)
-        if stream is Stream.SNAPSHOT:
-            self._snapshot_outcome(sender, receiver, frame, ok=True)
         self._pump_soon(connection, stream)
 
     def _arrive(self, sender: int, receiver: int, frame: PeerFrame) -> None:
         if self._endpoints.is_up(receiver):
             self._endpoints.deliver(receiver, FrameReceived(sender, frame))
 
-    def _snapshot_outcome(self, sender: int, receiver: int, frame: PeerFrame, ok: bool) -> None:
-        group = frame.messages[0][0]
-
-        def tell() -> None:
-            if self._endpoints.is_up(sender):
-                self._endpoints.deliver(sender, SnapshotDelivered(receiver, group, ok))
-
-        self._scheduler.after(self._delay(), tell)
-
     @staticmethod
     def _ends(connection: Connection, stream: Stream) -> tuple[int, int]:
-        if stream in FORWARD or stream is Stream.SNAPSHOT:
+        if stream in FORWARD:
             return connection.opener, connection.acceptor
         return connection.acceptor, connection.opener
 

@@ -76,6 +76,7 @@ def draw_plan(seed: int) -> Plan:
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
     cluster = _draw_cluster(rng)
+    _draw_snapshots(random.Random(f"{seed}/snapshots"), cluster)
     topics = _draw_topics(rng)
     plan = Plan(
         cluster,
@@ -117,7 +118,10 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
             keepalive_us=rng.choice((600_000, 2_000_000)),
         ),
         raft=_draw_raft(rng, pace),
-        limits=Limits(frame_bytes=rng.choice((400, 4_000, 1 << 20)), producers_per_partition=rng.choice((50, 5_000))),
+        limits=Limits(
+            frame_bytes=rng.choice((400, 4_000, 1 << 20)),
+            producers_per_partition=rng.choice((50, 5_000)),
+        ),
         metadata_checkpoint_entries=rng.choice((4, 12, 2_000)),
         through_codec=rng.random() < 0.15,
         pace=pace,
@@ -130,6 +134,19 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
             max_transfers=rng.choice((1, 10)),
         ),
     )
+
+
+def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
+    """Snapshots that come often; small slices make many of every transfer, so that faults fall between them."""
+    options.limits = replace(
+        options.limits,
+        snapshot_slice_bytes=rng.choice((40, 150, 256 << 10)),
+        snapshot_window=rng.choice((1, 2, 4)),
+        snapshot_transfers=rng.choice((1, 4)),
+    )
+    options.snapshot_stall_us = rng.choice((300_000, 2_000_000))
+    if rng.random() < 0.5:
+        options.metadata_checkpoint_entries = rng.choice((1, 2, 4))
 
 
 def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:

@@ -189,6 +189,10 @@ class RaftGroup(Replica):
         heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
         return self._replication.confirmed_round(self._heartbeat_round) if self._replication is not None else 0
 
+    def lacks(self, last: EntryId) -> bool:
+        """True where a snapshot that ends at ``last`` brings what is neither committed here nor in the log."""
+        return last.index > self._log.commit_index and not self._log.holds(last.index, last.term)
+
     def entry_id(self, index: int) -> EntryId:
         """Identity of an entry, or of the anchor.
 

@@ -17,7 +17,7 @@ from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, E
 #: Later than every time: a deadline that never comes, a contact that never ends.
 NEVER = (1 << 63) - 1
 
-SnapshotSource = Callable[[], Snapshot]
+SnapshotSource = Callable[[], Snapshot | None]
 
 
 class Replication:

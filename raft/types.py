@@ -82,13 +82,26 @@ class HardState:
     commit: int = 0
 
 
+class SnapshotData(NamedTuple):
+    """Names the bytes of a snapshot: they lie in slices in storage, and the core never touches them.
+
+    ``stage`` says where, on one node's disk only; ``slices`` and ``size_bytes`` how much; ``checksum`` is the CRC32C
+    of all slices, one after the other.
+    """
+
+    stage: int
+    slices: int
+    size_bytes: int
+    checksum: int
+
+
 @dataclass(slots=True, frozen=True)
 class Snapshot:
     """State that replaces the log up to and including ``last``."""
 
     last: EntryId
     configuration: Configuration
-    data: bytes
+    data: SnapshotData
 
 
 class EntrySealer(Protocol):
@@ -194,7 +207,7 @@ class TimeoutNow(Message):
 
 @dataclass(slots=True)
 class InstallSnapshot(Message):
-    """A snapshot instead of entries that the leader no longer has."""
+    """A snapshot instead of entries that the leader no longer has. What ``to`` steps names data on its own disk."""
 
     snapshot: Snapshot
 

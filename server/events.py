@@ -12,17 +12,17 @@ from typing import NamedTuple
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.raft.types import Message
+from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import peer_pb2
 
 
 class Stream(Enum):
-    """The two streams of an ordered pair of nodes, and the two directions of each.
+    """The three streams of an ordered pair of nodes, and the two directions of each.
 
-    CONTROL and DATA are frames that the sender sends on streams that it opened; the ANSWER kinds go back on the
-    streams that the receiver opened.
+    CONTROL, DATA and SNAPSHOT are frames that the sender sends on streams that it opened; the ANSWER kinds go back on
+    the streams that the receiver opened.
     """
 
     CONTROL = "control"
@@ -30,6 +30,47 @@ class Stream(Enum):
     DATA = "data"
     DATA_ANSWER = "data-answer"
     SNAPSHOT = "snapshot"
+    SNAPSHOT_ANSWER = "snapshot-answer"
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotOffer:
+    """What a transfer brings, said with its first slice.
+
+    Arguments:
+        term: the leader's.
+        last, configuration: what the snapshot stands for.
+        slices, size_bytes, checksum: of its data; CRC32C of the whole.
+    """
+
+    term: int
+    last: EntryId
+    configuration: Configuration
+    slices: int
+    size_bytes: int
+    checksum: int
+
+
+@dataclass(slots=True, frozen=True)
+class SnapshotChunk:
+    """One slice of a group's snapshot on its way. ``transfer`` is the sender's number for the attempt; ``number``
+    counts the slices from 0, and with the first comes the offer."""
+
+    group: int
+    transfer: int
+    number: int
+    data: bytes
+    offer: SnapshotOffer | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ChunkReceipt:
+    """The first ``durable`` slices of a transfer are on disk; or why the transfer is over, if ``refused``."""
+
+    group: int
+    transfer: int
+    durable: int = 0
+    refused: str = ""
 
 
 class Lease(NamedTuple):
@@ -50,8 +91,9 @@ class PeerFrame:
         stream: where it travels.
         sequence: of a DATA frame, counted from 1 on each new stream; 0 otherwise.
         acknowledged: on DATA_ANSWER: every DATA frame up to this number is durable.
-        messages: (group, message) pairs. On SNAPSHOT exactly one InstallSnapshot.
+        messages: (group, message) pairs.
         lease: on CONTROL, once per heartbeat interval.
+        chunks: slices of snapshots, on SNAPSHOT; receipts: of such, on SNAPSHOT_ANSWER.
     """
 
     stream: Stream
@@ -61,6 +103,8 @@ class PeerFrame:
     controller_requests: list[peer_pb2.ControllerRequest] = field(default_factory=list)
     controller_responses: list[peer_pb2.ControllerResponse] = field(default_factory=list)
     lease: Lease | None = None
+    chunks: list[SnapshotChunk] = field(default_factory=list)
+    receipts: list[ChunkReceipt] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)
@@ -96,7 +140,7 @@ class PeerIdentified:
 
 @dataclass(slots=True)
 class PeerConnected:
-    """Our control and data streams to a peer are open: frames sent from now on can arrive. A new life of the
+    """Our streams to a peer are open: frames sent from now on can arrive. A new life of the
     streams: DATA sequence numbers start again at 1."""
 
     peer: int
@@ -108,15 +152,6 @@ class PeerDisconnected:
     """A stream to or from the peer broke (the process died, or the network did). Frames in flight are lost."""
 
     peer: int
-
-
-@dataclass(slots=True)
-class SnapshotDelivered:
-    """A SNAPSHOT frame reached the peer whole, or failed."""
-
-    peer: int
-    group: int
-    ok: bool
 
 
 @dataclass(slots=True)
@@ -162,7 +197,6 @@ Event = (
     | PeerIdentified
     | PeerConnected
     | PeerDisconnected
-    | SnapshotDelivered
     | ClientRequest
     | ClientGone
     | StorageDone

@@ -15,7 +15,7 @@ from typing import Protocol
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
 
 
 class StateMachine(Protocol):
@@ -106,8 +106,16 @@ class GroupHost:
         else:
             callback()
 
+    def stage(self, group: int, piece: SnapshotSlice) -> None:
+        """Keeps a slice of a snapshot, with the next transaction."""
+        self._write_of(group).stage.append(piece)
+
+    def unstage(self, group: int, stage: int) -> None:
+        """Nobody will switch to that stage: with the next transaction its slices become garbage."""
+        self._write_of(group).unstage.append(stage)
+
     def checkpoint(self, group: int, snapshot: Snapshot) -> None:
-        """Keeps a snapshot of our own and drops the entries that it replaces, with the next transaction."""
+        """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction."""
         write = self._write_of(group)
         write.checkpoint = snapshot
         write.configuration = snapshot.configuration
@@ -167,6 +175,9 @@ class GroupHost:
         if ready.hard_state is not None:
             write.hard_state = ready.hard_state
         if ready.snapshot is not None:
+            for replaced in (write.snapshot, write.checkpoint):
+                if replaced is not None:
+                    write.unstage.append(replaced.data.stage)
             write.snapshot = ready.snapshot
             write.configuration = ready.snapshot.configuration
             write.checkpoint = write.compact_to = write.truncate_from = None

@@ -7,7 +7,7 @@ for the next one, so frames fill up by themselves under load.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import (
@@ -79,11 +79,16 @@ class Link:
 
 
 class Links:
-    """All links of a node."""
+    """All links of a node.
 
-    def __init__(self, node_id: int, frame_bytes: int) -> None:
+    Arguments:
+        offer: takes (now, group, message) of a snapshot that a follower needs instead of entries.
+    """
+
+    def __init__(self, node_id: int, frame_bytes: int, offer: Callable[[int, int, InstallSnapshot], None]) -> None:
         self._node_id = node_id
         self._frame_bytes = frame_bytes
+        self._offer = offer
         self._links: dict[int, Link] = {}
 
     def __getitem__(self, peer: int) -> Link:
@@ -152,15 +157,14 @@ class Links:
             link.control = link.control_answer = link.data_answer = None
         for link in self._links.values():
             while link.ready_groups and link.may_send():
-                sent = self._next_data(now, link, host)
-                if not sent:
+                data = self._next_data(now, link, host)
+                if data is None:
                     break
-                frames.extend((link.peer, frame) for frame in sent)
+                frames.append((link.peer, data))
         return frames
 
-    def _next_data(self, now: int, link: Link, host: GroupHost) -> list[PeerFrame]:
-        """The next data frame for a peer, snapshots apart; empty when no group has anything for it."""
-        frames: list[PeerFrame] = []
+    def _next_data(self, now: int, link: Link, host: GroupHost) -> PeerFrame | None:
+        """The next data frame for a peer; None when no group has entries for it."""
         data = PeerFrame(Stream.DATA)
         size = 0
         for group in list(link.ready_groups):
@@ -174,7 +178,7 @@ class Links:
             if message is None:
                 del link.ready_groups[group]
             elif isinstance(message, InstallSnapshot):
-                frames.append(PeerFrame(Stream.SNAPSHOT, messages=[(group, message)]))
+                self._offer(now, group, message)
                 del link.ready_groups[group]
             else:
                 assert isinstance(message, AppendRequest)
@@ -186,9 +190,9 @@ class Links:
                 # More of the same group goes last, so that one busy group cannot starve the others.
                 del link.ready_groups[group]
                 link.ready_groups[group] = None
-        if data.messages:
-            link.sequence += 1
-            data.sequence = link.sequence
-            link.in_flight.append((link.sequence, size, now))
-            frames.append(data)
-        return frames
+        if not data.messages:
+            return None
+        link.sequence += 1
+        data.sequence = link.sequence
+        link.in_flight.append((link.sequence, size, now))
+        return data

@@ -29,8 +29,10 @@ from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions, make_group
 from quorumlog.server.sealing import GroupSealer
+from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
 from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import GroupState
 from quorumlog.v1 import admin_pb2, data_plane_pb2, peer_pb2
 
@@ -52,6 +54,7 @@ class Surroundings:
     host: GroupHost
     links: Links
     space: SpaceWatch
+    snapshots: Snapshots
     storage: StorageReader
     rng: random.Random
     reply: Callable[[int, ProtoMessage], None]
@@ -140,10 +143,16 @@ class Member:
             self._metadata_snapshot,
         )  # fmt: skip
         options = ControllerOptions(session_timeout_us=self._options.broker_session_timeout_us)
-        return MetadataReplica(raft, sealer, state.snapshot, around.rng, options, self._on_applied, self._on_restored)
+        return MetadataReplica(
+            raft, sealer, state.snapshot, self._read_metadata, around.rng, options, self._on_applied, self._on_restored
+        )
 
-    def _metadata_snapshot(self) -> Snapshot:
-        return self.metadata.snapshot()
+    def _read_metadata(self, snapshot: Snapshot) -> bytes:
+        return read_whole(self._around.storage, METADATA_GROUP, snapshot.data)
+
+    def _metadata_snapshot(self) -> Snapshot | None:
+        """What followers are offered: the newest durable one, but none that is about to be superseded."""
+        return None if self._around.snapshots.checkpoints.is_writing(METADATA_GROUP) else self.metadata.snapshot
 
     def open_first_term(self) -> None:
         """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
@@ -212,10 +221,19 @@ class Member:
         if metadata.raft.leader_id != self._known_controller:
             self._known_controller = metadata.raft.leader_id
             self.broker.controller_changed(self._now)
-        checkpoint = metadata.due_checkpoint(self._options.metadata_checkpoint_entries)
-        if checkpoint is not None:
-            self._host.checkpoint(METADATA_GROUP, checkpoint)
-            metadata.raft.compact(checkpoint.last)
+        self._checkpoint_metadata()
+
+    def _checkpoint_metadata(self) -> None:
+        metadata, snapshots = self.metadata, self._around.snapshots
+        due = metadata.entries_since_snapshot > self._options.metadata_checkpoint_entries
+        if due and metadata.is_durable and snapshots.may_checkpoint(METADATA_GROUP):
+            snapshots.checkpoints.begin(
+                METADATA_GROUP,
+                metadata.last_applied,
+                metadata.raft.configuration,
+                metadata.image.to_snapshot(),
+                metadata.checkpointed,
+            )
 
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led group beside its log.
@@ -266,6 +284,7 @@ class Member:
         self.admin.on_applied()
 
     def _on_restored(self) -> None:
+        self._around.snapshots.checkpoints.abandon(METADATA_GROUP)
         self.peers_changed = True
         self.partitions.reconcile(self._now)
         for partition in self.partitions:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import Entry, EntryId, EntryKind, Snapshot
+from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.controller import Controller, ControllerDecision, ControllerOptions
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import ApplyResult
@@ -41,6 +41,7 @@ class MetadataReplica:
     Arguments:
         raft: its Raft replica.
         snapshot: the newest one found at opening.
+        read: gives the data of a snapshot that is on this node's disk.
         on_applied: hears of every command applied, on every node.
     """
 
@@ -49,21 +50,23 @@ class MetadataReplica:
         raft: RaftGroup,
         sealer: GroupSealer,
         snapshot: Snapshot | None,
+        read: Callable[[Snapshot], bytes],
         rng: random.Random,
         options: ControllerOptions,
         on_applied: Callable[[ApplyResult], None],
         on_restored: Callable[[], None],
     ) -> None:
         self.raft = raft
-        self.image = MetadataImage.from_snapshot(snapshot.data) if snapshot is not None else MetadataImage()
+        self.image = MetadataImage.from_snapshot(read(snapshot)) if snapshot is not None else MetadataImage()
+        self.snapshot = snapshot
         self.controller: Controller | None = None
         self._sealer = sealer
         self._rng = rng
         self._options = options
         self._on_applied = on_applied
         self._on_restored = on_restored
-        self._last_applied = snapshot.last if snapshot is not None else EntryId(self.image.applied_index, 0, 0)
-        self._checkpoint_index = self.image.applied_index
+        self._read = read
+        self.last_applied = snapshot.last if snapshot is not None else ORIGIN
         self._pending: dict[int, _Pending] = {}
         self._rows_due = False
 
@@ -72,7 +75,7 @@ class MetadataReplica:
     def apply(self, entries: list[Entry]) -> None:
         """Applies committed entries, in order."""
         for entry in entries:
-            self._last_applied = EntryId(entry.index, entry.term, entry.hash)
+            self.last_applied = EntryId(entry.index, entry.term, entry.hash)
             if entry.kind is not EntryKind.COMMAND:
                 self.image.advance(entry.index)
                 continue
@@ -84,9 +87,9 @@ class MetadataReplica:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replaces the image by a snapshot's."""
-        self.image = MetadataImage.from_snapshot(snapshot.data)
-        self._last_applied = snapshot.last
-        self._checkpoint_index = snapshot.last.index
+        self.image = MetadataImage.from_snapshot(self._read(snapshot))
+        self.snapshot = snapshot
+        self.last_applied = snapshot.last
         self._on_restored()
 
     def take_rows(self) -> dict[bytes, bytes | None]:
@@ -96,18 +99,19 @@ class MetadataReplica:
         self._rows_due = False
         return {META_ROW: _META.pack(self.image.applied_index)}
 
-    def due_checkpoint(self, entries: int) -> Snapshot | None:
-        """A snapshot of the image, once more than ``entries`` have been applied since the last one."""
-        applied = self.image.applied_index
-        if applied - self._checkpoint_index <= entries or self.raft.durable_index < applied:
-            return None
-        self._checkpoint_index = applied
-        return self.snapshot()
+    def checkpointed(self, snapshot: Snapshot) -> None:
+        """A snapshot of the image is durable: from now on it is the one to offer."""
+        self.snapshot = snapshot
 
-    def snapshot(self) -> Snapshot:
-        """The image as it is now."""
-        assert self._last_applied.index == self.image.applied_index
-        return Snapshot(self._last_applied, self.raft.configuration, self.image.to_snapshot())
+    @property
+    def entries_since_snapshot(self) -> int:
+        """How many entries were applied that the newest snapshot does not hold."""
+        return self.last_applied.index - (self.snapshot.last.index if self.snapshot is not None else 0)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that was applied is on this node's own disk."""
+        return self.raft.durable_index >= self.last_applied.index
 
     # -- the controller ---------------------------------------------------------------------------------------
 

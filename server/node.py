@@ -38,7 +38,6 @@ from quorumlog.server.events import (
     PeerIdentified,
     PeerIdentity,
     Reply,
-    SnapshotDelivered,
     StopRequested,
     StorageDone,
     StorageFailed,
@@ -52,6 +51,7 @@ from quorumlog.server.member import Member, Surroundings
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
 from quorumlog.server.unformed import unformed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
@@ -98,12 +98,24 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
-        self._links = Links(options.node_id, options.limits.frame_bytes)
+        self._links = Links(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
         self._host = GroupHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._space = SpaceWatch(storage, options.limits, now)
+        self._snapshots = Snapshots(
+            options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
+        )
         self._surroundings = Surroundings(
-            options, self._host, self._links, self._space, storage, rng, self._reply, self._log, self._deliver_early
+            options,
+            self._host,
+            self._links,
+            self._space,
+            self._snapshots,
+            storage,
+            rng,
+            self._reply,
+            self._log,
+            self._deliver_early,
         )
         self._concluded = False
         self._member: Member | None = None
@@ -207,6 +219,7 @@ class Node:
             self._on_time()
             self._settle()
             self._effects.frames.extend(self._links.collect(now, self._host))
+            self._effects.frames.extend(self._snapshots.collect())
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; restore this node's data directory, or give it a new one")
         except DamageError as damage:
@@ -233,8 +246,6 @@ class Node:
                 self._on_disconnected(event.peer)
             case PeerIdentified():
                 self._on_identified(event)
-            case SnapshotDelivered():
-                self._on_snapshot_delivered(event)
             case ClientGone():
                 if self._member is not None:
                     self._member.client_gone(event.request_id)
@@ -285,6 +296,7 @@ class Node:
             return
         self._leases.on_time(now)
         self._host.fire_timers(now)
+        self._snapshots.on_time(now)
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._options.heartbeat_interval_us
             self._heartbeat()
@@ -344,6 +356,9 @@ class Node:
         timers = self._host.next_deadline
         if timers is not None:
             due = min(due, timers)
+        transfers = self._snapshots.next_deadline
+        if transfers is not None:
+            due = min(due, transfers)
         return min(due, self._handover.next_deadline) if self._handover is not None else due
 
     # -- peers ------------------------------------------------------------------------------------------------
@@ -361,6 +376,7 @@ class Node:
             self._frame_acks[peer] = frame.sequence
         if self._member is None:
             return
+        self._snapshots.on_frame(self._now, peer, frame)
         for request in frame.controller_requests:
             self._member.on_controller_request(peer, request)
         for response in frame.controller_responses:
@@ -387,6 +403,9 @@ class Node:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
         self._host.touch(group)
 
+    def _offer_snapshot(self, now: int, group: int, message: InstallSnapshot) -> None:
+        self._snapshots.sender.offer(now, group, message)
+
     def _keep_early(self, group: int, request: VoteRequest) -> None:
         """A candidate was told of a new partition before we were: it gets its answer when we are."""
         self._early_votes[group, request.sender] = request
@@ -408,18 +427,13 @@ class Node:
         self._links[peer].close()
         self._leases.lost(peer)
         self._log("info", "peer_disconnected", peer=peer)
+        self._snapshots.peer_lost(self._now, peer)
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
                 replica.raft.peer_lost(self._now, peer)
                 self._host.touch(group)
         if self._member is not None:
             self._member.on_peer_lost(peer)
-
-    def _on_snapshot_delivered(self, event: SnapshotDelivered) -> None:
-        replica = self._host.replicas.get(event.group)
-        if replica is not None:
-            replica.raft.snapshot_status(self._now, event.peer, event.ok)
-            self._host.touch(event.group)
 
     def _connect(self) -> None:
         """Says whom to hold streams to, when that has changed."""

@@ -25,6 +25,14 @@ class Limits:
     controller_requests: int = 1_000
     #: Bytes of entries in one data frame; a single larger entry still travels alone.
     frame_bytes: int = 1 << 20
+    #: Bytes of one slice of a snapshot, on disk and in one frame.
+    snapshot_slice_bytes: int = 256 << 10
+    #: Slices of a snapshot on their way to a follower that are not known to be durable there.
+    snapshot_window: int = 2
+    #: Snapshots that a node sends at once, and as many that it receives.
+    snapshot_transfers: int = 4
+    #: Bytes of a snapshot that a node receives.
+    snapshot_bytes: int = 4 << 30
     #: Producers whose sequences a partition remembers.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
@@ -82,6 +90,7 @@ class NodeOptions:
     storage_stall_us: int = 2_000_000
     storage_retry_us: int = 500_000
     frame_ack_timeout_us: int = 5_000_000
+    snapshot_stall_us: int = 10_000_000
     stop_timeout_us: int = 5_000_000
     metadata_checkpoint_entries: int = 2_000
 

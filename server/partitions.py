@@ -227,7 +227,7 @@ def make_group(
     reader: StorageReader,
     rng: random.Random,
     now: int,
-    snapshot_source: Callable[[], Snapshot] | None = None,
+    snapshot_source: Callable[[], Snapshot | None] | None = None,
 ) -> RaftGroup:
     """A group's Raft replica from what is durable of it.
 

@@ -7,9 +7,8 @@ frame; on the way in one out of the message, one for the checksum.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 
-import google_crc32c
 from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import (
@@ -21,21 +20,25 @@ from quorumlog.raft.types import (
     EntryKind,
     Heartbeat,
     HeartbeatResponse,
-    InstallSnapshot,
     Message,
-    Snapshot,
     SnapshotResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.server.events import Lease, PeerFrame, PeerIdentity, Stream
+from quorumlog.server.events import (
+    ChunkReceipt,
+    Lease,
+    PeerFrame,
+    PeerIdentity,
+    SnapshotChunk,
+    SnapshotOffer,
+    Stream,
+)
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
 from quorumlog.v1.splicing import field_tag, varint
 
-#: Bytes of snapshot data in one chunk.
-SNAPSHOT_CHUNK_BYTES = 1 << 20
 #: Frames with this many bytes of entries are worth putting together by hand.
 SPLICE_BYTES = 4096
 _KINDS = {int(kind): kind for kind in EntryKind}
@@ -74,7 +77,7 @@ def decode_identity(wire: peer_pb2.NodeIdentity) -> PeerIdentity:
 
 
 def encode_frame(frame: PeerFrame) -> bytes:
-    """The bytes of a frame of any stream but SNAPSHOT."""
+    """The bytes of a frame."""
     wire = peer_pb2.Frame(
         sequence=frame.sequence,
         acknowledged=frame.acknowledged,
@@ -85,6 +88,12 @@ def encode_frame(frame: PeerFrame) -> bytes:
         boot_id, epoch, heartbeat_round, heard_round = frame.lease
         wire.lease.CopyFrom(
             peer_pb2.Lease(boot_id=boot_id, epoch=epoch, round=heartbeat_round, heard_round=heard_round)
+        )
+    for chunk in frame.chunks:
+        _snapshot_chunk(wire.snapshot_chunks.add(), chunk)
+    for receipt in frame.receipts:
+        wire.snapshot_receipts.add(
+            group=receipt.group, transfer=receipt.transfer, durable=receipt.durable, refused=receipt.refused
         )
     splice = _size_of_entries(frame) >= SPLICE_BYTES
     pieces: list[bytes] = []
@@ -251,6 +260,8 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         list(wire.controller_requests),
         list(wire.controller_responses),
         _read_lease(wire.lease) if wire.HasField("lease") else None,
+        [_read_snapshot_chunk(chunk) for chunk in wire.snapshot_chunks],
+        [ChunkReceipt(item.group, item.transfer, item.durable, item.refused) for item in wire.snapshot_receipts],
     )
 
 
@@ -333,77 +344,28 @@ _DECODERS: dict[str, Callable[[peer_pb2.GroupMessage, int, int], Message]] = {
 # -- snapshots ----------------------------------------------------------------------------------------------------
 
 
-def snapshot_chunks(identity: PeerIdentity, group: int, message: InstallSnapshot) -> Iterator[bytes]:
-    """The chunks of a snapshot, in order, each built when it is asked for."""
-    snapshot = message.snapshot
-    data = snapshot.data
-    size = len(data)
-    checksum = google_crc32c.value(data)
-    start = 0
-    while True:
-        end = min(start + SNAPSHOT_CHUNK_BYTES, size)
-        chunk = peer_pb2.SnapshotChunk(data=data[start:end], last=end == size)
-        if start == 0:
-            chunk.identity.CopyFrom(encode_identity(identity))
-            chunk.group = group
-            chunk.term = message.term
-            chunk.last_index, chunk.last_term, chunk.last_hash = snapshot.last
-            chunk.configuration.voters.extend(snapshot.configuration.voters)
-            chunk.configuration.learners.extend(snapshot.configuration.learners)
-        if end == size:
-            chunk.crc32c = checksum
-        yield chunk.SerializeToString()
-        if end == size:
-            return
-        start = end
+def _snapshot_chunk(wire: peer_pb2.SnapshotChunk, chunk: SnapshotChunk) -> None:
+    wire.group, wire.transfer, wire.number, wire.data = chunk.group, chunk.transfer, chunk.number, chunk.data
+    if chunk.offer is not None:
+        offer, body = chunk.offer, wire.offer
+        body.term = offer.term
+        body.last_index, body.last_term, body.last_hash = offer.last
+        body.configuration.voters.extend(offer.configuration.voters)
+        body.configuration.learners.extend(offer.configuration.learners)
+        body.slices, body.size_bytes, body.crc32c = offer.slices, offer.size_bytes, offer.checksum
 
 
-class SnapshotAssembler:
-    """Puts the chunks of one snapshot together.
+def _read_snapshot_chunk(wire: peer_pb2.SnapshotChunk) -> SnapshotChunk:
+    if wire.HasField("offer") != (wire.number == 0):
+        raise FrameError(f"slice {wire.number} of a snapshot of group {wire.group} with an offer, or the first without")
+    offer = _read_offer(wire.offer) if wire.HasField("offer") else None
+    return SnapshotChunk(wire.group, wire.transfer, wire.number, wire.data, offer)
 
-    Arguments:
-        to: our node id.
-        max_bytes: a larger snapshot is refused before it fills the memory.
-    """
 
-    def __init__(self, to: int, max_bytes: int) -> None:
-        self._to = to
-        self._max_bytes = max_bytes
-        self._first: peer_pb2.SnapshotChunk | None = None
-        self._pieces: list[bytes] = []
-        self.size_bytes = 0
-        self.sender: PeerIdentity | None = None
-
-    def add(self, data: bytes) -> PeerFrame | None:
-        """Takes the next chunk; returns the frame when it was the last.
-
-        Raises:
-            FrameError: not a chunk, too large, or the checksum of the whole does not fit.
-        """
-        try:
-            chunk = peer_pb2.SnapshotChunk.FromString(data)
-        except DecodeError:
-            raise FrameError(f"{len(data)} bytes that are not a snapshot chunk") from None
-        if self._first is None:
-            self._first = chunk
-            self.sender = decode_identity(chunk.identity)
-        self.size_bytes += len(chunk.data)
-        if self.size_bytes > self._max_bytes:
-            raise FrameError(f"a snapshot of more than {self._max_bytes} bytes")
-        self._pieces.append(chunk.data)
-        return self._finish(chunk.crc32c) if chunk.last else None
-
-    def _finish(self, checksum: int) -> PeerFrame:
-        assert self._first is not None
-        assert self.sender is not None
-        data = b"".join(self._pieces)
-        if google_crc32c.value(data) != checksum:
-            raise FrameError(f"the snapshot of group {self._first.group} was damaged on its way")
-        first = self._first
-        try:
-            configuration = Configuration(tuple(first.configuration.voters), tuple(first.configuration.learners))
-        except ValueError as error:
-            raise FrameError(str(error)) from None
-        snapshot = Snapshot(EntryId(first.last_index, first.last_term, first.last_hash), configuration, data)
-        message = InstallSnapshot(self.sender.node_id, self._to, first.term, snapshot)
-        return PeerFrame(Stream.SNAPSHOT, messages=[(first.group, message)])
+def _read_offer(wire: peer_pb2.SnapshotOffer) -> SnapshotOffer:
+    try:
+        configuration = Configuration(tuple(wire.configuration.voters), tuple(wire.configuration.learners))
+    except ValueError as error:
+        raise FrameError(str(error)) from None
+    last = EntryId(wire.last_index, wire.last_term, wire.last_hash)
+    return SnapshotOffer(wire.term, last, configuration, wire.slices, wire.size_bytes, wire.crc32c)

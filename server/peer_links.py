@@ -1,7 +1,7 @@
 """Links to every peer: held, broken and told of, so that the node hears at once of a process that died.
 
-A link is four streams: control and data that we opened, control and data that the peer opened. When any of them
-breaks, all four end and the node gets one PeerDisconnected: what was in flight either way is lost, and numbering
+A link is six streams: control, data and snapshots, once opened by us and once by the peer. When any of them breaks,
+all six end and the node gets one PeerDisconnected: what was in flight either way is lost, and numbering
 begins anew on both sides. (Else a peer that counts its data frames again from 1 would be given the acknowledgements
 of its last life.) Streams carry the number of the attempt that opened them, so that two nodes which tear down at
 the same moment do not take each other's new streams for the old ones.
@@ -18,7 +18,6 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.events import (
     Event,
     FrameReceived,
@@ -27,21 +26,17 @@ from quorumlog.server.events import (
     PeerFrame,
     PeerIdentified,
     PeerIdentity,
-    SnapshotDelivered,
     Stream,
 )
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
-from quorumlog.server.peer_codec import FrameError, decode_identity, encode_frame, encode_identity, snapshot_chunks
-from quorumlog.server.peer_session import InboundSession, LinkBrokenError, OutboundSession, describe
+from quorumlog.server.peer_codec import FrameError, decode_identity, encode_frame, encode_identity
+from quorumlog.server.peer_session import OUTBOUND, InboundSession, LinkBrokenError, OutboundSession
 from quorumlog.server.supervision import Supervisor
 from quorumlog.server.transport_options import PEER_CHANNEL_OPTIONS
 from quorumlog.v1 import peer_pb2
 
 IDENTIFY_TIMEOUT_S = 1.0
-#: A snapshot that makes no whole in this time is given up; the node decides what then.
-SNAPSHOT_TIMEOUT_S = 600.0
-MAX_QUEUED_SNAPSHOTS = 64
 FIRST_BACKOFF_S = 0.05
 MAX_BACKOFF_S = 1.0
 
@@ -57,8 +52,6 @@ class _Peer:
     inbound: InboundSession | None = None
     generation: int = 0
     hurry: asyncio.Event = field(default_factory=asyncio.Event)
-    snapshots_queued: int = 0
-    snapshot_turn: asyncio.Lock = field(default_factory=asyncio.Lock)
     last_complaint: str = ""
 
 
@@ -117,10 +110,7 @@ class PeerLinks:
         peer = self._peers.get(node_id)
         if peer is None:
             return
-        if frame.stream is Stream.SNAPSHOT:
-            self._queue_snapshot(peer, frame)
-            return
-        session = peer.outbound if frame.stream in (Stream.CONTROL, Stream.DATA) else peer.inbound
+        session = peer.outbound if frame.stream in OUTBOUND else peer.inbound
         if session is None:
             return
         data = encode_frame(frame)
@@ -146,7 +136,7 @@ class PeerLinks:
     async def serve(
         self, stream: Stream, identity: PeerIdentity, generation: int, context: grpc.aio.ServicerContext[bytes, bytes]
     ) -> str:
-        """Serves a control or data stream of an accepted peer until it ends; returns why it did."""
+        """Serves a stream of an accepted peer until it ends; returns why it did."""
         peer = self._peer(identity.node_id)
         session = self._join(peer, stream, identity, generation)
         if session is None:
@@ -162,10 +152,6 @@ class PeerLinks:
             if peer.inbound is session:
                 self._break(peer, reason)
         return reason
-
-    def snapshot_received(self, sender: int, frame: PeerFrame) -> None:
-        """Hands over a snapshot that arrived whole."""
-        self._emit(FrameReceived(sender, frame))
 
     def _join(self, peer: _Peer, stream: Stream, identity: PeerIdentity, generation: int) -> InboundSession | None:
         current = peer.inbound
@@ -261,44 +247,6 @@ class PeerLinks:
 
     def _peer(self, node_id: int) -> _Peer:
         return self._peers.setdefault(node_id, _Peer(node_id))
-
-    # -- snapshots -------------------------------------------------------------------------------------------------
-
-    def _queue_snapshot(self, peer: _Peer, frame: PeerFrame) -> None:
-        ((group, message),) = frame.messages
-        assert isinstance(message, InstallSnapshot)
-        if not peer.address or peer.snapshots_queued >= MAX_QUEUED_SNAPSHOTS:
-            self._emit(SnapshotDelivered(peer.node_id, group, False))
-            return
-        peer.snapshots_queued += 1
-        self._supervisor.start(self._send_snapshot(peer, group, message), f"snapshot-{peer.node_id}-{group}")
-
-    async def _send_snapshot(self, peer: _Peer, group: int, message: InstallSnapshot) -> None:
-        """Streams one snapshot; one at a time per peer, so that a hundred groups do not share one wire's crumbs."""
-        delivered = False
-        try:
-            async with peer.snapshot_turn, asyncio.timeout(SNAPSHOT_TIMEOUT_S):
-                delivered = await self._stream_snapshot(peer, group, message)
-        except TimeoutError:
-            self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason="no receipt in time")
-        except grpc.aio.AioRpcError as error:
-            self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason=describe(error))
-        except (asyncio.InvalidStateError, grpc.aio.BaseError):
-            self._log.warning("snapshot_failed", peer=peer.node_id, group=group, reason="the stream ended")
-        finally:
-            peer.snapshots_queued -= 1
-            self._emit(SnapshotDelivered(peer.node_id, group, delivered))
-
-    async def _stream_snapshot(self, peer: _Peer, group: int, message: InstallSnapshot) -> bool:
-        async with grpc.aio.insecure_channel(peer.address, options=PEER_CHANNEL_OPTIONS) as channel:
-            call = channel.stream_unary("/quorumlog.v1.Peer/Snapshot", bytes, bytes)(None)
-            for chunk in snapshot_chunks(self._identity(), group, message):
-                await call.write(chunk)
-            await call.done_writing()
-            receipt = peer_pb2.SnapshotReceipt.FromString(await call)
-        size = len(message.snapshot.data)
-        self._log.info("snapshot_sent", peer=peer.node_id, group=group, size_bytes=size)
-        return receipt.size_bytes == size
 
     # -- formation -------------------------------------------------------------------------------------------------
 

@@ -24,8 +24,18 @@ HELLO_TIMEOUT_S = 2.0
 MAX_QUEUED_FRAMES = 4_096
 MAX_QUEUED_BYTES = 64 << 20
 
-_METHODS = {Stream.CONTROL: "/quorumlog.v1.Peer/Control", Stream.DATA: "/quorumlog.v1.Peer/Data"}
-_ANSWER_OF = {Stream.CONTROL: Stream.CONTROL_ANSWER, Stream.DATA: Stream.DATA_ANSWER}
+_METHODS = {
+    Stream.CONTROL: "/quorumlog.v1.Peer/Control",
+    Stream.DATA: "/quorumlog.v1.Peer/Data",
+    Stream.SNAPSHOT: "/quorumlog.v1.Peer/Snapshot",
+}
+_ANSWER_OF = {
+    Stream.CONTROL: Stream.CONTROL_ANSWER,
+    Stream.DATA: Stream.DATA_ANSWER,
+    Stream.SNAPSHOT: Stream.SNAPSHOT_ANSWER,
+}
+#: Streams whose frames travel on what we opened ourselves.
+OUTBOUND = frozenset(_METHODS)
 
 #: What takes a frame that arrived.
 Receive = Callable[[PeerFrame], None]
@@ -72,7 +82,7 @@ class FrameQueue:
 
 
 class OutboundSession:
-    """Our control and data stream to a peer, each on a connection of its own.
+    """Our streams to a peer, each on a connection of its own.
 
     Arguments:
         address: host:port.
@@ -94,17 +104,17 @@ class OutboundSession:
         self.identity: PeerIdentity | None = None
 
     def send(self, stream: Stream, data: bytes) -> bool:
-        """Queues a frame for CONTROL or DATA; False when that queue is full."""
+        """Queues a frame of ours; False when that queue is full."""
         return self._queues[stream].put(data)
 
     def close(self) -> None:
-        """Ends both streams; ``run`` then raises LinkBrokenError."""
+        """Ends the streams; ``run`` then raises LinkBrokenError."""
         self._closed.set()
         for call in self._calls.values():
             call.cancel()
 
     async def greet(self, own: PeerIdentity) -> PeerIdentity:
-        """Exchanges identities on both streams.
+        """Exchanges identities on all streams.
 
         Raises:
             LinkBrokenError: the peer cannot be reached, refuses, or does not answer in time.
@@ -117,8 +127,8 @@ class OutboundSession:
         except (grpc.aio.AioRpcError, asyncio.InvalidStateError, grpc.aio.BaseError):
             raise await self._explain() from None
         identities = [_identity_in(answer) for answer in answers]
-        if identities[0] != identities[1]:
-            raise LinkBrokenError("the streams ended at two different processes")
+        if any(identity != identities[0] for identity in identities):
+            raise LinkBrokenError("the streams ended at different processes")
         self.identity = identities[0]
         return identities[0]
 
@@ -161,7 +171,7 @@ class OutboundSession:
 
 
 class InboundSession:
-    """The control and data stream that a peer opened to us, as far as they have arrived.
+    """The streams that a peer opened to us, as far as they have arrived.
 
     Arguments:
         identity: who the peer said it is.

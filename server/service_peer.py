@@ -1,4 +1,4 @@
-"""What nodes serve to nodes: Identify, the control and data streams, and snapshots."""
+"""What nodes serve to nodes: Identify, and the control, data and snapshot streams."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from quorumlog.server.events import PeerIdentity, Stream
 from quorumlog.server.log_output import Log
 from quorumlog.server.peer_codec import (
     FrameError,
-    SnapshotAssembler,
     decode_identity,
     encode_hello,
     encode_identity,
@@ -25,12 +24,6 @@ from quorumlog.server.service_unary import Context, Handlers
 from quorumlog.v1 import peer_pb2
 
 SERVICE = "quorumlog.v1.Peer"
-#: A larger snapshot is refused: it is put together in memory.
-MAX_SNAPSHOT_BYTES = 1 << 30
-#: Snapshots that may arrive at once, over all peers.
-MAX_SNAPSHOTS = 4
-#: A sender that is this late with the next chunk loses its place: four that are paused would block all others.
-CHUNK_TIMEOUT_S = 10.0
 
 
 class PeerService:
@@ -59,7 +52,6 @@ class PeerService:
         self._on_cluster = on_cluster
         self._links = links
         self._log = log
-        self._snapshots = asyncio.Semaphore(MAX_SNAPSHOTS)
         self._refused: dict[int, str] = {}
 
     def handlers(self) -> Handlers:
@@ -68,7 +60,7 @@ class PeerService:
             "Identify": grpc.unary_unary_rpc_method_handler(self.identify),
             "Control": grpc.stream_stream_rpc_method_handler(self.control),
             "Data": grpc.stream_stream_rpc_method_handler(self.data),
-            "Snapshot": grpc.stream_unary_rpc_method_handler(self.snapshot),
+            "Snapshot": grpc.stream_stream_rpc_method_handler(self.snapshot),
         }
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
 
@@ -92,6 +84,10 @@ class PeerService:
     async def data(self, _unused: object, context: Context) -> None:
         """Serves a data stream."""
         await self._serve(Stream.DATA, context)
+
+    async def snapshot(self, _unused: object, context: Context) -> None:
+        """Serves a snapshot stream."""
+        await self._serve(Stream.SNAPSHOT, context)
 
     async def _serve(self, stream: Stream, context: Context) -> None:
         identity, generation = await self._greet(context)
@@ -127,31 +123,6 @@ class PeerService:
             self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
         own_cluster = self._identity().cluster_id
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own_cluster),))
-
-    async def snapshot(self, _unused: object, context: Context) -> bytes:
-        """Receives one snapshot and hands it to the node once it is whole."""
-        assembler = SnapshotAssembler(self._identity().node_id, MAX_SNAPSHOT_BYTES)
-        frame = None
-        async with self._snapshots:
-            try:
-                while frame is None:
-                    async with asyncio.timeout(CHUNK_TIMEOUT_S):
-                        data = await context.read()
-                    if not isinstance(data, bytes):
-                        raise FrameError("the stream ended before the snapshot's last chunk")
-                    first = assembler.sender is None
-                    frame = assembler.add(data)
-                    assert assembler.sender is not None
-                    if first:
-                        await self._admit(assembler.sender, context)
-            except TimeoutError:
-                await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the snapshot's next chunk did not come in time")
-            except FrameError as error:
-                self._log.warning("snapshot_refused", reason=str(error))
-                await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
-        assert assembler.sender is not None
-        self._links.snapshot_received(assembler.sender.node_id, frame)
-        return peer_pb2.SnapshotReceipt(size_bytes=assembler.size_bytes).SerializeToString()
 
 
 def _generation(context: Context) -> int:

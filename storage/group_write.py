@@ -17,7 +17,7 @@ from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
 from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
 
 _OFFSETS_OF_HEADER = struct.Struct("<qI")
@@ -32,7 +32,8 @@ class GroupWriter:
         self._environment = environment
         self._databases = environment.databases
         self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
-        self.entry_bytes = 0
+        self.payload_bytes = 0
+        self.left_stages: list[tuple[int, int]] = []
         self._entries: list[tuple[bytes, bytes]] = []
         self._offsets: list[tuple[bytes, bytes]] = []
 
@@ -61,6 +62,8 @@ class GroupWriter:
             if write != nothing_else:
                 raise _refusal(group, "write to a replica that does not exist")
             return None
+        if write.stage:
+            self._stage(group, write.stage)
         if write.snapshot is not None:
             if write.hard_state is None:
                 raise _refusal(group, "snapshot without its hard state")
@@ -79,6 +82,8 @@ class GroupWriter:
             self._keep_checkpoint(group, log, write.checkpoint)
         if write.compact_to is not None:
             log = self._compact(group, log, write.compact_to)
+        if write.unstage:
+            self._unstage(group, write.unstage)
         return log
 
     def finish(self) -> None:
@@ -122,7 +127,7 @@ class GroupWriter:
         if last.index < max(log.hard_state.commit, log.anchor.index):
             raise _refusal(group, f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})")
         key = rows.group_key(group)
-        self._put_row(rows.SNAPSHOTS, key, rows.pack_snapshot(snapshot))
+        self._switch(group, snapshot)
         self._delete_entries_from(group, last.index + 1)
         # What was not committed here may have taken offsets that the new history gives to other batches.
         self._delete_offsets_from(group, log.hard_state.commit + 1)
@@ -130,6 +135,35 @@ class GroupWriter:
         self._put_row(rows.ANCHORS, key, rows.pack_entry_id(last))
         self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
         return GroupLog(last, last, log.hard_state, None)
+
+    def _stage(self, group: int, slices: list[SnapshotSlice]) -> None:
+        current = self._reading.snapshot(group)
+        for piece in slices:
+            key = rows.slice_key(group, piece.stage, piece.number)
+            row = rows.seal_row(rows.SLICES, key, piece.data)
+            in_use = current is not None and current.data.stage == piece.stage
+            if in_use or not self._txn.put(key, row, overwrite=False, db=self._databases[rows.SLICES]):
+                raise _refusal(group, f"slice {piece.number} of stage {piece.stage:#x}, which is there already")
+            self.payload_bytes += len(piece.data)
+
+    def _switch(self, group: int, snapshot: Snapshot) -> None:
+        """Points to another snapshot's slices. What they hold was checked when they came; here it matters that none is
+        missing, or a crash after this would leave a replica without its state."""
+        stage, slices = snapshot.data.stage, snapshot.data.slices
+        staged = self._reading.count_slices(group, stage)
+        if staged != slices or not slices:
+            raise _refusal(group, f"snapshot of {slices} slices, of which {staged} are staged")
+        before = self._reading.snapshot(group)
+        if before is not None and before.data.stage != stage:
+            self.left_stages.append((group, before.data.stage))
+        self._put_row(rows.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
+
+    def _unstage(self, group: int, stages: list[int]) -> None:
+        current = self._reading.snapshot(group)
+        for stage in stages:
+            if current is not None and current.data.stage == stage:
+                raise _refusal(group, f"unstage of {stage:#x}, the data of its snapshot")
+            self.left_stages.append((group, stage))
 
     def _truncate(self, group: int, log: GroupLog, index: int) -> GroupLog:
         if index <= max(log.anchor.index, log.hard_state.commit):
@@ -164,7 +198,7 @@ class GroupWriter:
                 raise _refusal(group, f"entry {entry[:4]}, {envelope} after {(index - 1, term, previous_hash)}")
             term, previous_hash = entry.term, entry.hash
             self._entries.append((rows.position_key(group, index), data))
-            self.entry_bytes += len(data)
+            self.payload_bytes += len(data)
             if entry.kind is EntryKind.BATCH:
                 last_offset = self._index_batch(group, index, last_offset, data)
         return GroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_offset)
@@ -197,7 +231,7 @@ class GroupWriter:
 
     def _keep_checkpoint(self, group: int, log: GroupLog, snapshot: Snapshot) -> None:
         self._require_entry(group, log, snapshot.last, "checkpoint at")
-        self._put_row(rows.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
+        self._switch(group, snapshot)
 
     def _compact(self, group: int, log: GroupLog, anchor: EntryId) -> GroupLog:
         if anchor.index == log.anchor.index:

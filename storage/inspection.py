@@ -146,7 +146,7 @@ class Inspection:
             configuration=_attempt(problems, group, lambda: reading.configuration(group)),
             hard_state=_attempt(problems, group, lambda: reading.hard_state(group)),
             anchor=anchor,
-            snapshot=_attempt(problems, group, lambda: reading.snapshot(group)),
+            snapshot=_attempt(problems, group, lambda: reading.check_snapshot(group)),
             table_rows=len(_attempt(problems, group, lambda: reading.table(group)) or ()),
             first_index=(anchor.index + 1 if anchor else 1) if has_entries else None,
             last_index=last if has_entries else None,
@@ -192,7 +192,7 @@ class Inspection:
     def small_row_problems(self) -> list[Problem]:
         """What is wrong with small rows, those too that no group owns: the first problem of each database."""
         problems: list[Problem] = []
-        for database in SMALL_DATABASES:
+        for database in (*SMALL_DATABASES, rows.SLICES):
             count = _attempt(problems, None, partial(self._reading.check_rows, database))
             if count is not None and count != self._pages.databases[database].entries:
                 problems.append(Problem(None, None, f"rows of database {database.decode()} are missing"))

@@ -32,6 +32,9 @@ class StorageReader(Protocol):
     def find_offset(self, group: int, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
 
+    def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
+        """One slice of a snapshot's data."""
+
     def space(self) -> Space:
         """Use of the storage now."""
 

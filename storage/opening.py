@@ -8,12 +8,12 @@ it is read.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.storage import rows
+from quorumlog.storage.garbage import Garbage, find_garbage
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.page_file import PageFile
@@ -40,11 +40,10 @@ SMALL_DATABASES = (
 
 @dataclass(slots=True, frozen=True)
 class Found:
-    """What a data file holds: every group's log, and up to which index of which group (None: all of a destroyed
-    one) rows are left to sweep."""
+    """What a data file holds: every group's log, and what is left to sweep."""
 
     logs: dict[int, GroupLog]
-    garbage: dict[int, int | None]
+    garbage: Garbage
 
 
 def examine(data_file: Path) -> Found | None:
@@ -78,22 +77,22 @@ def examine(data_file: Path) -> Found | None:
 def check_format(pages: PageFile) -> None:
     """Raises:
     DamageError: databases or the format row are missing or damaged.
-    StorageError: the format is newer than this version.
+    StorageError: the format is another than this version's.
     """
-    missing = [name.decode() for name in rows.DATABASES if name not in pages.databases]
-    if missing:
-        raise pages.damage(f"database {missing[0]} is missing")
-    row = pages.get(rows.FORMAT_DB, rows.FORMAT_KEY)
+    row = pages.get(rows.FORMAT_DB, rows.FORMAT_KEY) if rows.FORMAT_DB in pages.databases else None
     try:
         body = rows.open_row(rows.FORMAT_DB, rows.FORMAT_KEY, row or b"")
     except rows.RowError as error:
         raise pages.damage(f"its format row: {error}") from None
     found = int.from_bytes(body, "little")
-    if found > rows.FORMAT:
+    if found != rows.FORMAT:
+        right = "a newer" if found > rows.FORMAT else "an older"
         raise StorageError(
-            f"{pages.data_file} has storage format {found}, this version reads up to {rows.FORMAT}:"
-            " use a newer quorumlog"
+            f"{pages.data_file} has storage format {found}, this version reads {rows.FORMAT}: use {right} quorumlog"
         )
+    missing = [name.decode() for name in rows.DATABASES if name not in pages.databases]
+    if missing:
+        raise pages.damage(f"database {missing[0]} is missing")
 
 
 def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
@@ -106,6 +105,7 @@ def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
         DamageError: something of it is missing or not what was written.
     """
     reading.configuration(group)
+    reading.check_snapshot(group)
     anchor, state = reading.anchor(group), reading.hard_state(group)
     last_index = max(reading.last_index(group) or 0, anchor.index)
     if state.commit > last_index:
@@ -144,17 +144,3 @@ def _verify_last_batch(reading: LogReading, group: int, index: int, last_offset:
     row = reading.last_batch(group)
     if row is None or (row.index, row.last_offset) != (index, last_offset):
         raise reading.row_damage(group, "offset index", f"its end is {row}, not offset {last_offset} at index {index}")
-
-
-def find_garbage(reading: LogReading, logs: Mapping[int, GroupLog]) -> dict[int, int | None]:
-    """Groups with rows left to sweep: up to which index, or None for all that a destroyed group left."""
-    garbage: dict[int, int | None] = {}
-    for database in (rows.ENTRIES, rows.OFFSETS, rows.TABLES):
-        for group in reading.groups_with_rows(database):
-            if group not in logs:
-                garbage[group] = None
-    for group, log in logs.items():
-        first = reading.first_index(group)
-        if first is not None and first <= log.anchor.index:
-            garbage[group] = log.anchor.index
-    return garbage

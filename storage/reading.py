@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+import google_crc32c
+
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
 from quorumlog.storage.interface import DamageError
@@ -27,6 +29,7 @@ class Cursor(Protocol):
 
     def first(self) -> bool: ...
     def last(self) -> bool: ...
+    def next(self) -> bool: ...
     def prev(self) -> bool: ...
     def set_range(self, key: bytes, /) -> bool: ...
     def key(self) -> bytes: ...
@@ -199,6 +202,53 @@ class LogReading:
         if self.row(rows.SNAPSHOTS, group) is None:
             return None
         return self._decoded(rows.SNAPSHOTS, group, rows.unpack_snapshot)
+
+    # -- snapshots' data ------------------------------------------------------------------------------------------
+
+    def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
+        """One slice of a snapshot's data."""
+        key = rows.slice_key(group, stage, number)
+        row = self._source.get(rows.SLICES, key)
+        if row is None:
+            raise self.row_damage(group, f"slice {number} of snapshot stage {stage:#x}", "it is missing")
+        return self.body(rows.SLICES, group, key, row)
+
+    def count_slices(self, group: int, stage: int) -> int:
+        """How many slices of a stage follow each other from number 0. Their bytes are not looked at."""
+        count = 0
+        with self._source.cursor(rows.SLICES) as cursor:
+            found = cursor.set_range(rows.stage_key(group, stage))
+            while found and cursor.key() == rows.slice_key(group, stage, count):
+                count += 1
+                found = cursor.next()
+        return count
+
+    def stages(self, group: int) -> list[int]:
+        """Every stage of which a group has slices: one seek per stage, however many slices it has."""
+        found: list[int] = []
+        with self._source.cursor(rows.SLICES) as cursor:
+            more = cursor.set_range(rows.group_key(group))
+            while more and rows.group_of(cursor.key()) == group:
+                try:
+                    found.append(rows.stage_of(cursor.key()))
+                except rows.RowError as error:
+                    raise self.row_damage(group, "snapshot", error) from None
+                more = cursor.set_range(rows.stage_key(group, found[-1]) + b"\xff" * 5)
+        return found
+
+    def check_snapshot(self, group: int) -> Snapshot | None:
+        """A group's newest snapshot, after all of its data have been read and checked."""
+        snapshot = self.snapshot(group)
+        if snapshot is None:
+            return None
+        checksum = size = 0
+        for number in range(snapshot.data.slices):
+            data = self.snapshot_slice(group, snapshot.data.stage, number)
+            checksum = google_crc32c.extend(checksum, data)
+            size += len(data)
+        if (size, checksum) != (snapshot.data.size_bytes, snapshot.data.checksum):
+            raise self.row_damage(group, "snapshot", f"its slices hold {size} bytes with checksum {checksum:#010x}")
+        return snapshot
 
     def _decoded(self, database: bytes, group: int, unpack: Callable[[bytes], _Value]) -> _Value:
         body = self.row(database, group)

@@ -16,7 +16,7 @@ from quorumlog.storage.meta_pages import META_PAGES, read_meta
 from quorumlog.storage.reserve import Reserve
 from quorumlog.storage.transaction import Space
 
-#: What a commit may write beside the entries: changed tree pages of all databases, and the free list.
+#: What a commit may write beside entries and slices: changed tree pages of all databases, and the free list.
 COMMIT_OVERHEAD_BYTES = 256 * 1024
 
 _NO_ROOM = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -41,22 +41,22 @@ class Room:
         growth = max(0, self._growth_bytes() - self._reserve.missing_bytes)
         return Space(used * self._page_bytes, (extent - used) * self._page_bytes + growth)
 
-    def require(self, entry_bytes: int) -> None:
-        """Refuses entries that would not fit, and leaves room for votes and for the deletions that make room.
+    def require(self, payload_bytes: int) -> None:
+        """Refuses what would not fit, and leaves room for votes and for the deletions that make room.
 
         Raises:
             DiskFullError: there is too little.
         """
-        needed = _needed(entry_bytes)
+        needed = _needed(payload_bytes)
         if self._growth_bytes() < needed and self._growth_bytes() + self._free_in_file() < needed:
             raise self._disk_full()
 
-    def make(self, entry_bytes: int) -> bool:
+    def make(self, payload_bytes: int) -> bool:
         """After a commit found too little: gives up the reserve. True when there may be enough now."""
         released = self._reserve.release()
         # LMDB reuses pages only from the second commit after the one that freed them: a large transaction that is
         # tried again and again would wait for ever for pages that a deletion has freed.
-        if self._free_in_file() >= entry_bytes:
+        if self._free_in_file() >= payload_bytes:
             with contextlib.suppress(lmdb.Error), self._environment.writing() as txn:
                 database = self._environment.databases[rows.FORMAT_DB]
                 row = txn.get(rows.FORMAT_KEY, db=database)
@@ -75,7 +75,7 @@ class Room:
         used, extent = self._pages()
         return (extent - used) * self._page_bytes
 
-    def failed_commit(self, error: lmdb.Error, entry_bytes: int) -> StorageError:
+    def failed_commit(self, error: lmdb.Error, payload_bytes: int) -> StorageError:
         """What an error of LMDB's means after a commit has been aborted."""
         if isinstance(error, lmdb.MapFullError):
             return DiskFullError(
@@ -83,12 +83,12 @@ class Room:
                 " let retention delete, or restart with a larger map size"
             )
         code = getattr(error, "code", 0)  # errors of the binding itself have none
-        if code in _NO_ROOM or (code == errno.EIO and self._was_cut_short(entry_bytes)):
+        if code in _NO_ROOM or (code == errno.EIO and self._was_cut_short(payload_bytes)):
             return self._disk_full()
         # LMDB goes on after a failed sync as if the pages it lost were on disk: nothing may follow this.
         return FatalStorageError(f"cannot write {self._environment.data_file}: {error}; check the disk, then restart")
 
-    def _was_cut_short(self, entry_bytes: int) -> bool:
+    def _was_cut_short(self, payload_bytes: int) -> bool:
         """Whether an I/O error only says that a full disk took part of a write, which LMDB reports so.
 
         It is safe to go on when no meta page has been written: whatever of the transaction reached the disk is
@@ -96,7 +96,7 @@ class Room:
         the same would hold.
         """
         return (
-            self._growth_bytes() < _needed(entry_bytes)
+            self._growth_bytes() < _needed(payload_bytes)
             and read_meta(self._environment.data_file).transaction == self._environment.lmdb.info()["last_txnid"]
         )
 
@@ -127,5 +127,5 @@ class Room:
         )
 
 
-def _needed(entry_bytes: int) -> int:
-    return entry_bytes + entry_bytes // 4 + COMMIT_OVERHEAD_BYTES
+def _needed(payload_bytes: int) -> int:
+    return payload_bytes + payload_bytes // 4 + COMMIT_OVERHEAD_BYTES

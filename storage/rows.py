@@ -11,7 +11,7 @@ import struct
 
 import google_crc32c
 
-from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
+from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot, SnapshotData
 
 FORMAT_DB = b"format"
 ENTRIES = b"entries"
@@ -20,11 +20,12 @@ HARD_STATES = b"hard-states"
 CONFIGURATIONS = b"configurations"
 ANCHORS = b"anchors"
 SNAPSHOTS = b"snapshots"
+SLICES = b"snapshot-slices"
 TABLES = b"tables"
 NODE_STATE = b"node-state"
-DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, TABLES, NODE_STATE)
+DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, SLICES, TABLES, NODE_STATE)
 #: Version of the layout of databases and keys, in the one row of FORMAT_DB.
-FORMAT = 1
+FORMAT = 2
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
 #: The highest index or offset that a key can carry.
@@ -34,12 +35,13 @@ MAX_KEY_BYTES = 511
 
 _GROUP = struct.Struct(">I")
 _POSITION = struct.Struct(">IQ")
+_SLICE = struct.Struct(">IQI")
 _PREFIX = struct.Struct("<BI")
 _HARD_STATE = struct.Struct("<QqQ")
 _ENTRY_ID = struct.Struct("<QQQ")
 _MEMBER_COUNTS = struct.Struct("<HH")
 _OFFSET_ROW = struct.Struct("<Qq")
-_LENGTH = struct.Struct("<I")
+_SNAPSHOT_DATA = struct.Struct("<QIQI")
 
 
 class RowError(Exception):
@@ -71,6 +73,27 @@ def position_of(key: bytes) -> tuple[int, int]:
         raise RowError(f"key {key.hex()} has {len(key)} bytes, not {_POSITION.size}")
     group, position = _POSITION.unpack(key)
     return group, position
+
+
+def slice_key(group: int, stage: int, number: int) -> bytes:
+    """The key of one slice of a snapshot's data."""
+    return _SLICE.pack(group, stage, number)
+
+
+def stage_key(group: int, stage: int) -> bytes:
+    """The prefix of the keys of a stage's slices."""
+    return _POSITION.pack(group, stage)
+
+
+def stage_of(key: bytes) -> int:
+    """The stage in a slice's key.
+
+    Raises:
+        RowError: this is not such a key.
+    """
+    if len(key) != _SLICE.size:
+        raise RowError(f"key {key.hex()} has {len(key)} bytes, not {_SLICE.size}")
+    return int(_SLICE.unpack(key)[1])
 
 
 def seal_row(database: bytes, key: bytes, body: bytes) -> bytes:
@@ -137,19 +160,19 @@ def unpack_configuration(body: bytes) -> Configuration:
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:
-    """Body of a snapshot's row."""
+    """Body of a snapshot's row. Its data lie elsewhere, in slices."""
     configuration = pack_configuration(snapshot.configuration)
-    return b"".join((_ENTRY_ID.pack(*snapshot.last), _LENGTH.pack(len(configuration)), configuration, snapshot.data))
+    return _ENTRY_ID.pack(*snapshot.last) + _SNAPSHOT_DATA.pack(*snapshot.data) + configuration
 
 
 def unpack_snapshot(body: bytes) -> Snapshot:
     """The snapshot in a row's body."""
-    start = _ENTRY_ID.size + _LENGTH.size
+    start = _ENTRY_ID.size + _SNAPSHOT_DATA.size
     if len(body) < start:
         raise RowError(f"snapshot of {len(body)} bytes is too short")
-    (length,) = _LENGTH.unpack_from(body, _ENTRY_ID.size)
     last = EntryId(*_ENTRY_ID.unpack_from(body))
-    return Snapshot(last, unpack_configuration(body[start : start + length]), body[start + length :])
+    data = SnapshotData(*_SNAPSHOT_DATA.unpack_from(body, _ENTRY_ID.size))
+    return Snapshot(last, unpack_configuration(body[start:]), data)
 
 
 def pack_offset_row(index: int, base_offset: int) -> bytes:

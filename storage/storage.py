@@ -13,6 +13,7 @@ import lmdb
 from quorumlog.raft.types import Entry
 from quorumlog.storage import environment as env
 from quorumlog.storage.environment import EngineTransaction, Environment
+from quorumlog.storage.garbage import Garbage
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
@@ -25,9 +26,7 @@ from quorumlog.storage.transaction import GroupState, Space, Transaction
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
 _Result = TypeVar("_Result")
-#: Groups with garbage: up to which index, or None when all of a destroyed group's rows are.
-_Garbage: TypeAlias = dict[int, int | None]
-_Written: TypeAlias = tuple[dict[int, GroupLog], _Garbage]
+_Written: TypeAlias = tuple[dict[int, GroupLog], Garbage]
 
 
 class Storage:
@@ -64,10 +63,10 @@ class Storage:
         # have removed rows that the published ends of a log still speak of.
         self._commit_lock = threading.Lock()
         self._failure: FatalStorageError | None = None
-        self._entry_bytes = 0
+        self._payload_bytes = 0
         found = self._environment.found
         self._logs: dict[int, GroupLog] = found.logs if found else {}
-        self._garbage: _Garbage = found.garbage if found else {}
+        self._garbage = found.garbage if found else Garbage()
 
     def __enter__(self) -> Storage:
         return self
@@ -149,6 +148,10 @@ class Storage:
 
         return self._read(read)
 
+    def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
+        """One slice of a snapshot's data."""
+        return self._read(lambda reading: reading.snapshot_slice(group, stage, number))
+
     def space(self) -> Space:
         """Use of the storage now. Cheap enough for once a second."""
         return self._room.space()
@@ -175,13 +178,13 @@ class Storage:
             As ``commit``.
         """
         if self._garbage:
-            self._commit(lambda txn: (self._logs, self._sweep(txn, dict(self._garbage))))
+            self._commit(lambda txn: (self._logs, self._sweep(txn, self._garbage.copy())))
         return bool(self._garbage)
 
     def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
         writer = GroupWriter(self._environment, txn)
         changed: dict[int, GroupLog | None] = {}
-        garbage = dict(self._garbage)
+        garbage = self._garbage.copy()
         for write in transaction.writes:
             group = write.group
             if group in changed:
@@ -189,16 +192,17 @@ class Storage:
             old = self._logs.get(group)
             new = changed[group] = writer.write(old, write)
             if new is None:
-                garbage[group] = None
+                garbage.logs[group] = None
             elif old is None:
-                garbage.pop(group, None)
+                garbage.logs.pop(group, None)
             elif new.anchor.index > old.anchor.index:
-                garbage[group] = new.anchor.index
+                garbage.logs[group] = new.anchor.index
+        garbage.stages.update(dict.fromkeys(writer.left_stages))
         for key, value in transaction.node_state.items():
             writer.set_node_row(key, value)
-        self._entry_bytes = writer.entry_bytes
-        if writer.entry_bytes:
-            self._room.require(writer.entry_bytes)
+        self._payload_bytes = writer.payload_bytes
+        if writer.payload_bytes:
+            self._room.require(writer.payload_bytes)
         writer.finish()
         logs = dict(self._logs)
         for group, log in changed.items():
@@ -208,14 +212,10 @@ class Storage:
                 logs.pop(group, None)
         return logs, self._sweep(txn, garbage)
 
-    def _sweep(self, txn: EngineTransaction, garbage: _Garbage) -> _Garbage:
+    def _sweep(self, txn: EngineTransaction, garbage: Garbage) -> Garbage:
         """Deletes one slice; returns what is left."""
         if garbage:
-            sweeper = Sweeper(self._environment, txn, self._max_deletes)
-            while garbage and sweeper.left > 0:
-                group, anchor = next(iter(garbage.items()))
-                if sweeper.sweep(group, anchor):
-                    del garbage[group]
+            Sweeper(self._environment, txn, self._max_deletes).sweep_all(garbage)
         return garbage
 
     def _commit(self, write: Callable[[EngineTransaction], _Written]) -> None:
@@ -226,7 +226,7 @@ class Storage:
                 try:
                     written = self._try_commit(write)
                 except DiskFullError:
-                    if not self._room.make(self._entry_bytes):
+                    if not self._room.make(self._payload_bytes):
                         raise
                     written = self._try_commit(write)
             except FatalStorageError as error:
@@ -240,7 +240,7 @@ class Storage:
             with self._environment.writing() as txn:
                 return write(txn)
         except lmdb.Error as error:
-            raise self._room.failed_commit(error, self._entry_bytes) from error
+            raise self._room.failed_commit(error, self._payload_bytes) from error
 
     # -- the reader's side ----------------------------------------------------------------------------------------
 

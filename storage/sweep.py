@@ -1,15 +1,17 @@
 """Physical deletion, in slices, of rows that no longer mean anything.
 
-Compaction moves a group's anchor and destruction removes its configuration; both are one small write. What that
-leaves behind can be millions of rows, and deleting them at once would hold the writer for seconds and dirty pages
-without bound. The rows themselves say that they are garbage (an index at or below the anchor, a group that does not
-exist), so a crash between two slices needs no bookkeeping: opening finds the rest again.
+Compaction moves a group's anchor, destruction removes its configuration, a snapshot's successor or its sender's end
+leave its slices behind; all are one small write. What that leaves can be millions of rows, and deleting them at once
+would hold the writer for seconds and dirty pages without bound. The rows themselves say that they are garbage (an
+index at or below the anchor, a group that does not exist, a stage that no snapshot names), so a crash between two
+slices needs no bookkeeping: opening finds the rest again.
 """
 
 from __future__ import annotations
 
 from quorumlog.storage import rows
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
+from quorumlog.storage.garbage import MANY_PER_GROUP, Garbage
 from quorumlog.storage.reading import LogReading
 
 
@@ -22,6 +24,17 @@ class Sweeper:
         self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
         self.left = max_deletes
 
+    def sweep_all(self, garbage: Garbage) -> None:
+        """Deletes what there is time for, and takes what is gone off the list."""
+        while garbage.logs and self.left > 0:
+            group, anchor = next(iter(garbage.logs.items()))
+            if self.sweep(group, anchor):
+                del garbage.logs[group]
+        while garbage.stages and self.left > 0:
+            group, stage = next(iter(garbage.stages))
+            if self.sweep_stage(group, stage):
+                del garbage.stages[group, stage]
+
     def sweep(self, group: int, anchor: int | None) -> bool:
         """Deletes a group's rows at or below index ``anchor``; with None all that a destroyed group left.
 
@@ -29,11 +42,15 @@ class Sweeper:
             True when nothing is left.
         """
         if anchor is None:
-            return all(self._delete_prefix(name, group) for name in (rows.ENTRIES, rows.OFFSETS, rows.TABLES))
+            prefix = rows.group_key(group)
+            return all(self._delete_prefix(name, prefix) for name in MANY_PER_GROUP)
         return self._delete_entries(group, anchor) and self._delete_offsets(group, anchor)
 
-    def _delete_prefix(self, database: bytes, group: int) -> bool:
-        prefix = rows.group_key(group)
+    def sweep_stage(self, group: int, stage: int) -> bool:
+        """Deletes the slices of a snapshot that nothing points to. Returns True when nothing is left."""
+        return self._delete_prefix(rows.SLICES, rows.stage_key(group, stage))
+
+    def _delete_prefix(self, database: bytes, prefix: bytes) -> bool:
         with self._txn.cursor(self._databases[database]) as cursor:
             cursor.set_range(prefix)
             while cursor.key().startswith(prefix):

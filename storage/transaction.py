@@ -3,8 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from quorumlog.raft.types import Configuration, Entry, EntryId, HardState, Snapshot
+
+
+class SnapshotSlice(NamedTuple):
+    """A piece of a snapshot's data. ``stage`` is random, one for each attempt to write or receive a snapshot, so that
+    nothing of an attempt that was given up is ever taken for a part of another; ``number`` counts from 0."""
+
+    stage: int
+    number: int
+    data: bytes
 
 
 @dataclass(slots=True)
@@ -15,19 +25,23 @@ class GroupWrite:
         group: the Raft group.
         create: the initial configuration of a replica that did not exist; nothing else of the group may come first.
         destroy: removes everything of the group.
+        stage: slices of snapshots that are being received or written; without meaning until one is switched to.
         snapshot: replaces log and table (``table`` then holds the new table in full); hard state in the same write.
+            All its slices are staged: only the pointer to them changes.
         truncate_from: entries at and above this index are removed, with their index rows.
         entries: appended, consecutive, after what is left.
         hard_state: replaces the old one.
         configuration: the configuration at the applied index, when it changed.
         table: rows of the group's table to put, or with None to delete.
-        checkpoint: a snapshot of our own, kept beside the log; entries after it stay.
+        checkpoint: a snapshot of our own, staged whole, kept beside the log; entries after it stay.
         compact_to: entries up to and including this one are removed; it becomes the log's anchor.
+        unstage: stages that nobody will switch to; their slices are garbage, as are those of a superseded snapshot.
     """
 
     group: int
     create: Configuration | None = None
     destroy: bool = False
+    stage: list[SnapshotSlice] = field(default_factory=list)
     snapshot: Snapshot | None = None
     truncate_from: int | None = None
     entries: list[Entry] = field(default_factory=list)
@@ -36,6 +50,7 @@ class GroupWrite:
     table: dict[bytes, bytes | None] = field(default_factory=dict)
     checkpoint: Snapshot | None = None
     compact_to: EntryId | None = None
+    unstage: list[int] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -52,7 +67,7 @@ class GroupState:
     """What is durable of one group, as found at opening.
 
     ``anchor`` is the entry before the first one kept (ORIGIN, or the end of what a snapshot or compaction replaced);
-    ``last`` the last entry, equal to ``anchor`` when none is kept; ``snapshot`` the newest snapshot's data or None.
+    ``last`` the last entry, equal to ``anchor`` when none is kept; ``snapshot`` the newest snapshot or None.
     """
 
     group: int

@@ -13,25 +13,20 @@ from quorumlog.raft.types import (
     EntryKind,
     Heartbeat,
     HeartbeatResponse,
-    InstallSnapshot,
     Message,
-    Snapshot,
     SnapshotResponse,
     TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
-from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.events import ChunkReceipt, PeerFrame, PeerIdentity, SnapshotChunk, SnapshotOffer, Stream
 from quorumlog.server.peer_codec import (
-    SNAPSHOT_CHUNK_BYTES,
     FrameError,
-    SnapshotAssembler,
     decode_frame,
     decode_identity,
     encode_frame,
     encode_hello,
     parse_frame,
-    snapshot_chunks,
 )
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.entry import CorruptEntryError, entry_hash, seal
@@ -160,36 +155,22 @@ def test_a_greeting_says_who_it_is_from() -> None:
         decode_identity(parse_frame(b"").identity)
 
 
-def a_snapshot(size: int) -> InstallSnapshot:
-    data = bytes(range(256)) * (size // 256) + bytes(size % 256)
-    return InstallSnapshot(
-        SENDER, RECEIVER, TERM, Snapshot(EntryId(40, 6, 2**64 - 1), Configuration((1, 2, 3), (4,)), data)
-    )
+OFFER = SnapshotOffer(TERM, EntryId(40, 6, 2**64 - 1), Configuration((3, 1, 2), (4,)), 2, 5, 2**32 - 1)
 
 
-@pytest.mark.parametrize("size", [0, 1, SNAPSHOT_CHUNK_BYTES, SNAPSHOT_CHUNK_BYTES + 1, 3 * SNAPSHOT_CHUNK_BYTES])
-def test_a_snapshot_arrives_whole(size: int) -> None:
-    assembler = SnapshotAssembler(RECEIVER, max_bytes=size)
-    frames = [assembler.add(chunk) for chunk in snapshot_chunks(IDENTITY, GROUP, a_snapshot(size))]
-    assert frames.pop() == PeerFrame(Stream.SNAPSHOT, messages=[(GROUP, a_snapshot(size))])
-    assert frames == [None] * len(frames)
-    assert assembler.sender == IDENTITY
-    assert assembler.size_bytes == size
+def test_slices_of_snapshots_and_their_receipts_arrive_as_they_were_sent() -> None:
+    chunks = [SnapshotChunk(GROUP, 9, 0, b"data", OFFER), SnapshotChunk(GROUP, 9, 1, b"")]
+    frame = PeerFrame(Stream.SNAPSHOT, chunks=chunks)
+    assert through_the_wire(frame) == frame
+    receipts = [ChunkReceipt(GROUP, 9, 1), ChunkReceipt(GROUP, 10, refused="the disk is nearly full")]
+    answer = PeerFrame(Stream.SNAPSHOT_ANSWER, receipts=receipts)
+    assert through_the_wire(answer) == answer
 
 
-def test_a_damaged_a_large_and_a_senseless_snapshot_are_refused() -> None:
-    first, last = snapshot_chunks(IDENTITY, GROUP, a_snapshot(SNAPSHOT_CHUNK_BYTES + 1))
-    damaged = peer_pb2.SnapshotChunk.FromString(last)
-    damaged.data = b"\x01"
-    assembler = SnapshotAssembler(RECEIVER, max_bytes=1 << 30)
-    assembler.add(first)
-    with pytest.raises(FrameError, match="the snapshot of group 1000 was damaged on its way"):
-        assembler.add(damaged.SerializeToString())
-    with pytest.raises(FrameError, match="more than 1000 bytes"):
-        SnapshotAssembler(RECEIVER, max_bytes=1000).add(first)
-    with pytest.raises(FrameError, match="not a snapshot chunk"):
-        SnapshotAssembler(RECEIVER, max_bytes=1000).add(b"\xff")
-    nobody = peer_pb2.SnapshotChunk(last=True)
-    nobody.identity.directory_id = "d"
+def test_a_senseless_slice_is_refused() -> None:
+    for chunk in (SnapshotChunk(GROUP, 9, 0, b"data"), SnapshotChunk(GROUP, 9, 1, b"data", OFFER)):
+        with pytest.raises(FrameError, match="with an offer, or the first without"):
+            through_the_wire(PeerFrame(Stream.SNAPSHOT, chunks=[chunk]))
+    nobody = peer_pb2.Frame(snapshot_chunks=[peer_pb2.SnapshotChunk(offer=peer_pb2.SnapshotOffer(slices=1))])
     with pytest.raises(FrameError, match="at least one voter"):
-        SnapshotAssembler(RECEIVER, max_bytes=1000).add(nobody.SerializeToString())
+        decode_frame(nobody, Stream.SNAPSHOT, SENDER, RECEIVER)

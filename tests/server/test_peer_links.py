@@ -20,10 +20,7 @@ from quorumlog.raft.types import (
     EntryId,
     EntryKind,
     Heartbeat,
-    InstallSnapshot,
-    Snapshot,
 )
-from quorumlog.server import service_peer
 from quorumlog.server.events import (
     Event,
     FrameReceived,
@@ -32,7 +29,8 @@ from quorumlog.server.events import (
     PeerFrame,
     PeerIdentified,
     PeerIdentity,
-    SnapshotDelivered,
+    SnapshotChunk,
+    SnapshotOffer,
     Stream,
 )
 from quorumlog.server.grpc_server import GrpcServer
@@ -134,11 +132,11 @@ async def test_frames_of_every_stream_arrive_in_order(ends: tuple[End, End]) -> 
     await joined(first, second)
     assert first.of(PeerConnected) == [PeerConnected(2, second.identity)]
     sent: dict[Stream, list[PeerFrame]] = {}
-    for stream in (Stream.CONTROL, Stream.DATA, Stream.CONTROL_ANSWER, Stream.DATA_ANSWER):
+    for stream in Stream:
         sent[stream] = [a_heartbeat(stream, n, n if stream is Stream.DATA else 0) for n in range(1, 50)]
         for frame in sent[stream]:
             first.links.send(2, frame)
-    await until(lambda: len(second.of(FrameReceived)) == 4 * 49)
+    await until(lambda: len(second.of(FrameReceived)) == 6 * 49)
     for stream, frames in sent.items():
         assert [e.frame for e in second.of(FrameReceived) if e.frame.stream is stream] == frames
     assert {event.peer for event in second.of(FrameReceived)} == {1}
@@ -246,7 +244,7 @@ async def test_a_peer_that_cancels_every_call_is_tried_again_and_again(ends: tup
         await context.read()
         await context.abort(grpc.StatusCode.CANCELLED, "")
 
-    methods = {name: grpc.stream_stream_rpc_method_handler(cancel) for name in ("Control", "Data")}
+    methods = {name: grpc.stream_stream_rpc_method_handler(cancel) for name in ("Control", "Data", "Snapshot")}
     server = grpc.aio.server()
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("quorumlog.v1.Peer", methods),))
     port = server.add_insecure_port("127.0.0.1:0")
@@ -286,20 +284,18 @@ async def test_an_older_attempt_does_not_replace_a_newer_one(ends: tuple[End, En
     await channel.close()
 
 
-async def test_a_snapshot_arrives_whole_and_its_sender_is_told(ends: tuple[End, End]) -> None:
+async def test_slices_of_a_snapshot_do_not_hold_up_heartbeats(ends: tuple[End, End]) -> None:
     first, second = ends
     await joined(first, second)
-    data = bytes(5_000_000)
-    message = InstallSnapshot(1, 2, 4, Snapshot(EntryId(9, 3, 77), Configuration((1, 2)), data))
-    frame = PeerFrame(Stream.SNAPSHOT, messages=[(3, message)])
-    first.links.send(2, frame)
-    await until(lambda: first.of(SnapshotDelivered))
-    assert first.of(SnapshotDelivered) == [SnapshotDelivered(2, 3, True)]
-    assert second.of(FrameReceived) == [FrameReceived(1, frame)]
-    second.refusal = "not now"
-    first.links.send(2, frame)
-    await until(lambda: len(first.of(SnapshotDelivered)) == 2)
-    assert first.of(SnapshotDelivered)[1] == SnapshotDelivered(2, 3, False)
+    offer = SnapshotOffer(1, EntryId(9, 3, 77), Configuration((1, 2)), 40, 40 << 20, 0)
+    for number in range(40):
+        chunk = SnapshotChunk(3, 1, number, bytes(1 << 20), offer if number == 0 else None)
+        first.links.send(2, PeerFrame(Stream.SNAPSHOT, chunks=[chunk]))
+    first.links.send(2, a_heartbeat(Stream.CONTROL))
+    await until(lambda: len(second.of(FrameReceived)) == 41)
+    streams = [event.frame.stream for event in second.of(FrameReceived)]
+    assert streams.index(Stream.CONTROL) < 40, "the heartbeat came last"
+    assert [e.frame.chunks[0].number for e in second.of(FrameReceived) if e.frame.chunks] == list(range(40))
 
 
 async def test_identify_finds_a_node_and_its_founders(ends: tuple[End, End]) -> None:
@@ -316,19 +312,3 @@ async def test_a_queue_takes_no_more_than_its_bounds() -> None:
     assert not many.put(b"")
     block = bytes(MAX_QUEUED_BYTES // 4)
     assert [large.put(block) for _ in range(5)] == [True, True, True, True, False]
-
-
-async def test_senders_that_stop_in_the_middle_of_a_snapshot_lose_their_places(
-    ends: tuple[End, End], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(service_peer, "CHUNK_TIMEOUT_S", 0.2)
-    first, second = ends
-    async with grpc.aio.insecure_channel(second.address) as channel:
-        idle = [channel.stream_unary("/quorumlog.v1.Peer/Snapshot")() for _ in range(service_peer.MAX_SNAPSHOTS)]
-        await joined(first, second)
-        message = InstallSnapshot(1, 2, 4, Snapshot(EntryId(9, 3, 77), Configuration((1, 2)), b"image"))
-        first.links.send(2, PeerFrame(Stream.SNAPSHOT, messages=[(3, message)]))
-        await until(lambda: first.of(SnapshotDelivered))
-        assert first.of(SnapshotDelivered) == [SnapshotDelivered(2, 3, True)]
-        for call in idle:
-            assert await call.code() is grpc.StatusCode.DEADLINE_EXCEEDED

@@ -7,8 +7,9 @@ import random
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage.snapshot_slices import cut, describe, read_whole
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
 from quorumlog.v1.entry import EntryKind as WireKind
 
@@ -35,11 +36,18 @@ def make_disk(seed: int = 1, lies: bool = False) -> tuple[Scheduler, SimDisk]:
     return scheduler, disk
 
 
+def staged(last: EntryId, data: bytes = b"", stage: int = 1) -> tuple[Snapshot, list[SnapshotSlice]]:
+    """A snapshot, and its slices of seven bytes."""
+    described = describe(stage, data, 7)
+    return Snapshot(last, CONFIGURATION, described), [cut(stage, data, 7, at) for at in range(described.slices)]
+
+
 class Script:
     """Draws valid transactions for one group, knowing what has been written."""
 
     def __init__(self, seed: int) -> None:
         self._rng = random.Random(seed)
+        self._slices = random.Random(f"{seed}/slices")
         self._ids: list[tuple[EntryId, int]] = [(ORIGIN, 0)]
         self._term, self._commit, self._number, self._exists = 1, 0, 0, False
 
@@ -62,12 +70,20 @@ class Script:
         row = {b"n%d" % self._rng.randint(0, 2): self._rng.choice((b"row", None))}
         return Transaction(self._number, [write], row)
 
+    def _stage(self, write: GroupWrite, last: EntryId) -> Snapshot:
+        """A snapshot that is staged whole in the write that switches to it, beside one that is given up."""
+        stage, given_up = self._slices.getrandbits(64), self._slices.getrandbits(64)
+        snapshot, slices = staged(last, self._slices.randbytes(self._slices.choice((0, 7, 20))), stage)
+        write.stage += [*slices, SnapshotSlice(given_up, 0, b"half")]
+        write.unstage.append(given_up)
+        return snapshot
+
     def _draw_change(self, write: GroupWrite) -> None:
         first, last = self._ids[0][0].index, self._ids[-1][0].index
         if self._rng.random() < 0.1:
             end = EntryId(last + self._rng.randint(1, 5), self._term, self._rng.getrandbits(64))
             self._ids = [(end, self._ids[-1][1] + self._rng.randint(0, 9))]
-            write.snapshot = Snapshot(end, CONFIGURATION, b"state")
+            write.snapshot = self._stage(write, end)
         elif last > max(first, self._commit) and self._rng.random() < 0.3:
             self._term += 1
             write.truncate_from = self._rng.randint(max(first, self._commit) + 1, last)
@@ -87,6 +103,8 @@ class Script:
         first = self._ids[0][0].index
         if self._commit > first:
             write.compact_to = self._ids[self._commit - first][0]
+            if self._slices.random() < 0.5:
+                write.checkpoint = self._stage(write, write.compact_to)
             del self._ids[: self._commit - first]
 
 
@@ -104,3 +122,6 @@ def assert_same(storage: Storage, disk: SimDisk) -> None:
         first, last = state.anchor.index + 1, state.last.index
         if last >= first:
             assert storage.entries(group, first, last, 1 << 40) == disk.entries(group, first, last, 1 << 40)
+        if state.snapshot is not None:
+            data = state.snapshot.data
+            assert read_whole(storage, group, data) == read_whole(disk, group, data)

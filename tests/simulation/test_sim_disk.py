@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from disk_samples import CONFIGURATION, GROUP, Script, entry_after, make_disk
+from disk_samples import CONFIGURATION, GROUP, Script, assert_same, entry_after, make_disk
 
 from quorumlog.raft.types import ORIGIN
 from quorumlog.server.events import StorageDone, StorageFailed
@@ -126,8 +126,7 @@ def test_the_same_transactions_get_the_same_answers_as_from_the_shipped_storage(
             storage.commit(transaction)
             disk.submit(transaction, lambda done: None)
             scheduler.run(scheduler.now + 1_000_000)
-            assert disk.groups() == storage.groups()
-            assert disk.node_state() == storage.node_state()
+            assert_same(storage, disk)
             state = disk.groups()[GROUP]
             for index in range(state.anchor.index, state.last.index + 1):
                 assert disk.term_at(GROUP, index) == storage.term_at(GROUP, index)

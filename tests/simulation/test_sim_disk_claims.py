@@ -11,11 +11,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from disk_samples import CONFIGURATION, GROUP, Script, advance, assert_same, entry_after, make_disk
+from disk_samples import CONFIGURATION, GROUP, Script, advance, assert_same, entry_after, make_disk, staged
 
 from quorumlog.chaos.durable_group import apply_write
 from quorumlog.chaos.sim_disk import SimDisk
-from quorumlog.raft.types import Configuration, Entry, EntryId, HardState, Snapshot
+from quorumlog.raft.types import Entry, EntryId, HardState
 from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.meta_pages import read_meta
 from quorumlog.storage.storage import Storage
@@ -73,17 +73,31 @@ SPOILED: dict[str, Spoil] = {
     "truncation of what is compacted": lambda disk, state: GroupWrite(GROUP, truncate_from=state.anchor.index),
     "a snapshot of the past": lambda disk, state: GroupWrite(
         GROUP,
-        snapshot=Snapshot(EntryId(state.hard_state.commit - 1, 1, 1), Configuration((1,)), b""),
+        stage=staged(EntryId(state.hard_state.commit - 1, 1, 1))[1],
+        snapshot=staged(EntryId(state.hard_state.commit - 1, 1, 1))[0],
         hard_state=state.hard_state,
     ),
+    "a snapshot that lacks a slice": lambda disk, state: GroupWrite(
+        GROUP,
+        stage=staged(state.last, bytes(20))[1][1:],
+        snapshot=staged(EntryId(state.last.index + 5, state.last.term, 1), bytes(20))[0],
+        hard_state=state.hard_state,
+    ),
+    "a checkpoint that was never staged": lambda disk, state: GroupWrite(GROUP, checkpoint=staged(state.last)[0]),
+    "a slice staged twice": lambda disk, state: GroupWrite(GROUP, stage=staged(state.last)[1] * 2),
+    "unstage of the snapshot": lambda disk, state: GroupWrite(
+        GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last)[0], unstage=[1]
+    ),
     "a snapshot without its hard state": lambda disk, state: GroupWrite(
-        GROUP, snapshot=Snapshot(EntryId(state.last.index + 5, state.last.term, 1), Configuration((1,)), b"")
+        GROUP,
+        stage=staged(state.last)[1],
+        snapshot=staged(EntryId(state.last.index + 5, state.last.term, 1))[0],
     ),
     "a checkpoint of another history": lambda disk, state: GroupWrite(
-        GROUP, checkpoint=Snapshot(state.last._replace(hash=state.last.hash ^ 1), CONFIGURATION, b"")
+        GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last._replace(hash=state.last.hash ^ 1))[0]
     ),
     "a checkpoint past the end": lambda disk, state: GroupWrite(
-        GROUP, checkpoint=Snapshot(state.last._replace(index=state.last.index + 1), CONFIGURATION, b"")
+        GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last._replace(index=state.last.index + 1))[0]
     ),
     "compaction past the end": lambda disk, state: GroupWrite(
         GROUP, compact_to=state.last._replace(index=state.last.index + 1)

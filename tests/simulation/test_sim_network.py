@@ -6,7 +6,6 @@ import pytest
 
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_network import NetworkOptions, SimNetwork, Unruliness
-from quorumlog.raft.types import Configuration, EntryId, InstallSnapshot, Snapshot
 from quorumlog.server.events import (
     Event,
     FrameReceived,
@@ -14,7 +13,6 @@ from quorumlog.server.events import (
     PeerDisconnected,
     PeerFrame,
     PeerIdentity,
-    SnapshotDelivered,
     Stream,
 )
 
@@ -173,18 +171,6 @@ def test_a_refused_peer_does_not_connect() -> None:
     assert ends.events == []
     ends.refused.clear()
     assert scheduler.run(2 * SECOND, lambda: network.connected(1, 2))
-
-
-@pytest.mark.parametrize("breaks", [False, True])
-def test_the_sender_of_a_snapshot_hears_how_it_went(breaks: bool) -> None:
-    scheduler, network, ends = make()
-    connect(scheduler, network)
-    snapshot = Snapshot(EntryId(5, 1, 7), Configuration((1, 2)), b"state")
-    network.send(1, 2, PeerFrame(Stream.SNAPSHOT, messages=[(0, InstallSnapshot(1, 2, 1, snapshot))]))
-    if breaks:
-        network.reset(1, 2)
-    scheduler.run(scheduler.now + SECOND)
-    assert ends.of(SnapshotDelivered, 1) == [SnapshotDelivered(2, 0, not breaks)]
 
 
 def test_an_unruly_network_loses_doubles_and_reorders_until_it_is_healed() -> None:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import random
 
-from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
 from quorumlog.v1.entry import EntryKind as WireKind
 
 CONFIGURATION = Configuration(voters=(1, 2, 3))
+SLICE_BYTES = 4096
 
 
 def noop(group: int, previous: EntryId, term: int = 1) -> Entry:
@@ -69,6 +71,17 @@ def create(group: int, entries: list[Entry] | None = None, **fields: object) -> 
     entries = entries or []
     fields.setdefault("hard_state", HardState(term=1, vote=1, commit=max(0, len(entries) - 1)))
     return GroupWrite(group, create=CONFIGURATION, entries=entries, **fields)  # type: ignore[arg-type]
+
+
+def staged(
+    last: EntryId, data: bytes, configuration: Configuration = CONFIGURATION, *, stage: int | None = None
+) -> tuple[Snapshot, list[SnapshotSlice]]:
+    """A snapshot, and the slices that must be staged before it is switched to."""
+    if stage is None:
+        stage = random.Random(f"{last}-{len(data)}").getrandbits(64)
+    described = describe(stage, data, SLICE_BYTES)
+    slices = [cut(stage, data, SLICE_BYTES, number) for number in range(described.slices)]
+    return Snapshot(last, configuration, described), slices
 
 
 def transaction(*writes: GroupWrite, number: int = 1, **fields: object) -> Transaction:

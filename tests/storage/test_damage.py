@@ -11,9 +11,9 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from storage_samples import CONFIGURATION, LogBuilder, batch, create, identity, transaction
+from storage_samples import LogBuilder, batch, create, identity, staged, transaction
 
-from quorumlog.raft.types import HardState, Snapshot
+from quorumlog.raft.types import HardState
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite
@@ -41,8 +41,8 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
                 write.hard_state = HardState(1, 1, write.entries[-1].index)
             storage.commit(transaction(*writes))
         entry = identity(storage.entries(0, 6, 6, 1)[0])
-        checkpoint = Snapshot(entry, CONFIGURATION, os.urandom(9000))
-        storage.commit(transaction(GroupWrite(0, checkpoint=checkpoint, compact_to=entry)))
+        checkpoint, slices = staged(entry, os.urandom(9000))
+        storage.commit(transaction(GroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=entry)))
     return path
 
 

@@ -7,9 +7,9 @@ import struct
 from pathlib import Path
 
 import pytest
-from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+from storage_samples import LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import HardState, Snapshot
+from quorumlog.raft.types import HardState
 from quorumlog.storage import opening, rows
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
@@ -59,14 +59,28 @@ def test_a_row_that_answers_for_another_group_is_refused(tmp_path: Path) -> None
     with Storage(tmp_path) as storage:
         entries = LogBuilder(1).batches(3)
         storage.commit(transaction(create(1, entries), create(3)))
-        checkpoint = Snapshot(identity(entries[1]), CONFIGURATION, b"image")
-        storage.commit(transaction(GroupWrite(1, checkpoint=checkpoint)))
+        checkpoint, slices = staged(identity(entries[1]), b"image")
+        storage.commit(transaction(GroupWrite(1, stage=slices, checkpoint=checkpoint)))
         with storage._environment.writing() as txn:
             snapshots = storage._environment.databases[rows.SNAPSHOTS]
             row = txn.pop(rows.group_key(1), db=snapshots)
             assert row is not None
             txn.put(rows.group_key(3), row, db=snapshots)
     with pytest.raises(DamageError, match=r"snapshots of group 3 .* is damaged: checksum"):
+        Storage(tmp_path)
+    assert not verify(tmp_path).sound
+
+
+@pytest.mark.parametrize("missing", [0, 1, 2])
+def test_a_snapshot_that_lost_a_slice_is_refused_at_opening(tmp_path: Path, missing: int) -> None:
+    with Storage(tmp_path) as storage:
+        entries = LogBuilder(1).batches(3)
+        checkpoint, slices = staged(identity(entries[1]), bytes(9000))
+        storage.commit(transaction(create(1, entries, stage=slices, checkpoint=checkpoint)))
+        with storage._environment.writing() as txn:
+            key = rows.slice_key(1, checkpoint.data.stage, missing)
+            assert txn.delete(key, db=storage._environment.databases[rows.SLICES])
+    with pytest.raises(DamageError, match=f"slice {missing} of snapshot stage .* of group 1 .* is missing"):
         Storage(tmp_path)
     assert not verify(tmp_path).sound
 

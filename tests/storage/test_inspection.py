@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+from storage_samples import LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import HardState, Snapshot
+from quorumlog.raft.types import HardState
 from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
 from quorumlog.storage.interface import DataDirectoryLockedError, StorageError
 from quorumlog.storage.storage import Storage
@@ -21,8 +21,8 @@ def data_dir(tmp_path: Path) -> Path:
     entries = [log.noop(), *log.batches(300, records=2), log.batch(100_000), log.noop()]
     with Storage(tmp_path, max_deletes=7) as storage:
         storage.commit(transaction(create(0, LogBuilder(0).batches(5), table={b"k": b"v"}), create(1000, entries)))
-        checkpoint = Snapshot(identity(entries[99]), CONFIGURATION, b"image")
-        compaction = GroupWrite(1000, checkpoint=checkpoint, compact_to=checkpoint.last)
+        checkpoint, slices = staged(identity(entries[99]), b"image")
+        compaction = GroupWrite(1000, stage=slices, checkpoint=checkpoint, compact_to=checkpoint.last)
         storage.commit(transaction(compaction, node_state={b"directory": b"d"}))
     return tmp_path
 
@@ -35,7 +35,8 @@ def test_a_dump_shows_groups_and_entries(data_dir: Path) -> None:
         (0, 1, 5, 1),
         (1000, 101, 303, 0),
     ]
-    assert groups[1].snapshot == Snapshot(groups[1].anchor, CONFIGURATION, b"image")
+    assert groups[1].snapshot is not None
+    assert (groups[1].snapshot.last, groups[1].snapshot.data.size_bytes) == (groups[1].anchor, 5)
     assert groups[1].hard_state == HardState(1, 1, 302)
     assert [row.index for row in entries] == list(range(101, 304))
     assert all(row.problem is None for row in entries)

@@ -10,9 +10,10 @@ from pathlib import Path
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
-from storage_samples import CONFIGURATION, LogBuilder, identity, transaction
+from storage_samples import CONFIGURATION, LogBuilder, identity, staged, transaction
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage import rows
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupState, GroupWrite
 from quorumlog.storage.verification import verify
@@ -32,7 +33,9 @@ class Model:
     anchor: EntryId = ORIGIN
     entries: list[Entry] = field(default_factory=list)
     snapshot: Snapshot | None = None
+    data: bytes = b""
     table: dict[bytes, bytes] = field(default_factory=dict)
+    stages: list[int] = field(default_factory=list)
 
     start_offset: int = 0
 
@@ -153,28 +156,55 @@ class StorageMachine(RuleBasedStateMachine):
         write = self.write(group, "checkpoint", "compact_to")
         anchor = identity(model.entries[len(model.entries) - keep - 1])
         if with_checkpoint:
-            model.snapshot = write.checkpoint = Snapshot(anchor, model.configuration, b"image")
+            self.seed += 1
+            model.data = b"image %d" % self.seed
+            model.snapshot, slices = staged(anchor, model.data, model.configuration, stage=self.seed)
+            write.stage, write.checkpoint = [*write.stage, *slices], model.snapshot
         write.compact_to = anchor
         model.start_offset = model.offset_after(anchor.index)
         del model.entries[: len(model.entries) - keep]
         model.anchor = anchor
 
-    @rule(group=GROUPS, ahead=st.integers(0, 5), size=st.sampled_from([0, 10, 6000]))
-    def install(self, group: int, ahead: int, size: int) -> None:
+    @rule(group=GROUPS, size=st.sampled_from([10, 6000, 30_000]))
+    def stage(self, group: int, size: int) -> None:
+        """A snapshot of which no more than the beginning comes."""
+        model = self.model.get(group)
+        if model is not None:
+            self.seed += 1
+            write = self.write(group, "stage")
+            write.stage = [*write.stage, *staged(ORIGIN, bytes(size), stage=self.seed)[1][:-1]]
+            model.stages.append(self.seed)
+
+    @rule(group=GROUPS)
+    def unstage(self, group: int) -> None:
+        model = self.model.get(group)
+        if model is not None and model.stages:
+            self.write(group, "unstage").unstage = [model.stages.pop()]
+
+    @rule(group=GROUPS, ahead=st.integers(0, 5), size=st.sampled_from([0, 10, 9000]), staged_before=st.booleans())
+    def install(self, group: int, ahead: int, size: int, staged_before: bool) -> None:
         """What was not committed is replaced by a history in which nothing took an offset."""
         model = self.model.get(group)
         if model is None:
             return
         term = max(model.hard_state.term, model.last.term) + 1
         index = max(model.hard_state.commit, model.anchor.index) + ahead
-        snapshot = Snapshot(EntryId(index, term, 1234 + index), Configuration((1, 2)), bytes(size))
+        self.seed += 1
+        last = EntryId(index, term, 1234 + index)
+        snapshot, slices = staged(last, bytes(size), Configuration((1, 2)), stage=self.seed)
         state = HardState(term, -1, index)
+        if staged_before:
+            self.write(group, "stage").stage = slices[:-1]
+            self.commit()
+            slices = slices[-1:]
         write = self.write(group, "snapshot", "table")
+        write.stage = [*write.stage, *slices]
         write.snapshot, write.hard_state, write.table = snapshot, state, {b"new": b"table"}
         offset = model.offset_after(model.hard_state.commit)
         self.model[group] = Model(
-            snapshot.configuration, state, snapshot.last, [], snapshot, {b"new": b"table"}, offset
-        )
+            snapshot.configuration, state, snapshot.last, [], snapshot, bytes(size), {b"new": b"table"}, model.stages,
+            offset,
+        )  # fmt: skip
 
     @rule(key=st.binary(min_size=1, max_size=2), value=st.none() | st.binary(max_size=20))
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
@@ -193,6 +223,27 @@ class StorageMachine(RuleBasedStateMachine):
         self.commit()
         self.storage.close()
         self.storage = Storage(self.directory, max_deletes=3)
+        for model in self.model.values():
+            model.stages.clear()
+
+    @rule()
+    def sweep_all(self) -> None:
+        """What is left then is what something points to, and what may still be pointed to."""
+        self.commit()
+        while self.storage.sweep():
+            pass
+        environment = self.storage._environment
+        with environment.reading() as reading:
+            found = {(group, stage) for group in self.model for stage in reading.stages(group)}
+            assert set(reading.groups_with_rows(rows.SLICES)) <= set(self.model)
+        pointed_to = {
+            (group, model.snapshot.data.stage) for group, model in self.model.items() if model.snapshot is not None
+        }
+        assert (
+            pointed_to
+            <= found
+            <= pointed_to | {(g, stage) for g, model in self.model.items() for stage in model.stages}
+        )
 
     @precondition(lambda machine: not machine.writes)
     @invariant()
@@ -207,6 +258,9 @@ class StorageMachine(RuleBasedStateMachine):
             for group, model in self.model.items()
         }
         for group, model in self.model.items():
+            if model.snapshot is not None:
+                _, slices = staged(model.anchor, model.data, stage=model.snapshot.data.stage)
+                assert [self.storage.snapshot_slice(group, *piece[:2]) for piece in slices] == [p.data for p in slices]
             if model.entries:
                 first, last = model.entries[0].index, model.entries[-1].index
                 assert self.storage.entries(group, first, last, ALL_BYTES) == model.entries

@@ -7,13 +7,15 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
-from storage_samples import CONFIGURATION, LogBuilder, create, identity, transaction
+from storage_samples import CONFIGURATION, LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState
+from quorumlog.storage import rows
 from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
-from quorumlog.storage.interface import DataDirectoryLockedError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.verification import verify
 
 ALL_BYTES = 1 << 40
 
@@ -146,7 +148,10 @@ def test_compaction_moves_the_anchor_and_frees_what_lies_below(tmp_path: Path) -
 @pytest.mark.scenario("6b")
 def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), table={b"old": b"1"})))
-    snapshot = Snapshot(EntryId(50, 3, 12345), Configuration((1, 2, 3, 4)), b"image" * 10_000)
+    snapshot, slices = staged(EntryId(50, 3, 12345), b"image" * 10_000, Configuration((1, 2, 3, 4)))
+    for piece in slices:
+        storage.commit(transaction(GroupWrite(5, stage=[piece])))
+        assert storage.groups()[5].snapshot is None
     install = GroupWrite(5, snapshot=snapshot, hard_state=HardState(3, 2, 50), table={b"new": b"2"})
     storage.commit(transaction(install))
     after = LogBuilder(5, previous=snapshot.last, next_offset=70)
@@ -157,6 +162,8 @@ def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
         assert (state.anchor, state.last, state.snapshot) == (snapshot.last, identity(entries[-1]), snapshot)
         assert state.table == {b"new": b"2"}
         assert state.configuration == snapshot.configuration
+        pieces = [again.snapshot_slice(5, snapshot.data.stage, number) for number in range(snapshot.data.slices)]
+        assert b"".join(pieces) == b"image" * 10_000
         assert again.find_offset(5, 0) == 51
         assert again.find_offset(5, 72) == 53
         assert again.find_offset(5, 73) is None
@@ -165,8 +172,8 @@ def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
 @pytest.mark.scenario("6c")
 def test_a_snapshot_below_the_log_end_leaves_nothing_that_conflicts(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), hard_state=HardState(1, 1, 4))))
-    snapshot = Snapshot(EntryId(10, 2, 777), CONFIGURATION, b"")
-    storage.commit(transaction(GroupWrite(5, snapshot=snapshot, hard_state=HardState(2, 1, 10))))
+    snapshot, slices = staged(EntryId(10, 2, 777), b"")
+    storage.commit(transaction(GroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 10))))
     with reopened(storage) as again:
         assert again.groups()[5].last == snapshot.last
         assert again.find_offset(5, 0) is None
@@ -176,8 +183,8 @@ def test_offsets_of_what_a_snapshot_replaced_are_free_again(tmp_path: Path) -> N
     """Entries 5 to 20 were never committed; in the history that won, nothing in their place took an offset."""
     storage = Storage(tmp_path, max_deletes=1)
     storage.commit(transaction(create(5, LogBuilder(5).batches(20, records=3), hard_state=HardState(1, 1, 4))))
-    snapshot = Snapshot(EntryId(25, 2, 777), CONFIGURATION, b"")
-    storage.commit(transaction(GroupWrite(5, snapshot=snapshot, hard_state=HardState(2, 1, 25))))
+    snapshot, slices = staged(EntryId(25, 2, 777), b"")
+    storage.commit(transaction(GroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 25))))
     entries = LogBuilder(5, previous=snapshot.last, next_offset=12).batches(20, term=2)
     storage.commit(transaction(GroupWrite(5, entries=entries)))
     assert [storage.find_offset(5, offset) for offset in (0, 11, 12, 31, 32)] == [26, 26, 26, 45, None]
@@ -188,14 +195,61 @@ def test_a_checkpoint_keeps_the_log_and_replaces_the_one_before(storage: Storage
     entries = LogBuilder(0).batches(10)
     storage.commit(transaction(create(0, entries, table={b"k": b"v"})))
     for index in (4, 6):
-        checkpoint = Snapshot(identity(entries[index - 1]), CONFIGURATION, b"image at %d" % index)
-        storage.commit(transaction(GroupWrite(0, checkpoint=checkpoint, compact_to=identity(entries[index - 3]))))
+        checkpoint, slices = staged(identity(entries[index - 1]), b"image at %d" % index)
+        compaction = GroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=identity(entries[index - 3]))
+        storage.commit(transaction(compaction))
     with reopened(storage) as again:
         state = again.groups()[0]
         assert state.snapshot == checkpoint
         assert state.anchor == identity(entries[3])
         assert state.table == {b"k": b"v"}
         assert again.entries(0, 5, 10, ALL_BYTES) == entries[4:]
+
+
+def slices_in(storage: Storage) -> int:
+    """Rows of snapshots' slices that storage holds, garbage included."""
+    environment = storage._environment
+    with environment.lmdb.begin() as txn:
+        return int(txn.stat(environment.databases[rows.SLICES])["entries"])
+
+
+def test_what_a_snapshot_supersedes_and_what_never_became_one_is_swept_in_slices(tmp_path: Path) -> None:
+    storage = Storage(tmp_path, max_deletes=3)
+    entries = LogBuilder(0).batches(10)
+    storage.commit(transaction(create(0, entries)))
+    first, first_slices = staged(identity(entries[3]), bytes(40_000))
+    second, second_slices = staged(identity(entries[5]), bytes(30_000))
+    abandoned, abandoned_slices = staged(identity(entries[6]), bytes(20_000))
+    storage.commit(transaction(GroupWrite(0, stage=first_slices, checkpoint=first)))
+    storage.commit(transaction(GroupWrite(0, stage=[*second_slices, *abandoned_slices], checkpoint=second)))
+    storage.commit(transaction(GroupWrite(0, unstage=[abandoned.data.stage])))
+    assert slices_in(storage) > second.data.slices
+    while storage.sweep():
+        pass
+    assert slices_in(storage) == second.data.slices
+    assert storage.groups()[0].snapshot == second
+    assert storage.snapshot_slice(0, second.data.stage, 7) == bytes(30_000 - 7 * 4096)
+    with pytest.raises(DamageError, match=r"slice 0 of snapshot stage .* is missing"):
+        storage.snapshot_slice(0, first.data.stage, 0)
+    storage.close()
+
+
+def test_stages_found_at_opening_are_swept(tmp_path: Path) -> None:
+    """A crash ended whoever was receiving them: nobody will ever name them again."""
+    entries = LogBuilder(0).batches(10)
+    kept, kept_slices = staged(identity(entries[3]), bytes(20_000))
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(0, entries), create(5)))
+        storage.commit(transaction(GroupWrite(0, stage=kept_slices, checkpoint=kept)))
+        for group in (0, 5):
+            _, half = staged(EntryId(50, 1, 1), bytes(90_000))
+            storage.commit(transaction(GroupWrite(group, stage=half[:-1])))
+    with Storage(tmp_path, max_deletes=4) as storage:
+        while storage.sweep():
+            pass
+        assert slices_in(storage) == kept.data.slices
+        assert storage.groups()[0].snapshot == kept
+    assert verify(tmp_path).sound
 
 
 def test_a_destroyed_replica_is_gone_and_may_be_made_again(tmp_path: Path) -> None:
@@ -246,10 +300,33 @@ REFUSED = {
     "compaction to another entry": lambda log: [GroupWrite(5, compact_to=EntryId(3, 1, 99))],
     "compaction beyond the log": lambda log: [GroupWrite(5, compact_to=EntryId(11, 1, 99))],
     "snapshot without hard state": lambda log: [
-        GroupWrite(5, snapshot=Snapshot(EntryId(50, 1, 1), CONFIGURATION, b""))
+        GroupWrite(5, stage=staged(EntryId(50, 1, 1), b"")[1], snapshot=staged(EntryId(50, 1, 1), b"")[0])
     ],
     "old snapshot": lambda log: [
-        GroupWrite(5, snapshot=Snapshot(EntryId(3, 1, 1), CONFIGURATION, b""), hard_state=HardState(1, 1, 9))
+        GroupWrite(
+            5,
+            stage=staged(EntryId(3, 1, 1), b"")[1],
+            snapshot=staged(EntryId(3, 1, 1), b"")[0],
+            hard_state=HardState(1, 1, 9),
+        )
+    ],
+    "snapshot that lacks a slice": lambda log: [
+        GroupWrite(
+            5,
+            stage=staged(EntryId(50, 1, 1), bytes(9000))[1][1:],
+            snapshot=staged(EntryId(50, 1, 1), bytes(9000))[0],
+            hard_state=HardState(1, 1, 50),
+        )
+    ],
+    "checkpoint that was never staged": lambda log: [GroupWrite(5, checkpoint=staged(log.previous, b"image")[0])],
+    "slice staged twice": lambda log: [GroupWrite(5, stage=staged(log.previous, b"image")[1] * 2)],
+    "unstage of the snapshot": lambda log: [
+        GroupWrite(
+            5,
+            stage=staged(log.previous, b"")[1],
+            checkpoint=staged(log.previous, b"")[0],
+            unstage=[staged(log.previous, b"")[0].data.stage],
+        )
     ],
     "same group twice": lambda log: [GroupWrite(5), GroupWrite(5)],
     "huge table key": lambda log: [GroupWrite(5, table={b"k" * 600: b""})],
@@ -287,10 +364,11 @@ def test_data_that_cannot_be_read_is_said_so(storage: Storage) -> None:
         Storage(storage.data_dir)
 
 
-def test_a_newer_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("known", "right"), [(0, "a newer"), (99, "an older")])
+def test_another_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch, known: int, right: str) -> None:
     storage.close()
-    monkeypatch.setattr("quorumlog.storage.rows.FORMAT", 0)
-    with pytest.raises(StorageError, match="use a newer quorumlog"):
+    monkeypatch.setattr("quorumlog.storage.rows.FORMAT", known)
+    with pytest.raises(StorageError, match=f"use {right} quorumlog"):
         Storage(storage.data_dir)
 
 

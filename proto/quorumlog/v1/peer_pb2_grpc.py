@@ -50,10 +50,10 @@ class PeerStub:
                 request_serializer=quorumlog_dot_v1_dot_peer__pb2.Frame.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_peer__pb2.Frame.FromString,
                 _registered_method=True)
-        self.Snapshot = channel.stream_unary(
+        self.Snapshot = channel.stream_stream(
                 '/quorumlog.v1.Peer/Snapshot',
-                request_serializer=quorumlog_dot_v1_dot_peer__pb2.SnapshotChunk.SerializeToString,
-                response_deserializer=quorumlog_dot_v1_dot_peer__pb2.SnapshotReceipt.FromString,
+                request_serializer=quorumlog_dot_v1_dot_peer__pb2.Frame.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_peer__pb2.Frame.FromString,
                 _registered_method=True)
 
 
@@ -83,7 +83,7 @@ class PeerServicer:
         raise NotImplementedError('Method not implemented!')
 
     def Snapshot(self, request_iterator, context):
-        """One snapshot in chunks; answered when it has been received whole.
+        """Slices of snapshots out, receipts back.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -107,10 +107,10 @@ def add_PeerServicer_to_server(servicer, server):
                     request_deserializer=quorumlog_dot_v1_dot_peer__pb2.Frame.FromString,
                     response_serializer=quorumlog_dot_v1_dot_peer__pb2.Frame.SerializeToString,
             ),
-            'Snapshot': grpc.stream_unary_rpc_method_handler(
+            'Snapshot': grpc.stream_stream_rpc_method_handler(
                     servicer.Snapshot,
-                    request_deserializer=quorumlog_dot_v1_dot_peer__pb2.SnapshotChunk.FromString,
-                    response_serializer=quorumlog_dot_v1_dot_peer__pb2.SnapshotReceipt.SerializeToString,
+                    request_deserializer=quorumlog_dot_v1_dot_peer__pb2.Frame.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_peer__pb2.Frame.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -216,12 +216,12 @@ class Peer:
             wait_for_ready=None,
             timeout=None,
             metadata=None):
-        return grpc.experimental.stream_unary(
+        return grpc.experimental.stream_stream(
             request_iterator,
             target,
             '/quorumlog.v1.Peer/Snapshot',
-            quorumlog_dot_v1_dot_peer__pb2.SnapshotChunk.SerializeToString,
-            quorumlog_dot_v1_dot_peer__pb2.SnapshotReceipt.FromString,
+            quorumlog_dot_v1_dot_peer__pb2.Frame.SerializeToString,
+            quorumlog_dot_v1_dot_peer__pb2.Frame.FromString,
             options,
             channel_credentials,
             insecure,

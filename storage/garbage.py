@@ -1,0 +1,52 @@
+"""What is left to sweep: rows that no longer mean anything, found at opening or left by a write."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from quorumlog.storage import rows
+from quorumlog.storage.group_log import GroupLog
+from quorumlog.storage.reading import LogReading
+
+#: Databases in which a group has many rows, or may have.
+MANY_PER_GROUP = (rows.ENTRIES, rows.OFFSETS, rows.TABLES, rows.SLICES)
+
+
+@dataclass(slots=True)
+class Garbage:
+    """What is left to sweep.
+
+    Arguments:
+        logs: of which groups, up to which index; None when all of a destroyed group's rows are garbage.
+        stages: (group, stage) of snapshots' slices that nothing points to.
+    """
+
+    logs: dict[int, int | None] = field(default_factory=dict)
+    stages: dict[tuple[int, int], None] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.logs or self.stages)
+
+    def copy(self) -> Garbage:
+        """The same, to be changed by itself."""
+        return Garbage(dict(self.logs), dict(self.stages))
+
+
+def find_garbage(reading: LogReading, logs: Mapping[int, GroupLog]) -> Garbage:
+    """What compactions, destroyed groups, and snapshots that never became whole have left."""
+    garbage = Garbage()
+    for database in MANY_PER_GROUP:
+        for group in reading.groups_with_rows(database):
+            if group not in logs:
+                garbage.logs[group] = None
+    for group, log in logs.items():
+        first = reading.first_index(group)
+        if first is not None and first <= log.anchor.index:
+            garbage.logs[group] = log.anchor.index
+    for group in reading.groups_with_rows(rows.SLICES):
+        if group in logs:
+            snapshot = reading.snapshot(group)
+            kept = snapshot.data.stage if snapshot is not None else None
+            garbage.stages.update({(group, stage): None for stage in reading.stages(group) if stage != kept})
+    return garbage
