@@ -62,7 +62,11 @@ class Failover:
 
 @dataclass(slots=True)
 class GroupFigures:
-    """Everything that one run measured. Memory is per node in KiB, in the order of the nodes."""
+    """Everything that one run measured. Memory is per node in KiB, in the order of the nodes.
+
+    Arguments:
+        moved_while_idle: partitions that began a new term though nothing happened.
+    """
 
     groups: int
     load_average: float = 0.0
@@ -70,6 +74,7 @@ class GroupFigures:
     full: list[Memory] = field(default_factory=list)
     create_s: float = 0.0
     led_s: float = 0.0
+    moved_while_idle: int = 0
     idle_empty: Idleness | None = None
     idle: Idleness | None = None
     failover: Failover | None = None
@@ -125,7 +130,9 @@ class Groups:
         self._create()
         self._say("idle")
         time.sleep(min(SETTLE_S, self._idle_s))
+        terms = self._terms()
         figures.idle = watch(self._pids(nodes), self._idle_s)
+        figures.moved_while_idle = sum(term != terms[place] for place, term in self._terms().items())
         figures.full = [memory_of(pid) for pid in self._pids(nodes)]
         victim = nodes[-1]
         figures.failover = self._kill(victim)
@@ -148,6 +155,9 @@ class Groups:
             for topic in self._admin.describe_topics(list(self._topics))
             for partition in topic.partitions
         }
+
+    def _terms(self) -> dict[Place, int]:
+        return {place: one.leader_epoch for place, one in self._partitions().items()}
 
     def _create(self) -> None:
         self._say(f"creating {self.figures.groups} partitions")
@@ -261,6 +271,7 @@ def lines_of(figures: GroupFigures) -> list[Line]:
         cpu("idle without partitions", figures.idle_empty),
         cpu(f"idle with {figures.groups} partitions x {NODES}", idle, IDLE_TARGET_PERCENT),
         cpu("idle with one node down", figures.idle_one_down, IDLE_TARGET_PERCENT),
+        Line("leaderships that moved while idle", str(figures.moved_while_idle), figures.moved_while_idle, 0),
         Line("private memory per replica", f"{_each(per_replica)} KiB", max(per_replica), REPLICA_TARGET_KIB),
         Line(
             "the same after a restart",

@@ -20,7 +20,8 @@ def test_a_small_run_reports_idleness_memory_and_failover(tmp_path: Path) -> Non
     assert 0 < figures["failover"]["first_write_s"] <= figures["failover"]["all_write_s"]
     assert figures["restart_in_sync_s"] >= figures["restart_ready_s"] > 0
     targets = [line["target"] for line in figures["lines"] if line["target"] is not None]
-    assert {2.0, 10.0, 0.5, 5.0} == set(targets)
+    assert {0, 2.0, 10.0, 0.5, 5.0} == set(targets)
+    assert figures["moved_while_idle"] == 0
 
 
 def test_a_figure_without_a_target_is_neither_met_nor_missed() -> None:
