@@ -98,6 +98,7 @@ class SimNetwork:
         carry: Callable[[int, int, PeerFrame], PeerFrame] = lambda sender, receiver, frame: frame,
     ) -> None:
         self.slowdown = 1
+        self.spiky = True
         self.unruliness = Unruliness()
         self.frames = 0
         self._scheduler = scheduler
@@ -291,7 +292,7 @@ class SimNetwork:
     def _delay(self) -> int:
         least, most = self._options.delay_us
         delay = least + int((most - least) * self._rng.random())
-        if self._rng.random() < self._options.spike_probability:
+        if self.spiky and self._rng.random() < self._options.spike_probability:
             delay += self._rng.randint(*self._options.spike_us)
         return delay * self.slowdown
 

@@ -30,6 +30,9 @@ LEAST_EVENTS = 2_000
 LEAST_EVENTS_HURT = 1_000
 MOST_FAULTS_US = 60 * SECOND
 MOST_REST_US = 300 * SECOND
+FALL_ASLEEP_US = 3 * SECOND
+#: After this long nothing is on its way any more that a spike of the network held up.
+SPIKES_END_US = SECOND // 10
 #: How often it is asked whether a cluster has converged: the answer looks at every log.
 CONVERGENCE_CHECK_US = SECOND // 10
 
@@ -236,7 +239,13 @@ class Simulation:
 
     def _rest(self) -> None:
         """Nobody wants anything and nothing is wrong: nobody may campaign."""
+        self.cluster.network.spiky = False
+        self.scheduler.run(self.scheduler.now + SPIKES_END_US)
         calm = Calm(self.cluster)
         self.scheduler.run(self.scheduler.now + self.plan.quiet_us)
         self.scheduler.run(self.scheduler.now + MOST_REST_US, lambda: self.scheduler.executed >= LEAST_EVENTS)
+        # A late word of the controller may just have woken one.
+        end = self.scheduler.now + FALL_ASLEEP_US
+        while calm.awake() and self.scheduler.now < end:
+            self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)
         calm.check()
