@@ -53,6 +53,7 @@ class Plan:
         probe_us: time between a probe's questions.
         reads_on: consumers and probes go on while the cluster heals.
         quiet_us: how long nothing may happen once the cluster has healed.
+        metadata_probe: whether somebody creates topics and reads the metadata linearizably.
     """
 
     cluster: ClusterOptions
@@ -63,6 +64,7 @@ class Plan:
     reads_on: bool
     faults: FaultPlan
     quiet_us: int
+    metadata_probe: bool
     watched: list[PartitionName] = field(default_factory=list)
 
     @property
@@ -88,6 +90,7 @@ def draw_plan(seed: int) -> Plan:
         faults=_draw_faults(rng, cluster.nodes, long),
         # Longer than any election timeout, so that an election that nothing caused has time to happen.
         quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
+        metadata_probe=rng.random() < 0.25,
     )
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan

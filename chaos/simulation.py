@@ -17,6 +17,7 @@ from quorumlog.chaos.sim_clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.sim_faults import SimFaults, Struck
+from quorumlog.chaos.sim_metadata_probe import MetadataProbe
 from quorumlog.chaos.sim_plan import SECOND, draw_plan
 from quorumlog.chaos.sim_readers import EndOffsetProbe, SimConsumer
 from quorumlog.v1 import admin_pb2
@@ -183,6 +184,14 @@ class Simulation:
                 self.cluster,
                 self.scheduler,
                 self.history,
+                lambda: self._readers_stopped,
+                self.plan.probe_us,
+            )
+        if self.plan.metadata_probe:
+            MetadataProbe(
+                self.cluster,
+                self.scheduler,
+                self.cluster.options.replication_factor,
                 lambda: self._readers_stopped,
                 self.plan.probe_us,
             )

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Linearizable,
+    Output,
+    OutputFormat,
+    connect,
+)
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated
 
@@ -41,11 +48,14 @@ class Health:
 
 
 def describe(
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+    *,
+    linearizable: Linearizable = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """The cluster's nodes, which of them is the active controller, and their versions."""
     with connect(bootstrap_servers) as admin:
-        cluster = admin.describe_cluster()
+        cluster = admin.describe_cluster(linearizable=linearizable)
     brokers = sorted(cluster.brokers, key=lambda broker: broker.node_id)
     if output is OutputFormat.JSON:
         nodes = [

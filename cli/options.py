@@ -36,6 +36,9 @@ BootstrapServers = Annotated[
     ),
 ]
 Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people or for programs.")]
+Linearizable = Annotated[
+    bool, typer.Option("--linearizable", help="As of now: the node asks the controller first how new it must be.")
+]
 DataDirectory = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Where the nodes keep their data.")]
 
 

@@ -11,6 +11,7 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
+    Linearizable,
     Output,
     OutputFormat,
     connect,
@@ -79,13 +80,14 @@ def describe(
         bool, typer.Option("--under-min-isr", help="Only partitions with too few replicas in sync for acks=all.")
     ] = False,
     unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    linearizable: Linearizable = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Leader, replicas and in-sync replicas of each partition, as kafka-topics --describe prints them."""
     chosen = _filter(under_replicated=under_replicated, under_min_isr=under_min_isr, unavailable=unavailable)
     with connect(bootstrap_servers) as admin:
-        topics = admin.describe_topics(names or sorted(admin.list_topics()))
+        topics = admin.describe_topics(names or None, linearizable=linearizable)
     if chosen is None:
         if output is OutputFormat.JSON:
             print_json([topic_text.topic_json(topic) for topic in topics])

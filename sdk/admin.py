@@ -44,9 +44,11 @@ class Admin:
         """The names of all topics, sorted."""
         return self._background.run(self._core.list_topics())
 
-    def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
+    def describe_topics(
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False
+    ) -> list[TopicDescription]:
         """Describes topics, or all of them; see :meth:`AsyncAdmin.describe_topics`."""
-        return self._background.run(self._core.describe_topics(topics))
+        return self._background.run(self._core.describe_topics(topics, linearizable=linearizable))
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -54,9 +56,9 @@ class Admin:
         """Hands partitions over to their preferred leaders; see :meth:`AsyncAdmin.elect_leaders`."""
         return self._background.run(self._core.elect_leaders(partitions))
 
-    def describe_cluster(self) -> ClusterDescription:
-        """The brokers and the active controller, as the answering node sees them."""
-        return self._background.run(self._core.describe_cluster())
+    def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
+        """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""
+        return self._background.run(self._core.describe_cluster(linearizable=linearizable))
 
     def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum: its leader, voters and observers."""

@@ -177,8 +177,13 @@ class AsyncAdmin:
         response = await self._metadata([], all_topics=True)
         return sorted(topic.name for topic in response.topics if not topic.HasField("error"))
 
-    async def describe_topics(self, topics: Sequence[str] | None = None) -> list[TopicDescription]:
+    async def describe_topics(
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False
+    ) -> list[TopicDescription]:
         """Describes topics, or all of them, sorted by name.
+
+        Arguments:
+            linearizable: show all that was done before this call, by anybody; the node asks the controller for it.
 
         Raises:
             UnknownTopicOrPartitionError: one does not exist.
@@ -188,7 +193,7 @@ class AsyncAdmin:
         names = list(topics or [])
 
         async def attempt() -> data_plane_pb2.MetadataResponse:
-            response = await self._metadata(names, all_topics=topics is None)
+            response = await self._metadata(names, all_topics=topics is None, linearizable=linearizable)
             for topic in response.topics:
                 if topic.HasField("error"):
                     error = error_from_proto(topic.error)
@@ -197,7 +202,7 @@ class AsyncAdmin:
                     raise error
             return response
 
-        async for turn in self._cluster.backoff.retrying(_UNKNOWN_TOPIC_GRACE_S):
+        async for turn in self._cluster.backoff.retrying(0 if linearizable else _UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 response = await attempt()
         return [self._description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
@@ -251,9 +256,13 @@ class AsyncAdmin:
             for result in response.results
         }
 
-    async def describe_cluster(self) -> ClusterDescription:
-        """The brokers and the active controller, as the answering node sees them."""
-        response = await self._metadata([], all_topics=False)
+    async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
+        """The brokers and the active controller, as the answering node sees them.
+
+        Arguments:
+            linearizable: show all that was done before this call; the node asks the controller for it.
+        """
+        response = await self._metadata([], all_topics=False, linearizable=linearizable)
         return ClusterDescription(
             cluster_id=response.cluster_id,
             controller_id=response.controller_id if response.controller_id >= 0 else None,
@@ -309,10 +318,14 @@ class AsyncAdmin:
         reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
         return _node_description(reply)
 
-    async def _metadata(self, topics: Sequence[str], *, all_topics: bool) -> data_plane_pb2.MetadataResponse:
+    async def _metadata(
+        self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False
+    ) -> data_plane_pb2.MetadataResponse:
         self._check_usable()
         return await self._cluster.retrying(
-            lambda: self._cluster.ask_metadata(topics, all_topics=all_topics), self._limit_s, "the metadata request"
+            lambda: self._cluster.ask_metadata(topics, all_topics=all_topics, linearizable=linearizable),
+            self._limit_s,
+            "the metadata request",
         )
 
     async def close(self, timeout: float | None = None) -> None:

@@ -139,9 +139,18 @@ class Cluster:
     async def _refresh_once(self) -> None:
         await self.ask_metadata(sorted(self._wanted))
 
-    async def ask_metadata(self, topics: Sequence[str], *, all_topics: bool = False) -> data_plane_pb2.MetadataResponse:
-        """Asks for brokers and topics, takes the answer in, and returns it."""
-        request = data_plane_pb2.MetadataRequest(topics=topics, all_topics=all_topics)
+    async def ask_metadata(
+        self, topics: Sequence[str], *, all_topics: bool = False, linearizable: bool = False
+    ) -> data_plane_pb2.MetadataResponse:
+        """Asks for brokers and topics, takes the answer in, and returns it.
+
+        Arguments:
+            linearizable: the answer shows all that was done before it was asked for.
+        """
+        timeout_ms = int(min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s) * 1000)
+        request = data_plane_pb2.MetadataRequest(
+            topics=topics, all_topics=all_topics, linearizable=linearizable, timeout_ms=timeout_ms
+        )
         response = await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
         errors = self.metadata.merge(response)
         for name, error in errors.items():

@@ -22,19 +22,21 @@ from quorumlog.server.formation import Membership
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.leader_elections import LeaderElections
 from quorumlog.server.links import Links
+from quorumlog.server.metadata_reads import MetadataReads
 from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
 from quorumlog.server.offset_requests import OffsetRequests
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions, make_group
+from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import GroupState
-from quorumlog.v1 import admin_pb2, data_plane_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
 
 #: A paused or slow peer counts as live for this many election timeouts of silence.
 LIVE_FOR_ELECTION_TIMEOUTS = 2
@@ -109,13 +111,15 @@ class Member:
             surroundings.space.refusal,
             host.touch,
         )
+        rounds = HeartbeatRounds(self._confirm_leadership)
         self.offsets = OffsetRequests(
             self.partitions,
             options.limits.parked_fetches,
             surroundings.reply,
             self.admin.missing_partition,
-            self._confirm_leadership,
+            rounds,
         )
+        self.reads = MetadataReads(options, self.metadata, self.client, rounds)
         self.elections = LeaderElections(
             options,
             host,
@@ -179,6 +183,7 @@ class Member:
         self.offsets.on_time(now)
         self.admin.on_time(now)
         self.elections.on_time(now)
+        self.reads.on_time(now)
 
     @property
     def next_deadline(self) -> int:
@@ -192,6 +197,7 @@ class Member:
             self.offsets.next_deadline,
             self.admin.next_deadline,
             self.elections.next_deadline,
+            self.reads.next_deadline,
         )
         return min(deadline for deadline in due if deadline is not None)
 
@@ -221,6 +227,7 @@ class Member:
         if metadata.raft.leader_id != self._known_controller:
             self._known_controller = metadata.raft.leader_id
             self.broker.controller_changed(self._now)
+        self.reads.after_round()
         self._checkpoint_metadata()
 
     def _checkpoint_metadata(self) -> None:
@@ -337,6 +344,8 @@ class Member:
             respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=quorum))
         elif what == "elect_preferred_leaders":
             self.elections.order(self._now, request, respond)
+        elif what == "metadata_read_index":
+            self.reads.serve(self._now, request, respond)
         else:
             self.metadata.handle(self._now, self._wall_ms, request, respond)
             self._host.touch(METADATA_GROUP)
@@ -351,7 +360,7 @@ class Member:
             case data_plane_pb2.FetchRequest():
                 self.data.fetch(self._now, request_id, message)
             case data_plane_pb2.MetadataRequest():
-                self.admin.metadata(request_id, message, self._image_age_ms())
+                self._metadata_request(request_id, message)
             case data_plane_pb2.ListOffsetsRequest():
                 self.offsets.list_offsets(self._now, request_id, message)
             case data_plane_pb2.InitProducerIdRequest():
@@ -369,6 +378,18 @@ class Member:
         """Nobody waits for that answer any more."""
         self.data.client_gone(request_id)
         self.offsets.client_gone(request_id)
+
+    def _metadata_request(self, request_id: int, request: data_plane_pb2.MetadataRequest) -> None:
+        def answer(problem: errors_pb2.Error | None) -> None:
+            if problem is None:
+                self.admin.metadata(request_id, request, self._image_age_ms())
+            else:
+                self._around.reply(request_id, data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem))
+
+        if request.linearizable:
+            self.reads.read(self._now, request.timeout_ms, answer)
+        else:
+            answer(None)
 
     def _image_age_ms(self) -> int:
         if self.metadata.raft.is_leader:

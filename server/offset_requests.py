@@ -1,8 +1,6 @@
 """Where partitions begin and end: linearizable look-ups.
 
-A leader answers with its high watermark only after a quorum has confirmed, by a heartbeat sent after the request came,
-that it still leads (Raft thesis §6.4, read-index). Else a leader that was cut off and replaced could name an end below
-what its successor has already acknowledged.
+A leader answers with its high watermark only after a quorum has confirmed that it still leads (`read_index.py`).
 """
 
 from __future__ import annotations
@@ -14,6 +12,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
+from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -37,7 +36,7 @@ class OffsetRequests:
     """Serves ListOffsets from the partitions that this node leads.
 
     Arguments:
-        confirm: sends a heartbeat of a group now and returns its round; None while this node cannot write.
+        rounds: of heartbeats, shared with other reads.
         limit: requests that may wait for confirmation.
     """
 
@@ -47,16 +46,15 @@ class OffsetRequests:
         limit: int,
         reply: Callable[[int, ProtoMessage], None],
         missing: Callable[[bytes, int], errors_pb2.Error],
-        confirm: Callable[[int], int | None],
+        rounds: HeartbeatRounds,
     ) -> None:
         self._partitions = partitions
         self._limit = limit
         self._reply = reply
         self._missing = missing
-        self._confirm = confirm
+        self._rounds = rounds
         self._lookups: dict[int, _Lookup] = {}
         self._by_group: dict[int, set[int]] = {}
-        self._rounds: dict[int, tuple[int, int]] = {}
 
     def list_offsets(self, now: int, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
@@ -80,7 +78,7 @@ class OffsetRequests:
         problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
         heartbeat = None
         if problem is None:
-            heartbeat = self._round(now, partition.group)
+            heartbeat = self._rounds.begin(now, partition.group)
             if heartbeat is None or len(self._lookups) >= self._limit:
                 problem = error(ErrorCode.SERVER_BUSY, f"the leader of {partition.name} is stalled; try again shortly")
         if problem is not None:
@@ -91,16 +89,6 @@ class OffsetRequests:
         result.offset = partition.log_start_offset if earliest else partition.high_watermark
         result.leader_epoch = partition.raft.term
         lookup.waiting.setdefault(partition.group, []).append((slot, partition.raft.term, heartbeat))
-
-    def _round(self, now: int, group: int) -> int | None:
-        """A heartbeat round of this very step: all look-ups of a step share one."""
-        at, heartbeat = self._rounds.get(group, (-1, 0))
-        if at == now:
-            return heartbeat
-        fresh = self._confirm(group)
-        if fresh is not None:
-            self._rounds[group] = (now, fresh)
-        return fresh
 
     def after_round(self, partition: Partition) -> None:
         """The group was stepped: look-ups that it holds up may be certain now, or in vain."""

@@ -43,4 +43,4 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
     if isinstance(message, admin_pb2.DescribeQuorumRequest):
         return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
     assert isinstance(message, data_plane_pb2.MetadataRequest)
-    return data_plane_pb2.MetadataResponse(controller_id=NO_NODE)
+    return data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem if message.linearizable else None)

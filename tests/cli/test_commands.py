@@ -84,6 +84,12 @@ def test_topics_are_listed_and_described_as_kafka_does(run: Run, orders: str) ->
         assert isr.startswith("Isr: ")
 
 
+def test_descriptions_can_be_asked_for_as_of_now(run: Run, orders: str) -> None:
+    (topic,) = loaded(run("topics", "describe", orders, "--linearizable", "--output", "json"))
+    assert topic["name"] == orders
+    assert len(loaded(run("cluster", "describe", "--linearizable", "--output", "json"))["brokers"]) == 3
+
+
 def test_a_described_topic_is_the_same_as_json(run: Run, orders: str) -> None:
     [topic] = loaded(run("topics", "describe", orders, "--output", "json"))
     assert topic["name"] == orders

@@ -60,6 +60,23 @@ def new_topic(cluster: LocalCluster, partitions: int, configs: dict[str, object]
     return name
 
 
+def test_topics_are_seen_at_every_node_when_asked_for_linearizably(cluster: LocalCluster) -> None:
+    admins = [Admin(bootstrap_servers=cluster.address(node)) for node in cluster.node_ids]
+    try:
+        for turn in range(6):
+            name = f"seen-{turn}"
+            admins[turn % 3].create_topics([NewTopic(name, 1, 3)])
+            for admin in admins:
+                (described,) = admin.describe_topics([name], linearizable=True)
+                assert described.name == name
+        with pytest.raises(UnknownTopicOrPartitionError):
+            admins[0].describe_topics(["never-created"], linearizable=True)
+        assert {broker.node_id for broker in admins[1].describe_cluster(linearizable=True).brokers} == {1, 2, 3}
+    finally:
+        for admin in admins:
+            admin.close()
+
+
 def read_all(cluster: LocalCluster, topic: str) -> pa.Table:
     """Everything in a topic, up to its ends now."""
     with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
