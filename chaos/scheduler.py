@@ -65,8 +65,9 @@ class Scheduler:
         Returns:
             True when ``stop`` ended it.
         """
-        while self._heap and self._heap[0][0] <= until:
-            when, _, timer = heapq.heappop(self._heap)
+        heap, pop = self._heap, heapq.heappop
+        while heap and heap[0][0] <= until:
+            when, _, timer = pop(heap)
             action = timer.action
             if action is None:
                 continue

@@ -231,21 +231,19 @@ class SimProcess:
         return EPOCH_MS + self.wall_offset_ms + self._scheduler.now // 1_000
 
     def _trace(self, events: list[Event], effects: Effects) -> None:
-        seen = ",".join(
-            f"{type(event).__name__}:{event.peer}.{event.frame.stream.value}.{event.frame.sequence}"
-            if isinstance(event, FrameReceived)
-            else type(event).__name__
-            for event in events
-        )
-        sent = ",".join(
-            f"{peer}.{frame.stream.value}.{frame.sequence}.{frame.acknowledged}.{len(frame.messages)}"
-            for peer, frame in effects.frames
-        )
-        written = ""
-        if effects.transaction is not None:
-            written = ",".join(
-                f"{write.group}:{write.truncate_from}:{[entry.hash for entry in write.entries]}:{write.hard_state}"
-                for write in effects.transaction.writes
-            )
-        replied = ",".join(f"{reply.request_id}:{type(reply.message).__name__}" for reply in effects.replies)
-        self._scheduler.trace(f"{self.node_id} {seen} > {sent} > {written} > {replied}")
+        # One flat list, made text at once: this is done for every step of every node.
+        said: list[object] = [self.node_id]
+        for event in events:
+            if isinstance(event, FrameReceived):
+                frame = event.frame
+                said += (event.peer, frame.stream.name, frame.sequence, len(frame.messages))
+            else:
+                said.append(type(event).__name__)
+        for peer, frame in effects.frames:
+            said += (">", peer, frame.stream.name, frame.sequence, frame.acknowledged, len(frame.messages))
+        for write in effects.transaction.writes if effects.transaction is not None else ():
+            said += ("w", write.group, write.truncate_from, write.hard_state)
+            said += [entry.hash for entry in write.entries]
+        for reply in effects.replies:
+            said += (reply.request_id, type(reply.message).__name__)
+        self._scheduler.trace(str(said))
