@@ -135,6 +135,9 @@ class Settings(BaseSettings):
     max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
     max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
     max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    metadata_checkpoint_entries: Count = Field(
+        2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
+    )
 
     @classmethod
     def settings_customise_sources(
@@ -197,6 +200,7 @@ class Settings(BaseSettings):
             broker_session_timeout_us=self.broker_session_timeout_ms * _MS,
             storage_stall_us=self.storage_stall_ms * _MS,
             stop_timeout_us=self.stop_timeout_ms * _MS,
+            metadata_checkpoint_entries=self.metadata_checkpoint_entries,
         )
 
 

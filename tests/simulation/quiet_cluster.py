@@ -13,7 +13,7 @@ from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_process import SimProcess
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions
+from quorumlog.server.options import BalanceOptions, Limits
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -23,23 +23,38 @@ TOPIC = "t"
 class Quiet:
     """A quiet three-node cluster with one topic, ``TOPIC``."""
 
-    def __init__(self, seed: int, partitions: int = 1, balance: BalanceOptions | None = None) -> None:
+    def __init__(
+        self,
+        seed: int,
+        partitions: int = 1,
+        balance: BalanceOptions | None = None,
+        *,
+        limits: Limits | None = None,
+        checkpoint_entries: int = 2_000,
+    ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
+            limits=limits or Limits(),
             balance=balance or BalanceOptions(),
+            metadata_checkpoint_entries=checkpoint_entries,
         )
         self.cluster = SimCluster(self.scheduler, quiet)
         self.history = History()
         for node in self.cluster.node_ids:
             self.cluster.start(node)
+        self.create(TOPIC, partitions)
+
+    def create(self, name: str, partitions: int = 1, node: int = 1) -> None:
+        """Creates a topic by way of a node."""
         created: list[object] = []
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
-        request.topics.add(name=TOPIC, num_partitions=partitions, replication_factor=3)
+        request.topics.add(name=name, num_partitions=partitions, replication_factor=3)
+        end = self.scheduler.now + 20 * SECOND
         while not created or created[-1].results[0].error.code not in (0, 40):  # type: ignore[attr-defined]
-            assert self.scheduler.now < 20 * SECOND, "no topic"
-            self.cluster.request("admin", 1, request, created.append)
+            assert self.scheduler.now < end, "no topic"
+            self.cluster.request("admin", node, request, created.append)
             self.scheduler.run(self.scheduler.now + SECOND // 2)
 
     def run(self, seconds: float) -> None:
