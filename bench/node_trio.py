@@ -17,6 +17,7 @@ from quorumlog.server.events import (
     Event,
     FrameReceived,
     PeerConnected,
+    PeerDisconnected,
     PeerFrame,
     PeerIdentified,
     StorageDone,
@@ -154,6 +155,17 @@ class Trio:
         self._until(lambda: len(machine.replies) >= wanted)
         self.drain()
         return machine.replies
+
+    def lose_way_to(self, peer: int, reopens_after_s: float) -> None:
+        """All links of a node break; after a while it opens its own streams anew, which carry both ways, but nobody
+        else's reach it any more."""
+        others = {number: machine for number, machine in self._machines.items() if number != peer}
+        for number, machine in others.items():
+            machine.inbox.append(PeerDisconnected(peer))
+            self._machines[peer].inbox.append(PeerDisconnected(number))
+        self.pass_time(reopens_after_s)
+        inbox = self._machines[peer].inbox
+        inbox.extend(PeerConnected(number, machine.node.identity) for number, machine in others.items())
 
     def drain(self) -> None:
         """Goes on until nothing is under way."""

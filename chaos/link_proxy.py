@@ -33,6 +33,7 @@ class LinkProxies:
         self._targets: Mapping[int, str] = {}
         self._pid_of: Callable[[int], int | None] = lambda node: None
         self._isolated: set[int] = set()
+        self._deaf: set[int] = set()
         self._links: set[_Link] = set()
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link-proxies", daemon=True)
@@ -60,9 +61,15 @@ class LinkProxies:
         self._isolated.add(node)
         self._call(self._apply)
 
+    def deafen(self, node: int) -> None:
+        """Cuts every link to a node. Those that it opened itself carry on, both ways."""
+        self._deaf.add(node)
+        self._call(self._apply)
+
     def rejoin(self, node: int) -> None:
-        """Ends the isolation of a node."""
+        """All links of a node carry again."""
         self._isolated.discard(node)
+        self._deaf.discard(node)
         self._call(self._apply)
 
     # -- on the loop's thread -------------------------------------------------------------------------------------
@@ -82,7 +89,7 @@ class LinkProxies:
             self._set(link)
 
     def _set(self, link: _Link) -> None:
-        if self._isolated & {link.source, link.target}:
+        if link.target in self._deaf or self._isolated & {link.source, link.target}:
             link.passes.clear()
         else:
             link.passes.set()

@@ -119,6 +119,10 @@ class Nemesis:
         """Nothing gets through to the node or from it any more."""
         self._links().isolate(node)
 
+    def deafen(self, node: int) -> None:
+        """Nobody reaches the node any more, but its own connections carry on."""
+        self._links().deafen(node)
+
     def rejoin(self, node: int) -> None:
         """The node's links carry again."""
         self._links().rejoin(node)

@@ -126,6 +126,10 @@ SCENARIOS: dict[str, Scenario] = {
             Fault(_bystander, Nemesis.isolate, Nemesis.rejoin, shrinks=True, spares_others=True, proxied=True),
         ),
         Scenario(
+            "deafen-leader", "nobody can reach a partition leader, but its own connections carry on, then all again", 3,
+            Fault(_leader, Nemesis.deafen, Nemesis.rejoin, shrinks=True, proxied=True),
+        ),
+        Scenario(
             "steady", "no fault under a share of the peak load: no leader and no term may change", 0, None,
         ),
     )

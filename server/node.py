@@ -371,7 +371,10 @@ class Node:
         if frame.lease is not None:
             self._leases.heard(self._now, peer, frame.lease)
         for group, message in frame.messages:
-            self._on_message(group, message)
+            # Who cannot be reached must not lead for long: a leader whose own connections carry on would keep its
+            # followers from electing one that peers and clients do reach.
+            if link.up or not isinstance(message, Heartbeat):
+                self._on_message(group, message)
         if frame.sequence:
             self._frame_acks[peer] = frame.sequence
         if self._member is None:

@@ -74,6 +74,20 @@ def test_a_cut_link_carries_nothing_and_what_was_sent_arrives_afterwards(proxies
         assert link.recv(100) == b"DURING"
 
 
+def test_what_a_deaf_node_opened_itself_carries_on(proxies: LinkProxies) -> None:
+    with connected(proxies.addresses[2]) as own, connected(proxies.addresses[1]) as to_it:
+        proxies.deafen(1)
+        own.sendall(b"own")
+        assert own.recv(100) == b"OWN"
+        to_it.sendall(b"hello")
+        to_it.settimeout(PROMPT_S)
+        with pytest.raises(TimeoutError):
+            to_it.recv(100)
+        to_it.settimeout(PATIENT_S)
+        proxies.rejoin(1)
+        assert to_it.recv(100) == b"HELLO"
+
+
 def test_links_of_others_go_on(proxies: LinkProxies) -> None:
     with echo() as target:
         proxies.lead_to({1: target, 2: target}, lambda node: None)

@@ -35,6 +35,7 @@ ROUNDS = {
     "stop-leader": 1,
     "rolling-restart": 3,
     "isolate-follower": 1,
+    "deafen-leader": 1,
 }
 
 
