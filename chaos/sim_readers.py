@@ -15,6 +15,10 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: A former leader is asked for so long after the change, and so often.
+FORMER_ASKED_US = 1_000_000
+DOUBTFUL_US = (10_000, 60_000)
+
 
 class ReadJudge(Protocol):
     """Who is told what nodes let clients read."""
@@ -140,7 +144,11 @@ class SimConsumer:
 
 
 class EndOffsetProbe:
-    """Asks now and then, of whoever it takes for the leader, where a partition ends: a linearizable read."""
+    """Asks now and then, of whoever it takes for the leader, where a partition ends: a linearizable read.
+
+    Once the leader has changed, it goes on asking the former one as well, and often: that may have been deposed and not
+    know it yet, and must not answer from its stale state.
+    """
 
     def __init__(
         self,
@@ -160,23 +168,32 @@ class EndOffsetProbe:
         self._history = history
         self._stopped = stopped
         self._interval_us = interval_us
+        self._leader = self._former = -1
+        self._former_until = 0
         self._directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
         self._ask()
 
     def _ask(self) -> None:
         if self._stopped():
             return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
+        doubtful = self._scheduler.now < self._former_until
+        self._scheduler.after(self._rng.randint(*(DOUBTFUL_US if doubtful else self._interval_us)), self._ask)
         if self._rng.random() < 0.2:
             self._directory.refresh()
         known = self._directory.partitions.get(self._partition)
         if known is None:
             self._directory.refresh()
             return
-        # Sometimes of any node: one that was deposed and does not know it must not answer from its stale state.
-        node = known.leader if self._rng.random() < 0.6 else self._rng.choice(self._port.node_ids)
-        if node < 0:
-            return
+        if known.leader != self._leader:
+            self._leader, self._former = known.leader, self._leader
+            self._former_until = self._scheduler.now + FORMER_ASKED_US
+        if doubtful and self._former >= 0:
+            self._ask_of(self._former, known)
+        node = known.leader if self._rng.random() < 0.8 else self._rng.choice(self._port.node_ids)
+        if node >= 0:
+            self._ask_of(node, known)
+
+    def _ask_of(self, node: int, known: Leadership) -> None:
         invoked = self._scheduler.now
         request = pb.ListOffsetsRequest(
             partitions=[
