@@ -93,6 +93,17 @@ def test_a_check_that_does_not_end_has_no_say(tmp_path: Path) -> None:
     assert outcome.silent == ("storms 0..100000 (no end in 0 s)",)
 
 
+def test_seeds_are_ranges_with_both_ends_or_lists() -> None:
+    assert list(seeds_of("4,16,20..22")) == [4, 16, 20, 21, 22]
+
+
+@pytest.mark.parametrize("text", ["story = ", 'story = "s"', 'story = "s"\nchecks = []\nchange = []\nmore = 1'])
+def test_a_file_that_is_no_mutant_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "strange.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"strange\.toml: "):
+        load_mutants(tmp_path)
+
+
 def test_an_unknown_mutant_is_named(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["--only", "nobody"])
