@@ -49,6 +49,7 @@ class _Batch:
     tokens: list[tuple[int, DurableToken]] = field(default_factory=list)
     messages: list[tuple[int, Message]] = field(default_factory=list)
     callbacks: list[Callable[[], None]] = field(default_factory=list)
+    entry_bytes: int = 0
 
     def __bool__(self) -> bool:
         return bool(self.writes or self.node_state or self.tokens or self.messages or self.callbacks)
@@ -187,6 +188,7 @@ class GroupHost:
             self._truncate(group, write, ready.truncate_from)
         assert not (write.entries and ready.entries) or write.entries[-1].index + 1 == ready.entries[0].index
         write.entries.extend(ready.entries)
+        self._gathering.entry_bytes += sum(len(entry.data) for entry in ready.entries)
 
     def _truncate(self, group: int, write: GroupWrite, first: int) -> None:
         while write.entries and write.entries[-1].index >= first:
@@ -223,6 +225,11 @@ class GroupHost:
         self._transaction = Transaction(self._number, list(batch.writes.values()), batch.node_state)
         self.in_flight_since = now
         return self._transaction
+
+    @property
+    def gathered_bytes(self) -> int:
+        """Bytes of the entries that wait for the next transaction."""
+        return self._gathering.entry_bytes
 
     def stalled(self, now: int, limit_us: int) -> bool:
         """Whether the transaction under way has taken longer than ``limit_us``."""

@@ -43,21 +43,22 @@ class Handover:
             self.next_deadline = now + RETRY_US
             for group in others or (led if self._broker.fenced else []):
                 self._transfer(now, group)
-        alone = all(self._heir(self._host.replicas[group].raft) == NO_NODE for group in led)
+        alone = all(heir_of(self._host.replicas[group].raft, self._links) == NO_NODE for group in led)
         return bool(led) and alone
 
     def _transfer(self, now: int, group: int) -> None:
         raft = self._host.replicas[group].raft
-        heir = self._heir(raft)
+        heir = heir_of(raft, self._links)
         if heir != NO_NODE:
             raft.transfer_leadership(now, heir)
             self._host.touch(group)
 
-    def _heir(self, raft: RaftGroup) -> int:
-        """The reachable follower with the most of the log."""
-        candidates = [
-            (raft.progress[node].match_index, -node)
-            for node in raft.configuration.voters
-            if node != self._options.node_id and self._links[node].up
-        ]
-        return -max(candidates)[1] if candidates else NO_NODE
+
+def heir_of(raft: RaftGroup, links: Links) -> int:
+    """The reachable follower with the most of a led group's log; NO_NODE when there is none."""
+    candidates = [
+        (raft.progress[node].match_index, -node)
+        for node in raft.configuration.voters
+        if node != raft.node_id and links[node].up
+    ]
+    return -max(candidates)[1] if candidates else NO_NODE

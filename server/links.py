@@ -148,14 +148,18 @@ class Links:
             if peer != self._node_id:
                 self[peer].ready_groups[group] = None
 
-    def collect(self, now: int, host: GroupHost) -> list[tuple[int, PeerFrame]]:
-        """Everything that may leave now: control first, then answers, then data as far as pacing allows."""
+    def collect(self, now: int, host: GroupHost, *, silent: bool) -> list[tuple[int, PeerFrame]]:
+        """Everything that may leave now: control first, then answers, then data as far as pacing allows.
+
+        Arguments:
+            silent: entries, which are signs of life too, stay here.
+        """
         frames: list[tuple[int, PeerFrame]] = []
         for link in self._links.values():
             gathered = (link.control, link.control_answer, link.data_answer)
             frames.extend((link.peer, frame) for frame in gathered if frame is not None)
             link.control = link.control_answer = link.data_answer = None
-        for link in self._links.values():
+        for link in () if silent else self._links.values():
             while link.ready_groups and link.may_send():
                 data = self._next_data(now, link, host)
                 if data is None:

@@ -33,10 +33,12 @@ from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
+from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import GroupState
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: A paused or slow peer counts as live for this many election timeouts of silence.
 LIVE_FOR_ELECTION_TIMEOUTS = 2
@@ -108,7 +110,7 @@ class Member:
             surroundings.reply,
             self._live_replicas,
             self.admin.missing_partition,
-            surroundings.space.refusal,
+            self._refusal,
             host.touch,
         )
         rounds = HeartbeatRounds(self._confirm_leadership)
@@ -395,6 +397,14 @@ class Member:
         if self.metadata.raft.is_leader:
             return 0
         return (self._now - self.metadata_contact) // 1000
+
+    def _refusal(self) -> errors_pb2.Error | None:
+        """Why this node takes no appends now; None while it does."""
+        if self._host.gathered_bytes >= self._options.limits.gathered_bytes:
+            # The followers may commit without this disk, so Raft's own bound does not see what piles up here.
+            waiting = self._host.gathered_bytes >> 20
+            return error(ErrorCode.SERVER_BUSY, f"{waiting} MiB wait for the node's disk; try again after a pause")
+        return self._around.space.refusal()
 
     def _confirm_leadership(self, group: int) -> int | None:
         """Sends a heartbeat of one group now and returns its round; None while this node could not lead anyway."""

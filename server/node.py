@@ -53,6 +53,7 @@ from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
+from quorumlog.server.storage_stall import StorageStall
 from quorumlog.server.unformed import unformed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import GroupState, GroupWrite
@@ -101,6 +102,7 @@ class Node:
         self._links = Links(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
         self._host = GroupHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
+        self._stall = StorageStall(options, self._host, self._links)
         self._space = SpaceWatch(storage, options.limits, now)
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
@@ -218,7 +220,7 @@ class Node:
                 self._dispatch(event)
             self._on_time()
             self._settle()
-            self._effects.frames.extend(self._links.collect(now, self._host))
+            self._effects.frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
             self._effects.frames.extend(self._snapshots.collect())
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; restore this node's data directory, or give it a new one")
@@ -316,11 +318,11 @@ class Node:
     def _heartbeat(self) -> None:
         """One lease per peer, and a heartbeat of every group that is led here and awake, in one frame per peer.
 
-        None while the storage stalls: a leader that cannot write must lose its leadership.
+        None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
         """
         now = self._now
         assert self._member is not None
-        if self._host.stalled(now, self._options.storage_stall_us):
+        if self._stall.yields(now):
             return
         for link in self._links:
             if link.stuck(now, self._options.frame_ack_timeout_us):

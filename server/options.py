@@ -33,6 +33,8 @@ class Limits:
     snapshot_transfers: int = 4
     #: Bytes of a snapshot that a node receives.
     snapshot_bytes: int = 4 << 30
+    #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
+    gathered_bytes: int = 64 << 20
     #: Producers whose sequences a partition remembers.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.

@@ -100,8 +100,8 @@ class Quiet:
 class Writing(Quiet):
     """The same with one partition, and a producer that sends one record after the other."""
 
-    def __init__(self, seed: int, balance: BalanceOptions | None = None) -> None:
-        super().__init__(seed, balance=balance)
+    def __init__(self, seed: int, balance: BalanceOptions | None = None, limits: Limits | None = None) -> None:
+        super().__init__(seed, balance=balance, limits=limits)
         options = ProducerOptions(
             interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
         )

@@ -1,0 +1,38 @@
+"""A node whose storage thread stands still must not lead: it hands over what it leads, and falls silent."""
+
+from __future__ import annotations
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.group_host import GroupHost
+from quorumlog.server.handover import heir_of
+from quorumlog.server.links import Links
+from quorumlog.server.options import NodeOptions
+
+
+class StorageStall:
+    """Watches the transaction under way."""
+
+    def __init__(self, options: NodeOptions, host: GroupHost, links: Links) -> None:
+        self._host = host
+        self._links = links
+        self._limit = options.storage_stall_us
+        self._patience = options.storage_stall_us + options.raft.election_timeout_us
+
+    def yields(self, now: int) -> bool:
+        """Whether the storage stalls; then every leadership is offered to whoever has most of the log."""
+        if not self._host.stalled(now, self._limit):
+            return False
+        for group, replica in self._host.led():
+            heir = heir_of(replica.raft, self._links)
+            if heir != NO_NODE and not replica.raft.is_transferring:
+                replica.raft.transfer_leadership(now, heir)
+                self._host.touch(group)
+        return True
+
+    def is_silent(self, now: int) -> bool:
+        """Whether it has stalled for so long that handing over would have succeeded if it could.
+
+        (Else a leader that is written to leads on for ever: its followers commit without its disk, and the entries
+        that it sends are signs of life to them.)
+        """
+        return self._host.stalled(now, self._patience)
