@@ -92,7 +92,7 @@ class PeerFrame:
         sequence: of a DATA frame, counted from 1 on each new stream; 0 otherwise.
         acknowledged: on DATA_ANSWER: every DATA frame up to this number is durable.
         messages: (group, message) pairs.
-        lease: on CONTROL, once per heartbeat interval.
+        lease: on CONTROL, once per lease interval.
         chunks: slices of snapshots, on SNAPSHOT; receipts: of such, on SNAPSHOT_ANSWER.
     """
 

@@ -1,7 +1,7 @@
 """Liveness of pairs of nodes, in place of heartbeats of every idle group.
 
-Each node tells each other one, every heartbeat interval and in one small message for all groups, that it lives. A
-follower's idle group sleeps on its leader's word for as long as that lease stands, and a leader's for as long as its
+Three times per election timeout each node tells each other one, in one small message for all groups, that it lives.
+A follower's idle group sleeps on its leader's word for as long as that lease stands, and a leader's for as long as its
 followers answer. The lease names the sender's boot id and an epoch that grows whenever the sender stops leading a
 group. (Else a node that restarted between two heartbeats, or was deposed in one group, would keep that group from
 electing a leader by being alive: raft.md, scenario 24.)
@@ -61,7 +61,7 @@ class Leases:
     # -- giving -----------------------------------------------------------------------------------------------
 
     def begin_round(self) -> None:
-        """Another heartbeat interval begins."""
+        """Another round of leases begins."""
         self._round += 1
 
     def grant(self, peer: int) -> Lease:

@@ -90,7 +90,7 @@ class Node:
         self._now, self._wall_ms = now, wall_ms
         self._effects = Effects()
         self._halted = False
-        self._heartbeat_due = now
+        self._heartbeat_due = self._lease_due = now
         self._identify_due = now
         self._was_ready = False
         self._connected_to: dict[int, str] = {}
@@ -316,7 +316,7 @@ class Node:
         self._consider_forming()
 
     def _heartbeat(self) -> None:
-        """One lease per peer, and a heartbeat of every group that is led here and awake, in one frame per peer.
+        """A heartbeat of every group that is led here and awake, and now and then a lease, in one frame per peer.
 
         None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
         """
@@ -328,8 +328,10 @@ class Node:
             if link.stuck(now, self._options.frame_ack_timeout_us):
                 link.in_flight.clear()
                 self._resend(link.peer)
-        self._leases.begin_round()
-        self._links.grant(self._leases)
+        if now >= self._lease_due:
+            self._lease_due = now + self._options.lease_interval_us
+            self._leases.begin_round()
+            self._links.grant(self._leases)
         reachable = self._leases.reachable()
         for group in sorted(self._host.awake_led):
             raft = self._host.replicas[group].raft

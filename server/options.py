@@ -97,6 +97,11 @@ class NodeOptions:
     metadata_checkpoint_entries: int = 2_000
 
     @property
+    def lease_interval_us(self) -> int:
+        """How often a node tells another that it lives: a lease may be late or lost without anybody waking."""
+        return max(self.heartbeat_interval_us, self.raft.election_timeout_us // 3)
+
+    @property
     def host(self) -> str:
         """Host part of the address."""
         return self.address.rpartition(":")[0]

@@ -182,7 +182,7 @@ class Frame(_message.Message):
 
     @_builtins.property
     def lease(self) -> Global___Lease:
-        """On control streams, every heartbeat interval: the sender lives."""
+        """On control streams, every lease interval: the sender lives."""
 
     @_builtins.property
     def snapshot_chunks(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotChunk]:
