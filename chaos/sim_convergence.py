@@ -104,10 +104,13 @@ class Calm:
         self._terms = self._look()
 
     def _look(self) -> dict[tuple[int, int], int]:
+        # A term of 0: of a partition that came to be just now, by a request that was still on its way. Its first
+        # election has its reason.
         return {
             (group, number): replica.raft.term
             for number, process in self._cluster.processes.items()
             for group, replica in process.replicas.items()
+            if replica.raft.term > 0
         }
 
     def awake(self) -> str:
