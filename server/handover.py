@@ -42,16 +42,18 @@ class Handover:
         if now >= self.next_deadline:
             self.next_deadline = now + RETRY_US
             for group in others or (led if self._broker.fenced else []):
-                self._transfer(now, group)
+                offer_leadership(now, self._host, self._links, group)
         alone = all(heir_of(self._host.replicas[group].raft, self._links) == NO_NODE for group in led)
         return bool(led) and alone
 
-    def _transfer(self, now: int, group: int) -> None:
-        raft = self._host.replicas[group].raft
-        heir = heir_of(raft, self._links)
-        if heir != NO_NODE:
-            raft.transfer_leadership(now, heir)
-            self._host.touch(group)
+
+def offer_leadership(now: int, host: GroupHost, links: Links, group: int) -> None:
+    """Begins to hand a led group over to its heir, if there is one."""
+    raft = host.replicas[group].raft
+    heir = heir_of(raft, links)
+    if heir != NO_NODE:
+        raft.transfer_leadership(now, heir)
+        host.touch(group)
 
 
 def heir_of(raft: RaftGroup, links: Links) -> int:

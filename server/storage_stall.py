@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from quorumlog.raft.types import NO_NODE
 from quorumlog.server.group_host import GroupHost
-from quorumlog.server.handover import heir_of
+from quorumlog.server.handover import offer_leadership
 from quorumlog.server.links import Links
 from quorumlog.server.options import NodeOptions
 
@@ -23,10 +22,8 @@ class StorageStall:
         if not self._host.stalled(now, self._limit):
             return False
         for group, replica in self._host.led():
-            heir = heir_of(replica.raft, self._links)
-            if heir != NO_NODE and not replica.raft.is_transferring:
-                replica.raft.transfer_leadership(now, heir)
-                self._host.touch(group)
+            if not replica.raft.is_transferring:
+                offer_leadership(now, self._host, self._links, group)
         return True
 
     def is_silent(self, now: int) -> bool:
