@@ -363,7 +363,14 @@ def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceC
 
 def _check_unsealed(batch: bytes) -> BatchHeader:
     envelope, header = verify_batch(batch)
-    if envelope.group or envelope.term or envelope.index or envelope.previous_hash or header.base_offset:
+    if (
+        envelope.flags
+        or envelope.group
+        or envelope.term
+        or envelope.index
+        or envelope.previous_hash
+        or header.base_offset
+    ):
         raise CorruptEntryError("a producer leaves group, term, index, previous hash and base offset zero")
     return header
 

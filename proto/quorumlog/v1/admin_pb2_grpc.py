@@ -40,6 +40,41 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.CreateTopicsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.CreateTopicsResponse.FromString,
                 _registered_method=True)
+        self.DeleteTopics = channel.unary_unary(
+                '/quorumlog.v1.Admin/DeleteTopics',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
+                _registered_method=True)
+        self.CreatePartitions = channel.unary_unary(
+                '/quorumlog.v1.Admin/CreatePartitions',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsResponse.FromString,
+                _registered_method=True)
+        self.AlterConfigs = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterConfigs',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterConfigsResponse.FromString,
+                _registered_method=True)
+        self.DescribeConfigs = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribeConfigs',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
+                _registered_method=True)
+        self.DeleteRecords = channel.unary_unary(
+                '/quorumlog.v1.Admin/DeleteRecords',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsResponse.FromString,
+                _registered_method=True)
+        self.ReassignPartitions = channel.unary_unary(
+                '/quorumlog.v1.Admin/ReassignPartitions',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsResponse.FromString,
+                _registered_method=True)
+        self.ListReassignments = channel.unary_unary(
+                '/quorumlog.v1.Admin/ListReassignments',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
+                _registered_method=True)
         self.DescribeQuorum = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeQuorum',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
@@ -63,6 +98,55 @@ class AdminServicer:
 
     def CreateTopics(self, request, context):
         """Creates topics. Each topic succeeds or fails on its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteTopics(self, request, context):
+        """Deletes topics with all their records. Each topic succeeds or fails on its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def CreatePartitions(self, request, context):
+        """Adds partitions to topics. Each topic succeeds or fails on its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AlterConfigs(self, request, context):
+        """Sets or clears single configuration keys of topics. Each topic succeeds or fails on its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DescribeConfigs(self, request, context):
+        """Every configuration key of topics: value, default, unit, meaning.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteRecords(self, request, context):
+        """Removes the records before an offset. Asked of the partitions' leaders.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ReassignPartitions(self, request, context):
+        """Moves replicas of partitions to other nodes, or cancels that.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListReassignments(self, request, context):
+        """The reassignments under way.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -96,6 +180,41 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.CreateTopics,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.CreateTopicsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.CreateTopicsResponse.SerializeToString,
+            ),
+            'DeleteTopics': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteTopics,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsResponse.SerializeToString,
+            ),
+            'CreatePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.CreatePartitions,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsResponse.SerializeToString,
+            ),
+            'AlterConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterConfigs,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterConfigsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterConfigsResponse.SerializeToString,
+            ),
+            'DescribeConfigs': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribeConfigs,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsResponse.SerializeToString,
+            ),
+            'DeleteRecords': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteRecords,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsResponse.SerializeToString,
+            ),
+            'ReassignPartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.ReassignPartitions,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsResponse.SerializeToString,
+            ),
+            'ListReassignments': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListReassignments,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
             ),
             'DescribeQuorum': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeQuorum,
@@ -141,6 +260,195 @@ class Admin:
             '/quorumlog.v1.Admin/CreateTopics',
             quorumlog_dot_v1_dot_admin__pb2.CreateTopicsRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.CreateTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteTopics(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DeleteTopics',
+            quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DeleteTopicsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def CreatePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/CreatePartitions',
+            quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.CreatePartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterConfigs',
+            quorumlog_dot_v1_dot_admin__pb2.AlterConfigsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.AlterConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribeConfigs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribeConfigs',
+            quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DescribeConfigsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteRecords(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DeleteRecords',
+            quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DeleteRecordsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ReassignPartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/ReassignPartitions',
+            quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.ReassignPartitionsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListReassignments(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/ListReassignments',
+            quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
             options,
             channel_credentials,
             insecure,

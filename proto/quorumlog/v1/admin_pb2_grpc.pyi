@@ -37,6 +37,20 @@ class AdminStub:
     def __new__(cls, channel: _aio.Channel) -> AdminAsyncStub: ...
     CreateTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]
     """Creates topics. Each topic succeeds or fails on its own."""
+    DeleteTopics: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]
+    """Deletes topics with all their records. Each topic succeeds or fails on its own."""
+    CreatePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.CreatePartitionsRequest, _admin_pb2.CreatePartitionsResponse]
+    """Adds partitions to topics. Each topic succeeds or fails on its own."""
+    AlterConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]
+    """Sets or clears single configuration keys of topics. Each topic succeeds or fails on its own."""
+    DescribeConfigs: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]
+    """Every configuration key of topics: value, default, unit, meaning."""
+    DeleteRecords: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteRecordsRequest, _admin_pb2.DeleteRecordsResponse]
+    """Removes the records before an offset. Asked of the partitions' leaders."""
+    ReassignPartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ReassignPartitionsRequest, _admin_pb2.ReassignPartitionsResponse]
+    """Moves replicas of partitions to other nodes, or cancels that."""
+    ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
+    """The reassignments under way."""
     DescribeQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]
     """Describes the metadata quorum."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
@@ -51,6 +65,20 @@ class AdminAsyncStub(AdminStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     CreateTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreateTopicsRequest, _admin_pb2.CreateTopicsResponse]  # type: ignore[assignment]
     """Creates topics. Each topic succeeds or fails on its own."""
+    DeleteTopics: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteTopicsRequest, _admin_pb2.DeleteTopicsResponse]  # type: ignore[assignment]
+    """Deletes topics with all their records. Each topic succeeds or fails on its own."""
+    CreatePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.CreatePartitionsRequest, _admin_pb2.CreatePartitionsResponse]  # type: ignore[assignment]
+    """Adds partitions to topics. Each topic succeeds or fails on its own."""
+    AlterConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterConfigsRequest, _admin_pb2.AlterConfigsResponse]  # type: ignore[assignment]
+    """Sets or clears single configuration keys of topics. Each topic succeeds or fails on its own."""
+    DescribeConfigs: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeConfigsRequest, _admin_pb2.DescribeConfigsResponse]  # type: ignore[assignment]
+    """Every configuration key of topics: value, default, unit, meaning."""
+    DeleteRecords: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteRecordsRequest, _admin_pb2.DeleteRecordsResponse]  # type: ignore[assignment]
+    """Removes the records before an offset. Asked of the partitions' leaders."""
+    ReassignPartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.ReassignPartitionsRequest, _admin_pb2.ReassignPartitionsResponse]  # type: ignore[assignment]
+    """Moves replicas of partitions to other nodes, or cancels that."""
+    ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
+    """The reassignments under way."""
     DescribeQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]  # type: ignore[assignment]
     """Describes the metadata quorum."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
@@ -68,6 +96,62 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.CreateTopicsResponse, _abc.Awaitable[_admin_pb2.CreateTopicsResponse]]:
         """Creates topics. Each topic succeeds or fails on its own."""
+
+    @_abc_1.abstractmethod
+    def DeleteTopics(
+        self,
+        request: _admin_pb2.DeleteTopicsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteTopicsResponse, _abc.Awaitable[_admin_pb2.DeleteTopicsResponse]]:
+        """Deletes topics with all their records. Each topic succeeds or fails on its own."""
+
+    @_abc_1.abstractmethod
+    def CreatePartitions(
+        self,
+        request: _admin_pb2.CreatePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.CreatePartitionsResponse, _abc.Awaitable[_admin_pb2.CreatePartitionsResponse]]:
+        """Adds partitions to topics. Each topic succeeds or fails on its own."""
+
+    @_abc_1.abstractmethod
+    def AlterConfigs(
+        self,
+        request: _admin_pb2.AlterConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterConfigsResponse, _abc.Awaitable[_admin_pb2.AlterConfigsResponse]]:
+        """Sets or clears single configuration keys of topics. Each topic succeeds or fails on its own."""
+
+    @_abc_1.abstractmethod
+    def DescribeConfigs(
+        self,
+        request: _admin_pb2.DescribeConfigsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribeConfigsResponse, _abc.Awaitable[_admin_pb2.DescribeConfigsResponse]]:
+        """Every configuration key of topics: value, default, unit, meaning."""
+
+    @_abc_1.abstractmethod
+    def DeleteRecords(
+        self,
+        request: _admin_pb2.DeleteRecordsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteRecordsResponse, _abc.Awaitable[_admin_pb2.DeleteRecordsResponse]]:
+        """Removes the records before an offset. Asked of the partitions' leaders."""
+
+    @_abc_1.abstractmethod
+    def ReassignPartitions(
+        self,
+        request: _admin_pb2.ReassignPartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ReassignPartitionsResponse, _abc.Awaitable[_admin_pb2.ReassignPartitionsResponse]]:
+        """Moves replicas of partitions to other nodes, or cancels that."""
+
+    @_abc_1.abstractmethod
+    def ListReassignments(
+        self,
+        request: _admin_pb2.ListReassignmentsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]:
+        """The reassignments under way."""
 
     @_abc_1.abstractmethod
     def DescribeQuorum(

@@ -177,6 +177,8 @@ class FetchRequest(_message.Message):
     MIN_BYTES_FIELD_NUMBER: _builtins.int
     MAX_BYTES_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
+    SESSION_EPOCH_FIELD_NUMBER: _builtins.int
+    FORGOTTEN_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     max_wait_ms: _builtins.int
@@ -185,9 +187,17 @@ class FetchRequest(_message.Message):
     """Answer as soon as this many bytes are there."""
     max_bytes: _builtins.int
     """Stop after this many bytes over all partitions; the first batch is always returned whole."""
+    session_epoch: _builtins.int
+    """0: no session, the request stands for itself. 1: a new session of this stream begins, with all partitions named.
+    n + 1: goes on after the request n of the session.
+    """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
-        """What to read."""
+        """What to read. In a session: what has changed since the request before on the same stream."""
+
+    @_builtins.property
+    def forgotten(self) -> _containers.RepeatedCompositeFieldContainer[Global___ForgottenPartition]:
+        """In a session: partitions that are not read any more."""
 
     def __init__(
         self,
@@ -197,14 +207,42 @@ class FetchRequest(_message.Message):
         min_bytes: _builtins.int = ...,
         max_bytes: _builtins.int = ...,
         partitions: _abc.Iterable[Global___FetchPartition] | None = ...,
+        session_epoch: _builtins.int = ...,
+        forgotten: _abc.Iterable[Global___ForgottenPartition] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "forgotten", b"forgotten", "max_bytes", b"max_bytes", "max_wait_ms", b"max_wait_ms", "min_bytes", b"min_bytes", "partitions", b"partitions", "session_epoch", b"session_epoch"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FetchRequest: _TypeAlias = FetchRequest  # noqa: Y015
+
+@_typing.final
+class ForgottenPartition(_message.Message):
+    """A partition that leaves a fetch session."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """The topic's id: 16 bytes."""
+    partition: _builtins.int
+    """The partition's number."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgottenPartition: _TypeAlias = ForgottenPartition  # noqa: Y015
 
 @_typing.final
 class FetchPartition(_message.Message):
@@ -252,21 +290,30 @@ class FetchResponse(_message.Message):
 
     CORRELATION_ID_FIELD_NUMBER: _builtins.int
     RESULTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """As in the request."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchResult]:
-        """One per partition that has data or an error, or all of them when the wait ran out."""
+        """One per partition that has data or an error, or all of them when the wait ran out. In a session: one per partition
+        that has data, an error, or another high watermark or log start than the session has told before. The position of
+        a partition whose entries are here moves past them by itself.
+        """
+
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the session as a whole cannot go on: begin a new one."""
 
     def __init__(
         self,
         *,
         correlation_id: _builtins.int = ...,
         results: _abc.Iterable[Global___FetchResult] | None = ...,
+        error: _errors_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "results", b"results"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["correlation_id", b"correlation_id", "error", b"error", "results", b"results"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -419,6 +466,7 @@ class ListOffsetsResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
+    ENTRY_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
@@ -428,6 +476,10 @@ class ListOffsetsResult(_message.Message):
     """The offset found; -1 when no record matches a timestamp."""
     timestamp_ms: _builtins.int
     """The timestamp (ms) of the record at that offset, for timestamp look-ups; else -1."""
+    entry: _builtins.bytes
+    """For timestamp look-ups by create time: the batch that holds the record, as stored. The client finds the record in
+    it, at or after offset, which is the batch's first; servers do not read payloads.
+    """
     leader_epoch: _builtins.int
     """The current leader epoch."""
     @_builtins.property
@@ -442,11 +494,12 @@ class ListOffsetsResult(_message.Message):
         error: _errors_pb2.Error | None = ...,
         offset: _builtins.int = ...,
         timestamp_ms: _builtins.int = ...,
+        entry: _builtins.bytes = ...,
         leader_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -459,16 +512,26 @@ class InitProducerIdRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    name: _builtins.str
+    """Claims the identity of this name, 1 to 249 characters: its id stays, its epoch grows, who held it is fenced.
+    Empty: a new identity without a name.
+    """
+    epoch: _builtins.int
+    """For a named identity: the epoch to claim it with, larger than that known, or equal to go on in it; -1: the next."""
     def __init__(
         self,
         *,
         timeout_ms: _builtins.int = ...,
+        name: _builtins.str = ...,
+        epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -476,7 +539,7 @@ Global___InitProducerIdRequest: _TypeAlias = InitProducerIdRequest  # noqa: Y015
 
 @_typing.final
 class InitProducerIdResponse(_message.Message):
-    """A producer identity, never handed out before."""
+    """A producer identity. Without a name it was never handed out before."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -667,10 +730,13 @@ class TopicMetadata(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PARTITIONS_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
+    INTERNAL_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     topic_id: _builtins.bytes
     """Its id: 16 bytes."""
+    internal: _builtins.bool
+    """True for a topic of the cluster itself."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Set when the topic cannot be described."""
@@ -691,10 +757,11 @@ class TopicMetadata(_message.Message):
         error: _errors_pb2.Error | None = ...,
         partitions: _abc.Iterable[Global___PartitionMetadata] | None = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        internal: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "error", b"error", "internal", b"internal", "name", b"name", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -81,14 +81,14 @@ class DataPlaneServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListOffsets(self, request, context):
-        """Finds the earliest or latest offset of partitions.
+        """Finds the earliest or latest offset of partitions, or the first at or after a time.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
     def InitProducerId(self, request, context):
-        """Allocates an identity for an idempotent producer.
+        """Allocates an identity for an idempotent producer, or claims a named one.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

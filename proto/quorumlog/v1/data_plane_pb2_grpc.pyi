@@ -43,9 +43,9 @@ class DataPlaneStub:
     Fetch: _grpc.StreamStreamMultiCallable[_data_plane_pb2.FetchRequest, _data_plane_pb2.FetchResponse]
     """Reads committed batches, waiting up to max_wait_ms for min_bytes. Requests may be pipelined."""
     ListOffsets: _grpc.UnaryUnaryMultiCallable[_data_plane_pb2.ListOffsetsRequest, _data_plane_pb2.ListOffsetsResponse]
-    """Finds the earliest or latest offset of partitions."""
+    """Finds the earliest or latest offset of partitions, or the first at or after a time."""
     InitProducerId: _grpc.UnaryUnaryMultiCallable[_data_plane_pb2.InitProducerIdRequest, _data_plane_pb2.InitProducerIdResponse]
-    """Allocates an identity for an idempotent producer."""
+    """Allocates an identity for an idempotent producer, or claims a named one."""
     Metadata: _grpc.UnaryUnaryMultiCallable[_data_plane_pb2.MetadataRequest, _data_plane_pb2.MetadataResponse]
     """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it."""
 
@@ -59,9 +59,9 @@ class DataPlaneAsyncStub(DataPlaneStub):
     Fetch: _aio.StreamStreamMultiCallable[_data_plane_pb2.FetchRequest, _data_plane_pb2.FetchResponse]  # type: ignore[assignment]
     """Reads committed batches, waiting up to max_wait_ms for min_bytes. Requests may be pipelined."""
     ListOffsets: _aio.UnaryUnaryMultiCallable[_data_plane_pb2.ListOffsetsRequest, _data_plane_pb2.ListOffsetsResponse]  # type: ignore[assignment]
-    """Finds the earliest or latest offset of partitions."""
+    """Finds the earliest or latest offset of partitions, or the first at or after a time."""
     InitProducerId: _aio.UnaryUnaryMultiCallable[_data_plane_pb2.InitProducerIdRequest, _data_plane_pb2.InitProducerIdResponse]  # type: ignore[assignment]
-    """Allocates an identity for an idempotent producer."""
+    """Allocates an identity for an idempotent producer, or claims a named one."""
     Metadata: _aio.UnaryUnaryMultiCallable[_data_plane_pb2.MetadataRequest, _data_plane_pb2.MetadataResponse]  # type: ignore[assignment]
     """Brokers, topics and partition leaders, from the node's own metadata image; as new as the request if it asks for it."""
 
@@ -90,7 +90,7 @@ class DataPlaneServicer(metaclass=_abc_1.ABCMeta):
         request: _data_plane_pb2.ListOffsetsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_data_plane_pb2.ListOffsetsResponse, _abc.Awaitable[_data_plane_pb2.ListOffsetsResponse]]:
-        """Finds the earliest or latest offset of partitions."""
+        """Finds the earliest or latest offset of partitions, or the first at or after a time."""
 
     @_abc_1.abstractmethod
     def InitProducerId(
@@ -98,7 +98,7 @@ class DataPlaneServicer(metaclass=_abc_1.ABCMeta):
         request: _data_plane_pb2.InitProducerIdRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_data_plane_pb2.InitProducerIdResponse, _abc.Awaitable[_data_plane_pb2.InitProducerIdResponse]]:
-        """Allocates an identity for an idempotent producer."""
+        """Allocates an identity for an idempotent producer, or claims a named one."""
 
     @_abc_1.abstractmethod
     def Metadata(

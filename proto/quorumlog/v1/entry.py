@@ -6,7 +6,7 @@ integers are little-endian::
 
     envelope   0  u8   magic           format version, 1
                1  u8   kind            EntryKind
-               2  u16  flags           0
+               2  u16  flags           Flags; 0 for all kinds but BATCH
                4  u32  length          of the whole entry, in bytes
                8  u32  crc32c          over bytes [0, 8) and [12, length)
               12  u32  group           the Raft group; 0 until sealed
@@ -17,25 +17,28 @@ integers are little-endian::
               48  u32  record_count
               52  u8   codec           Codec
               53  u8   timestamp_type  TimestampType
-              54  u16  reserved        0
+              54  u16  attributes      Attributes
               56  i64  base_timestamp_ms  smallest timestamp of the batch
               64  i64  max_timestamp_ms   largest; the append time under LOG_APPEND_TIME
               72  i64  producer_id     -1: not idempotent
               80  i64  producer_epoch  -1: not idempotent
               88  i32  base_sequence   -1: not idempotent
-              92  u32  reserved        0
+              92  u32  offset_delta    last offset minus base offset of a batch with GAPS; else 0
     payload   96
 
 A producer sends an unsealed batch: group, term, index, previous_hash and base_offset are zero, the checksum is
 already right. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
 the batch ever changes, except timestamp type and max timestamp on topics with append time.
+
+Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
+more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset.
 """
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from enum import IntEnum
+from enum import IntEnum, IntFlag
 from typing import NamedTuple
 
 import google_crc32c
@@ -82,6 +85,20 @@ class TimestampType(IntEnum):
     LOG_APPEND_TIME = 1
 
 
+class Flags(IntFlag):
+    """What is special about an entry."""
+
+    NONE = 0
+    GAPS = 1  #: a compacted batch: its records' offsets are in its payload
+
+
+class Attributes(IntFlag):
+    """What a producer says of a batch's records, for servers do not look."""
+
+    NONE = 0
+    NULL_KEYS = 1  #: some record has no key; refused on compacted topics
+
+
 class CorruptEntryError(Exception):
     """Bytes that are not the entry they claim to be. The message says what is wrong, and where."""
 
@@ -91,7 +108,7 @@ class Envelope(NamedTuple):
 
     magic: int
     kind: EntryKind
-    flags: int
+    flags: Flags
     length: int
     crc32c: int
     group: int
@@ -112,11 +129,13 @@ class BatchHeader(NamedTuple):
     producer_id: int
     producer_epoch: int
     base_sequence: int
+    attributes: Attributes = Attributes.NONE
+    offset_delta: int = 0
 
     @property
     def last_offset(self) -> int:
         """Offset of the batch's last record."""
-        return self.base_offset + self.record_count - 1
+        return self.base_offset + (self.offset_delta or self.record_count - 1)
 
     @property
     def next_sequence(self) -> int:
@@ -137,10 +156,18 @@ def entry_hash(entry: bytes) -> int:
     return int.from_bytes(hashlib.blake2b(entry[:ENVELOPE_BYTES], digest_size=8).digest(), "little")
 
 
-def seal(group: int, term: int, index: int, previous_hash: int, kind: EntryKind, body: bytes) -> bytes:
+def seal(
+    group: int,
+    term: int,
+    index: int,
+    previous_hash: int,
+    kind: EntryKind,
+    body: bytes,
+    flags: Flags = Flags.NONE,
+) -> bytes:
     """Builds the bytes of an entry from its position and body."""
     length = ENVELOPE_BYTES + len(body)
-    prefix = _PREFIX.pack(MAGIC, kind, 0, length)
+    prefix = _PREFIX.pack(MAGIC, kind, flags, length)
     position = _POSITION.pack(group, term, index, previous_hash)
     crc = google_crc32c.extend(google_crc32c.extend(google_crc32c.value(prefix), position), body)
     return b"".join((prefix, _CRC.pack(crc), position, body))
@@ -157,6 +184,7 @@ def build_batch(
     producer_id: int = NO_PRODUCER_ID,
     producer_epoch: int = NO_PRODUCER_EPOCH,
     base_sequence: int = NO_SEQUENCE,
+    attributes: Attributes = Attributes.NONE,
 ) -> bytes:
     """Builds an unsealed batch, as a producer sends it.
 
@@ -166,10 +194,35 @@ def build_batch(
         base_timestamp_ms, max_timestamp_ms: smallest and largest timestamp of its rows.
     """
     header = _HEADER.pack(
-        0, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
+        0, record_count, codec, timestamp_type, attributes, base_timestamp_ms, max_timestamp_ms,
         producer_id, producer_epoch, base_sequence, 0,
     )  # fmt: skip
     return seal(0, 0, 0, 0, EntryKind.BATCH, header + payload)
+
+
+def build_compacted(
+    payload: bytes,
+    *,
+    group: int,
+    base_offset: int,
+    last_offset: int,
+    record_count: int,
+    codec: Codec,
+    timestamp_type: TimestampType,
+    base_timestamp_ms: int,
+    max_timestamp_ms: int,
+) -> bytes:
+    """Builds a batch that compaction leaves: it has a place in the offsets, but none in the Raft log.
+
+    Arguments:
+        payload: one Arrow IPC record-batch message, with the column ``offset_delta``.
+        base_offset, last_offset: of its first and last record.
+    """
+    header = _HEADER.pack(
+        base_offset, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
+        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, last_offset - base_offset,
+    )  # fmt: skip
+    return seal(group, 0, 0, 0, EntryKind.BATCH, header + payload, Flags.GAPS)
 
 
 def seal_batch(
@@ -212,9 +265,9 @@ def parse_envelope(entry: bytes) -> Envelope:
         raise CorruptEntryError(f"entry format {magic} is not {MAGIC}, the only one that this version reads")
     if length != len(entry):
         raise CorruptEntryError(f"entry says that it has {length} bytes but has {len(entry)}")
-    if kind not in _KINDS or flags:
+    if kind not in _KINDS or (flags and (flags != Flags.GAPS or kind != EntryKind.BATCH)):
         raise CorruptEntryError(f"entry kind {kind} with flags {flags} is not known to this version")
-    return Envelope(magic, _KINDS[kind], flags, length, crc, group, term, index, previous)
+    return Envelope(magic, _KINDS[kind], _FLAGS[flags], length, crc, group, term, index, previous)
 
 
 def verify(entry: bytes) -> Envelope:
@@ -260,18 +313,21 @@ def parse_header(entry: bytes) -> BatchHeader:
     """
     if len(entry) < BATCH_OVERHEAD_BYTES:
         raise CorruptEntryError(f"batch of {len(entry)} bytes is shorter than its header ({BATCH_OVERHEAD_BYTES})")
-    (base_offset, count, codec, ts_type, reserved, base_ts, max_ts, producer, epoch, sequence, reserved2) = (
+    (base_offset, count, codec, ts_type, attributes, base_ts, max_ts, producer, epoch, sequence, delta) = (
         _HEADER.unpack_from(entry, ENVELOPE_BYTES)
     )
     if count == 0:
         raise CorruptEntryError("batch without records")
-    if codec > Codec.ZSTD or ts_type > TimestampType.LOG_APPEND_TIME or reserved or reserved2:
-        raise CorruptEntryError(f"batch with unknown codec {codec}, timestamp type {ts_type} or reserved bits")
+    if codec > Codec.ZSTD or ts_type > TimestampType.LOG_APPEND_TIME or attributes > Attributes.NULL_KEYS:
+        raise CorruptEntryError(f"batch with unknown codec {codec}, timestamp type {ts_type} or attributes")
+    if (delta < count - 1) if entry[_FLAGS_AT] else delta:
+        raise CorruptEntryError(f"batch of {count} records with an impossible offset delta of {delta}")
     if base_offset < 0 or sequence >= SEQUENCE_MODULUS:
         raise CorruptEntryError(f"batch with impossible base offset {base_offset} or sequence {sequence}")
     return BatchHeader(
-        base_offset, count, _CODECS[codec], _TIMESTAMP_TYPES[ts_type], base_ts, max_ts, producer, epoch, sequence
-    )
+        base_offset, count, _CODECS[codec], _TIMESTAMP_TYPES[ts_type], base_ts, max_ts, producer, epoch, sequence,
+        _ATTRIBUTES[attributes], delta,
+    )  # fmt: skip
 
 
 def payload_of(entry: bytes) -> memoryview:
@@ -282,3 +338,8 @@ def payload_of(entry: bytes) -> memoryview:
 _KINDS = {int(kind): kind for kind in EntryKind}
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
+# Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.
+_FLAGS = (Flags.NONE, Flags.GAPS)
+_ATTRIBUTES = (Attributes.NONE, Attributes.NULL_KEYS)
+#: Where the low byte of the flags is in an entry.
+_FLAGS_AT = 2

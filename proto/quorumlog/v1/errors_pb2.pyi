@@ -71,6 +71,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The producer's epoch is older than the one known for its id."""
     UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 29
     """The partition knows nothing of this producer id, and the sequence is not its first."""
+    DUPLICATE_SEQUENCE_MISMATCH: _ErrorCode.ValueType  # 32
+    """The log holds other records under this producer's sequence: a replay that is no replay."""
     STORAGE_ERROR: _ErrorCode.ValueType  # 30
     """The node's disk is full or failing; nothing was appended."""
     TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 40
@@ -85,6 +87,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """An explicit replica assignment is inconsistent."""
     INVALID_CONFIG: _ErrorCode.ValueType  # 45
     """An unknown configuration key, or a value outside its type or range."""
+    POLICY_VIOLATION: _ErrorCode.ValueType  # 46
+    """The topic's cleanup policy does not allow what was asked."""
+    REASSIGNMENT_IN_PROGRESS: _ErrorCode.ValueType  # 47
+    """A reassignment of the partition is under way already, or there is none to cancel."""
     NOT_CONTROLLER: _ErrorCode.ValueType  # 50
     """This node is not the active controller."""
     STALE_BROKER_EPOCH: _ErrorCode.ValueType  # 51
@@ -151,6 +157,8 @@ INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 28
 """The producer's epoch is older than the one known for its id."""
 UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 29
 """The partition knows nothing of this producer id, and the sequence is not its first."""
+DUPLICATE_SEQUENCE_MISMATCH: ErrorCode.ValueType  # 32
+"""The log holds other records under this producer's sequence: a replay that is no replay."""
 STORAGE_ERROR: ErrorCode.ValueType  # 30
 """The node's disk is full or failing; nothing was appended."""
 TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 40
@@ -165,6 +173,10 @@ INVALID_REPLICA_ASSIGNMENT: ErrorCode.ValueType  # 44
 """An explicit replica assignment is inconsistent."""
 INVALID_CONFIG: ErrorCode.ValueType  # 45
 """An unknown configuration key, or a value outside its type or range."""
+POLICY_VIOLATION: ErrorCode.ValueType  # 46
+"""The topic's cleanup policy does not allow what was asked."""
+REASSIGNMENT_IN_PROGRESS: ErrorCode.ValueType  # 47
+"""A reassignment of the partition is under way already, or there is none to cancel."""
 NOT_CONTROLLER: ErrorCode.ValueType  # 50
 """This node is not the active controller."""
 STALE_BROKER_EPOCH: ErrorCode.ValueType  # 51

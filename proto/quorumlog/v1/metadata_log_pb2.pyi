@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
 import sys
@@ -33,6 +34,12 @@ class MetadataCommand(_message.Message):
     REPORT_LEADERS_FIELD_NUMBER: _builtins.int
     ALTER_ISR_FIELD_NUMBER: _builtins.int
     ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    DELETE_TOPIC_FIELD_NUMBER: _builtins.int
+    ADD_PARTITIONS_FIELD_NUMBER: _builtins.int
+    ALTER_TOPIC_CONFIG_FIELD_NUMBER: _builtins.int
+    CLAIM_PRODUCER_FIELD_NUMBER: _builtins.int
+    REASSIGN_REPLICAS_FIELD_NUMBER: _builtins.int
+    REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -63,6 +70,30 @@ class MetadataCommand(_message.Message):
     def allocate_producer_ids(self) -> _peer_pb2.AllocateProducerIds:
         """A block of producer ids is given away."""
 
+    @_builtins.property
+    def delete_topic(self) -> Global___DeleteTopic:
+        """A topic ceases to be."""
+
+    @_builtins.property
+    def add_partitions(self) -> Global___AddPartitions:
+        """A topic gains partitions."""
+
+    @_builtins.property
+    def alter_topic_config(self) -> _admin_pb2.AlterTopicConfig:
+        """A topic's configuration changes."""
+
+    @_builtins.property
+    def claim_producer(self) -> _peer_pb2.ClaimProducer:
+        """A named producer identity is claimed."""
+
+    @_builtins.property
+    def reassign_replicas(self) -> Global___ReassignReplicas:
+        """Partitions are to move, or a move is cancelled."""
+
+    @_builtins.property
+    def replicas_moved(self) -> _peer_pb2.ReplicasMoved:
+        """A partition has moved."""
+
     def __init__(
         self,
         *,
@@ -74,16 +105,104 @@ class MetadataCommand(_message.Message):
         report_leaders: _peer_pb2.ReportLeaders | None = ...,
         alter_isr: _peer_pb2.AlterIsr | None = ...,
         allocate_producer_ids: _peer_pb2.AllocateProducerIds | None = ...,
+        delete_topic: Global___DeleteTopic | None = ...,
+        add_partitions: Global___AddPartitions | None = ...,
+        alter_topic_config: _admin_pb2.AlterTopicConfig | None = ...,
+        claim_producer: _peer_pb2.ClaimProducer | None = ...,
+        reassign_replicas: Global___ReassignReplicas | None = ...,
+        replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topic", b"create_topic", "fence_brokers", b"fence_brokers", "register_broker", b"register_broker", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "alter_topic_config", b"alter_topic_config", "body", b"body", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topic", b"create_topic", "fence_brokers", b"fence_brokers", "register_broker", b"register_broker", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "alter_topic_config", b"alter_topic_config", "body", b"body", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "alter_topic_config", "claim_producer", "reassign_replicas", "replicas_moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
 Global___MetadataCommand: _TypeAlias = MetadataCommand  # noqa: Y015
+
+@_typing.final
+class DeleteTopic(_message.Message):
+    """A topic ceases to be."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """Its id: 16 bytes."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteTopic: _TypeAlias = DeleteTopic  # noqa: Y015
+
+@_typing.final
+class AddPartitions(_message.Message):
+    """A topic gains partitions."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    FIRST_NUMBER_FIELD_NUMBER: _builtins.int
+    PARTITIONS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """Its id: 16 bytes."""
+    first_number: _builtins.int
+    """How many it has, on which the command is based."""
+    @_builtins.property
+    def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaSet]:
+        """The new partitions' replicas, by number. Group ids are given out when the command is applied."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        first_number: _builtins.int = ...,
+        partitions: _abc.Iterable[Global___ReplicaSet] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_number", b"first_number", "partitions", b"partitions", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AddPartitions: _TypeAlias = AddPartitions  # noqa: Y015
+
+@_typing.final
+class ReassignReplicas(_message.Message):
+    """One partition is to move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """The partition's group."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where its replicas are to be, the preferred leader first; none: the move under way is cancelled."""
+
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReassignReplicas: _TypeAlias = ReassignReplicas  # noqa: Y015
 
 @_typing.final
 class FenceBrokers(_message.Message):
@@ -253,6 +372,7 @@ class MetadataSnapshot(_message.Message):
     NEXT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The group id to give out next."""
     next_producer_id: _builtins.int
@@ -269,6 +389,10 @@ class MetadataSnapshot(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicRecord]:
         """Topics in the order of their creation."""
 
+    @_builtins.property
+    def named_producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedProducer]:
+        """Named producer identities, by name."""
+
     def __init__(
         self,
         *,
@@ -278,14 +402,45 @@ class MetadataSnapshot(_message.Message):
         next_producer_id: _builtins.int = ...,
         feature_level: _builtins.int = ...,
         applied_index: _builtins.int = ...,
+        named_producers: _abc.Iterable[Global___NamedProducer] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "next_group", b"next_group", "next_producer_id", b"next_producer_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_producer_id", b"next_producer_id", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MetadataSnapshot: _TypeAlias = MetadataSnapshot  # noqa: Y015
+
+@_typing.final
+class NamedProducer(_message.Message):
+    """A named producer identity."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    producer_id: _builtins.int
+    """Its id."""
+    epoch: _builtins.int
+    """The newest epoch with which it was claimed."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NamedProducer: _TypeAlias = NamedProducer  # noqa: Y015
 
 @_typing.final
 class BrokerRecord(_message.Message):
@@ -389,6 +544,7 @@ class PartitionRecord(_message.Message):
     LEADER_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
+    TARGET_REPLICAS_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its group."""
     leader: _builtins.int
@@ -405,6 +561,10 @@ class PartitionRecord(_message.Message):
     def isr(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its in-sync replicas."""
 
+    @_builtins.property
+    def target_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where its replicas are to be, while they are being moved."""
+
     def __init__(
         self,
         *,
@@ -414,10 +574,11 @@ class PartitionRecord(_message.Message):
         leader: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
+        target_replicas: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition_epoch", b"partition_epoch", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -731,6 +731,12 @@ class ControllerRequest(_message.Message):
     DESCRIBE_QUORUM_FIELD_NUMBER: _builtins.int
     ELECT_PREFERRED_LEADERS_FIELD_NUMBER: _builtins.int
     METADATA_READ_INDEX_FIELD_NUMBER: _builtins.int
+    DELETE_TOPICS_FIELD_NUMBER: _builtins.int
+    CREATE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    ALTER_CONFIGS_FIELD_NUMBER: _builtins.int
+    CLAIM_PRODUCER_FIELD_NUMBER: _builtins.int
+    REASSIGN_PARTITIONS_FIELD_NUMBER: _builtins.int
+    REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     @_builtins.property
@@ -769,6 +775,30 @@ class ControllerRequest(_message.Message):
     def metadata_read_index(self) -> Global___MetadataReadIndex:
         """A node is to answer with metadata no older than the question."""
 
+    @_builtins.property
+    def delete_topics(self) -> _admin_pb2.DeleteTopicsRequest:
+        """A client deletes topics."""
+
+    @_builtins.property
+    def create_partitions(self) -> _admin_pb2.CreatePartitionsRequest:
+        """A client adds partitions."""
+
+    @_builtins.property
+    def alter_configs(self) -> _admin_pb2.AlterConfigsRequest:
+        """A client changes configurations of topics."""
+
+    @_builtins.property
+    def claim_producer(self) -> Global___ClaimProducer:
+        """A client claims a named producer identity."""
+
+    @_builtins.property
+    def reassign_partitions(self) -> _admin_pb2.ReassignPartitionsRequest:
+        """A client moves replicas."""
+
+    @_builtins.property
+    def replicas_moved(self) -> Global___ReplicasMoved:
+        """A leader has moved a partition's replicas."""
+
     def __init__(
         self,
         *,
@@ -782,12 +812,18 @@ class ControllerRequest(_message.Message):
         describe_quorum: _admin_pb2.DescribeQuorumRequest | None = ...,
         elect_preferred_leaders: Global___ElectPreferredLeaders | None = ...,
         metadata_read_index: Global___MetadataReadIndex | None = ...,
+        delete_topics: _admin_pb2.DeleteTopicsRequest | None = ...,
+        create_partitions: _admin_pb2.CreatePartitionsRequest | None = ...,
+        alter_configs: _admin_pb2.AlterConfigsRequest | None = ...,
+        claim_producer: Global___ClaimProducer | None = ...,
+        reassign_partitions: _admin_pb2.ReassignPartitionsRequest | None = ...,
+        replicas_moved: Global___ReplicasMoved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "register_broker", b"register_broker", "report_leaders", b"report_leaders"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "register_broker", b"register_broker", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -808,6 +844,11 @@ class ControllerResponse(_message.Message):
     CREATE_TOPICS_FIELD_NUMBER: _builtins.int
     DESCRIBE_QUORUM_FIELD_NUMBER: _builtins.int
     METADATA_READ_INDEX_FIELD_NUMBER: _builtins.int
+    DELETE_TOPICS_FIELD_NUMBER: _builtins.int
+    CREATE_PARTITIONS_FIELD_NUMBER: _builtins.int
+    ALTER_CONFIGS_FIELD_NUMBER: _builtins.int
+    PRODUCER_CLAIMED_FIELD_NUMBER: _builtins.int
+    REASSIGN_PARTITIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     @_builtins.property
@@ -842,6 +883,26 @@ class ControllerResponse(_message.Message):
     def metadata_read_index(self) -> Global___MetadataReadIndexResponse:
         """To metadata_read_index."""
 
+    @_builtins.property
+    def delete_topics(self) -> _admin_pb2.DeleteTopicsResponse:
+        """To delete_topics."""
+
+    @_builtins.property
+    def create_partitions(self) -> _admin_pb2.CreatePartitionsResponse:
+        """To create_partitions."""
+
+    @_builtins.property
+    def alter_configs(self) -> _admin_pb2.AlterConfigsResponse:
+        """To alter_configs."""
+
+    @_builtins.property
+    def producer_claimed(self) -> Global___ProducerClaimed:
+        """To claim_producer."""
+
+    @_builtins.property
+    def reassign_partitions(self) -> _admin_pb2.ReassignPartitionsResponse:
+        """To reassign_partitions."""
+
     def __init__(
         self,
         *,
@@ -854,12 +915,17 @@ class ControllerResponse(_message.Message):
         create_topics: _admin_pb2.CreateTopicsResponse | None = ...,
         describe_quorum: _admin_pb2.DescribeQuorumResponse | None = ...,
         metadata_read_index: Global___MetadataReadIndexResponse | None = ...,
+        delete_topics: _admin_pb2.DeleteTopicsResponse | None = ...,
+        create_partitions: _admin_pb2.CreatePartitionsResponse | None = ...,
+        alter_configs: _admin_pb2.AlterConfigsResponse | None = ...,
+        producer_claimed: Global___ProducerClaimed | None = ...,
+        reassign_partitions: _admin_pb2.ReassignPartitionsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "broker_registered", b"broker_registered", "create_topics", b"create_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_id_block", b"producer_id_block", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1252,6 +1318,98 @@ class ProducerIdBlock(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ProducerIdBlock: _TypeAlias = ProducerIdBlock  # noqa: Y015
+
+@_typing.final
+class ClaimProducer(_message.Message):
+    """A named producer identity is claimed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """Its name."""
+    epoch: _builtins.int
+    """The epoch to claim it with; -1: the next."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ClaimProducer: _TypeAlias = ClaimProducer  # noqa: Y015
+
+@_typing.final
+class ProducerClaimed(_message.Message):
+    """A named producer identity, claimed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Its id."""
+    producer_epoch: _builtins.int
+    """Its epoch from now on."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerClaimed: _TypeAlias = ProducerClaimed  # noqa: Y015
+
+@_typing.final
+class ReplicasMoved(_message.Message):
+    """The voters of a partition's group are the replicas that the metadata want."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
+    GROUP_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """The node that leads it."""
+    broker_epoch: _builtins.int
+    """Its broker epoch."""
+    group: _builtins.int
+    """The partition's group."""
+    leader_epoch: _builtins.int
+    """The leader epoch."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """The group's voters now, the preferred leader first."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        broker_epoch: _builtins.int = ...,
+        group: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "group", b"group", "leader_epoch", b"leader_epoch", "node_id", b"node_id", "replicas", b"replicas"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicasMoved: _TypeAlias = ReplicasMoved  # noqa: Y015
 
 @_typing.final
 class ElectPreferredLeaders(_message.Message):
