@@ -18,7 +18,8 @@ from quorumlog.sdk.types import TopicPartition
 class PartitionState:
     """One assigned partition.
 
-    Invariant: what is queued begins at ``position`` and ends before ``fetch_offset``, without gaps.
+    Invariant: what is queued begins at ``position`` and ends before ``fetch_offset``, without gaps but those that
+    compaction has made.
 
     Attributes:
         position: the next offset that a poll hands out; None until it has been looked up.
@@ -136,7 +137,7 @@ class Assignment:
                     if rows.columns.num_rows > left:
                         rows, rest = rows.split(left)
                         state.queued.appendleft(rest)
-                    assert rows.offset == state.position, "queued rows begin at the position"
+                    assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
                     state.position = rows.next_offset
                     state.queued_bytes -= rows.size_bytes
                     left -= rows.columns.num_rows

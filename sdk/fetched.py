@@ -10,9 +10,18 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.record_batch import HEADERS_TYPE, LOG_SCHEMA, TIMESTAMP_TYPE
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
+from quorumlog.v1.payload import (
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    OFFSET_DELTA,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    VALUE,
+    has_gaps,
+)
 
 _COLUMNS: list[pa.Field[Any]] = [
     pa.field("topic", pa.string()),
@@ -30,13 +39,11 @@ _KEPT_ROWS = 16_384
 #: As an Arrow value: given a Python number, pyarrow looks for the dateutil package on disk at every call.
 _US_PER_MS = pa.scalar(1_000, pa.int64())
 _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] = tuple.__new__
-_KEY, _VALUE, _TIMESTAMP, _HEADERS = (
-    LOG_SCHEMA.get_field_index(name) for name in ("key", "value", "timestamp", "headers")
-)
 
 
 class FetchedRows(NamedTuple):
-    """Rows of one stored batch, the first of them at ``offset``."""
+    """Rows of one stored batch, the first of them at ``offset``. The others follow it one by one, but in a compacted
+    batch, whose rows say where they are."""
 
     tp: TopicPartition
     offset: int
@@ -47,13 +54,42 @@ class FetchedRows(NamedTuple):
     @property
     def next_offset(self) -> int:
         """The offset after the last row."""
-        return self.offset + self.columns.num_rows
+        return self._offset_of(self.columns.num_rows - 1) + 1
+
+    def _offset_of(self, row: int) -> int:
+        if has_gaps(self.columns):
+            delta: int = self.columns.column(OFFSET_DELTA)[row].as_py()
+            return self.header.base_offset + delta
+        return self.offset + row
+
+    def offsets(self) -> pa.Array[Any]:
+        """The offset of each row."""
+        if has_gaps(self.columns):
+            deltas = self.columns.column(OFFSET_DELTA).cast(pa.int64())
+            return pc.add(deltas, pa.scalar(self.header.base_offset, pa.int64()))
+        return pc.add(_ramp(self.columns.num_rows), pa.scalar(self.offset, pa.int64()))
+
+    def append_time_ms(self) -> int | None:
+        """The one timestamp of all rows where the leader set it; a compacted batch has them in its rows."""
+        by_leader = self.header.timestamp_type is TimestampType.LOG_APPEND_TIME
+        return self.header.max_timestamp_ms if by_leader and not has_gaps(self.columns) else None
 
     def split(self, rows: int) -> tuple[FetchedRows, FetchedRows]:
         """The first ``rows`` rows and the others; the size goes with the latter, which keeps the bytes alive."""
         head = FetchedRows(self.tp, self.offset, self.header, self.columns.slice(0, rows), 0)
-        rest = FetchedRows(self.tp, self.offset + rows, self.header, self.columns.slice(rows), self.size_bytes)
+        rest = self._replace(offset=self._offset_of(rows), columns=self.columns.slice(rows))
         return head, rest
+
+    def starting_at(self, offset: int) -> FetchedRows:
+        """The rows at or after an offset; there is at least one."""
+        if offset <= self.offset:
+            return self
+        if has_gaps(self.columns):
+            wanted = pa.scalar(offset - self.header.base_offset, pa.uint32())
+            before: int = pc.less(self.columns.column(OFFSET_DELTA), wanted).true_count
+        else:
+            before = offset - self.offset
+        return self._replace(offset=self._offset_of(before), columns=self.columns.slice(before))
 
 
 def to_records(
@@ -63,25 +99,28 @@ def to_records(
 ) -> list[ConsumerRecord]:
     """The rows as records."""
     columns = fetched.columns
-    keys = columns.column(_KEY).to_pylist()
-    values = columns.column(_VALUE).to_pylist()
+    keys = columns.column(KEY).to_pylist()
+    values = columns.column(VALUE).to_pylist()
     if key_deserializer is not None:
         keys = [None if key is None else key_deserializer(key) for key in keys]
     if value_deserializer is not None:
         values = [None if value is None else value_deserializer(value) for value in values]
-    offsets = range(fetched.offset, fetched.next_offset)
+    offsets: Iterable[Any] = range(fetched.offset, fetched.offset + len(values))
+    if has_gaps(columns):
+        offsets = fetched.offsets().to_pylist()
     # zip and tuple.__new__ keep the loop in C: a fifth of the cost of calling the class.
     rows = zip(
         repeat(fetched.tp.topic), repeat(fetched.tp.partition), offsets, _timestamps_ms(fetched), keys, values,
-        _headers(columns.column(_HEADERS)), strict=False,
+        _headers(columns.column(HEADERS)), strict=False,
     )  # fmt: skip
     return list(map(_new_record, repeat(ConsumerRecord), rows))
 
 
 def _timestamps_ms(fetched: FetchedRows) -> Iterable[int | None]:
-    if fetched.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        return repeat(fetched.header.max_timestamp_ms)
-    microseconds = fetched.columns.column(_TIMESTAMP).view(pa.int64())
+    append_time_ms = fetched.append_time_ms()
+    if append_time_ms is not None:
+        return repeat(append_time_ms)
+    microseconds = fetched.columns.column(TIMESTAMP).view(pa.int64())
     milliseconds: list[int | None] = pc.divide(microseconds, _US_PER_MS).to_pylist()
     return milliseconds
 
@@ -99,19 +138,20 @@ def to_table(fetched: Iterable[FetchedRows]) -> pa.Table:
 
 def _with_place(fetched: FetchedRows) -> pa.RecordBatch:
     count = fetched.columns.num_rows
-    if fetched.header.timestamp_type is TimestampType.LOG_APPEND_TIME:
-        timestamps: pa.Array[Any] = pa.array([fetched.header.max_timestamp_ms * 1_000] * count, TIMESTAMP_TYPE)
+    append_time_ms = fetched.append_time_ms()
+    if append_time_ms is not None:
+        timestamps: pa.Array[Any] = pa.array([append_time_ms * 1_000] * count, TIMESTAMP_TYPE)
     else:
-        timestamps = fetched.columns.column(_TIMESTAMP)
+        timestamps = fetched.columns.column(TIMESTAMP)
     return pa.RecordBatch.from_arrays(
         [
             _constant(fetched.tp.topic, pa.string(), count),
             _constant(fetched.tp.partition, pa.int32(), count),
-            pc.add(_ramp(count), pa.scalar(fetched.offset, pa.int64())),
+            fetched.offsets(),
             timestamps,
-            fetched.columns.column(_KEY),
-            fetched.columns.column(_VALUE),
-            fetched.columns.column(_HEADERS),
+            fetched.columns.column(KEY),
+            fetched.columns.column(VALUE),
+            fetched.columns.column(HEADERS),
         ],
         schema=CONSUMED_SCHEMA,
     )

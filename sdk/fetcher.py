@@ -66,6 +66,7 @@ class _Arrived(NamedTuple):
     offset: int
     entries: list[bytes]
     size_bytes: int
+    compacted_offset: int
 
 
 class Fetcher:
@@ -237,7 +238,9 @@ class Fetcher:
                 else:
                     self._served += 1
                     state.served = self._served
-                    batches = _Arrived(state, generation, offset, entries, sum(map(len, entries)))
+                    batches = _Arrived(
+                        state, generation, offset, entries, sum(map(len, entries)), result.compacted_offset
+                    )
                     state.queued_bytes += batches.size_bytes
                     state.fetch_offset = _offset_after(entries[-1], offset)
                     arrived.append(batches)
@@ -252,7 +255,7 @@ class Fetcher:
         rows: list[FetchedRows] = []
         damage: CorruptRecordError | None = None
         try:
-            for part in rows_from(state.tp, batches.entries, batches.offset):
+            for part in rows_from(state.tp, batches.entries, batches.offset, batches.compacted_offset):
                 rows.append(part)  # noqa: PERF402  # what came before the damage stays
         except CorruptRecordError as error:
             damage = error
@@ -417,8 +420,13 @@ def _last_served(state: PartitionState) -> int:
     return state.served
 
 
-def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> Iterator[FetchedRows]:
+def rows_from(
+    tp: TopicPartition, entries: Sequence[bytes], offset: int, compacted_offset: int = 0
+) -> Iterator[FetchedRows]:
     """Checks and decodes fetched entries from ``offset`` on, one by one. The first may begin before it and is trimmed.
+
+    Arguments:
+        compacted_offset: below it offsets may be missing.
 
     Raises:
         CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
@@ -431,15 +439,14 @@ def rows_from(tp: TopicPartition, entries: Sequence[bytes], offset: int) -> Iter
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
             ) from None
-        begins = header.base_offset == expected if number else header.base_offset <= expected
-        if not begins or header.last_offset < expected:
+        skips = header.base_offset > max(expected, compacted_offset)
+        repeats = header.last_offset < expected or (number and header.base_offset < expected)
+        if skips or repeats:
             raise CorruptRecordError(
                 f"{tp.topic}-{tp.partition}: offset {expected} should come next,"
                 f" but the batch holds {header.base_offset} to {header.last_offset}"
             )
-        if header.base_offset < expected:
-            columns = columns.slice(expected - header.base_offset)
-        yield FetchedRows(tp, expected, header, columns, len(entry))
+        yield FetchedRows(tp, header.base_offset, header, columns, len(entry)).starting_at(expected)
         expected = header.last_offset + 1
 
 

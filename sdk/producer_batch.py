@@ -108,6 +108,7 @@ class ProducerBatch:
             producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
             producer_epoch=identity.epoch if identity else NO_PRODUCER_EPOCH,
             base_sequence=sequence,
+            attributes=self.encoded.attributes,
         )
         return self.entry
 

@@ -1,8 +1,7 @@
-"""Record batches between Python, Arrow and the bytes of ``entry.py``.
+"""Record batches between Python, Arrow and the bytes of ``entry.py`` and ``payload.py``.
 
-A payload is one Arrow IPC record-batch message of :data:`LOG_SCHEMA`, without the schema message before it. Encoding
-costs one copy (Arrow buffers into the message) and the batch's own join with its header; decoding costs none: the
-columns point into the entry's bytes, unless Arrow has to decompress them.
+Encoding costs one copy (Arrow buffers into the message) and the batch's own join with its header; decoding costs none:
+the columns point into the entry's bytes, unless Arrow has to decompress them.
 """
 
 from __future__ import annotations
@@ -16,19 +15,19 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.entry import BatchHeader, Codec, CorruptEntryError, EntryKind, parse_header, payload_of, verify
-
-HEADERS_TYPE: pa.DataType = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TIMESTAMP_TYPE: pa.DataType = pa.timestamp("us", tz="UTC")
-#: The columns of every batch, all nullable.
-LOG_SCHEMA = pa.schema(
-    [
-        pa.field("key", pa.binary()),
-        pa.field("value", pa.binary()),
-        pa.field("timestamp", TIMESTAMP_TYPE),
-        pa.field("headers", HEADERS_TYPE),
-    ]
+from quorumlog.v1.entry import Attributes, BatchHeader, Codec, CorruptEntryError, EntryKind, parse_header, verify
+from quorumlog.v1.payload import (
+    HEADERS,
+    HEADERS_TYPE,
+    KEY,
+    LOG_SCHEMA,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    null_headers,
+    read_payload,
+    write_payload,
 )
+
 #: What a record costs in a batch beside its key and value: three list offsets, the timestamp, validity bits.
 RECORD_OVERHEAD_BYTES = 21
 #: What a header costs beside its key and value.
@@ -37,19 +36,9 @@ HEADER_OVERHEAD_BYTES = 9
 BATCH_BASE_BYTES = 1024
 
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
-_COMPRESSED = {
-    Codec.LZ4: pa.ipc.IpcWriteOptions(compression="lz4", use_threads=False),
-    Codec.ZSTD: pa.ipc.IpcWriteOptions(compression="zstd", use_threads=False),
-}
-#: What a stream holds around its record batches: the schema message before, the end marker behind.
-_SCHEMA_MESSAGE_BYTES = LOG_SCHEMA.serialize().size
-_END_MARKER_BYTES = 8
-
-
 #: As Arrow values: given a Python number, pyarrow looks for the dateutil package on disk at every call.
 _NS_PER_MS = pa.scalar(1_000_000, pa.int64())
 _US_PER_MS = pa.scalar(1_000, pa.int64())
-_NO_PAIRS = pa.array([], pa.struct([("key", pa.string()), ("value", pa.binary())]))
 
 
 def codec_named(name: str | None) -> Codec:
@@ -67,6 +56,7 @@ class EncodedPayload(NamedTuple):
     record_count: int
     base_timestamp_ms: int
     max_timestamp_ms: int
+    attributes: Attributes
 
 
 def batch_from_columns(
@@ -103,30 +93,16 @@ def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array[Any]
     return pa.array(rows, HEADERS_TYPE)
 
 
-def null_headers(count: int) -> pa.Array[Any]:
-    """A headers column of nulls.
-
-    ``pa.nulls`` would give the empty lists' children buffers as long as the column's own, and all of them would be
-    written: a twentieth of a batch of small records, and with a slice the buffers of the whole.
-    """
-    zeros = pa.py_buffer(bytes(4 * (count + 1)))
-    return pa.Array.from_buffers(HEADERS_TYPE, count, [zeros, zeros], count, children=[_NO_PAIRS])
-
-
 def encode(batch: pa.RecordBatch, codec: Codec) -> EncodedPayload:
     """Encodes an Arrow batch of :data:`LOG_SCHEMA` whose timestamps are all set."""
-    extremes: Any = pc.min_max(batch.column(2).view(pa.int64())).as_py()
-    payload = batch.serialize() if codec is Codec.NONE else _compressed_message(batch, codec)
-    return EncodedPayload(payload.to_pybytes(), batch.num_rows, extremes["min"] // 1_000, extremes["max"] // 1_000)
-
-
-def _compressed_message(batch: pa.RecordBatch, codec: Codec) -> pa.Buffer:
-    """The record-batch message with compressed buffers; Arrow only writes those as part of a stream."""
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, LOG_SCHEMA, options=_COMPRESSED[codec]) as stream:
-        stream.write_batch(batch)
-    written = sink.getvalue()
-    return written.slice(_SCHEMA_MESSAGE_BYTES, written.size - _SCHEMA_MESSAGE_BYTES - _END_MARKER_BYTES)
+    extremes: Any = pc.min_max(batch.column(TIMESTAMP).view(pa.int64())).as_py()
+    return EncodedPayload(
+        write_payload(batch, codec),
+        batch.num_rows,
+        extremes["min"] // 1_000,
+        extremes["max"] // 1_000,
+        Attributes.NULL_KEYS if batch.column(KEY).null_count else Attributes.NONE,
+    )
 
 
 class DecodedBatch(NamedTuple):
@@ -138,10 +114,7 @@ class DecodedBatch(NamedTuple):
 
 
 def decode(entry: bytes) -> DecodedBatch:
-    """Checks and decodes a whole entry of kind BATCH.
-
-    Servers never look into a payload, so whatever a foreign producer put there arrives here: it is fully validated
-    before any column is touched.
+    """Checks and decodes a whole entry of kind BATCH, its payload included.
 
     Raises:
         CorruptRecordError: the checksum or the structure is wrong.
@@ -151,17 +124,9 @@ def decode(entry: bytes) -> DecodedBatch:
         if envelope.kind is not EntryKind.BATCH:
             raise CorruptRecordError(f"expected a record batch, got an entry of kind {envelope.kind.name}")
         header = parse_header(entry)
-        columns = pa.ipc.read_record_batch(pa.py_buffer(payload_of(entry)), LOG_SCHEMA)
-        columns.validate(full=True)
+        return DecodedBatch(header, envelope.term, read_payload(entry, header))
     except CorruptEntryError as error:
         raise CorruptRecordError(str(error)) from None
-    except (pa.ArrowException, OSError, EOFError) as error:
-        raise CorruptRecordError(f"the batch at offset {header.base_offset} is not Arrow: {error}") from None
-    if columns.num_rows != header.record_count:
-        raise CorruptRecordError(
-            f"the batch at offset {header.base_offset} says {header.record_count} records but holds {columns.num_rows}"
-        )
-    return DecodedBatch(header, envelope.term, columns)
 
 
 def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
@@ -212,10 +177,10 @@ def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray
 
 def without_dead_headers(batch: pa.RecordBatch) -> pa.RecordBatch:
     """The same rows; a headers column that is all null holds nothing (see :func:`null_headers`)."""
-    headers = batch.column(3)
+    headers = batch.column(HEADERS)
     if headers.null_count != len(headers):
         return batch
-    return pa.RecordBatch.from_arrays([*batch.columns[:3], null_headers(len(headers))], schema=LOG_SCHEMA)
+    return pa.RecordBatch.from_arrays([*batch.columns[:HEADERS], null_headers(len(headers))], schema=LOG_SCHEMA)
 
 
 def split_by_bytes(batch: pa.RecordBatch, limit_bytes: int) -> list[pa.RecordBatch]:

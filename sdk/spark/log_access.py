@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from queue import SimpleQueue
 
 import grpc
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import (
     LeaderNotAvailableError,
@@ -25,6 +27,7 @@ from quorumlog.sdk.spark.ranges import missing
 from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import TimestampType, parse_header
+from quorumlog.v1.payload import OFFSET_DELTA, has_gaps
 
 #: Of one answer: large enough to amortize the call, small enough that the next is on its way while Spark takes this.
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
@@ -176,7 +179,8 @@ def _from_leader(
             if position < wanted.end:
                 # Asked for before the rows are handed out: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch))
-            yield from map(_rows, entries)
+            compacted_offset = response.results[0].compacted_offset if entries else 0
+            yield from (_rows(entry, compacted_offset) for entry in entries)
             if position >= wanted.end:
                 return
         raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
@@ -227,9 +231,14 @@ def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.
     )
 
 
-def _rows(entry: bytes) -> StoredRows:
+def _rows(entry: bytes, compacted_offset: int) -> StoredRows:
     header, _, columns = decode(entry)
-    by_leader = header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    offsets = None
+    if has_gaps(columns):
+        deltas = columns.column(OFFSET_DELTA).cast(pa.int64())
+        offsets = pc.add(deltas, pa.scalar(header.base_offset, pa.int64()))
+    by_leader = offsets is None and header.timestamp_type is TimestampType.LOG_APPEND_TIME
+    append_time_ms = header.max_timestamp_ms if by_leader else None
     return StoredRows(
-        header.base_offset, int(header.timestamp_type), header.max_timestamp_ms if by_leader else None, columns
+        header.base_offset, int(header.timestamp_type), append_time_ms, columns, offsets, compacted_offset
     )

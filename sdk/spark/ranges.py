@@ -13,7 +13,8 @@ _log = logging.getLogger("quorumlog.sdk.spark")
 
 
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
-    """Clips stored batches, as fetched from ``wanted.start`` on, to the range and checks that none is missing.
+    """Clips stored batches, as fetched from ``wanted.start`` on, to the range and checks that none is missing but for
+    what compaction has removed.
 
     Raises:
         DataLossError: offsets of the range are missing, and ``fail_on_data_loss``; else they are left out and logged.
@@ -22,7 +23,7 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
     for rows in stored:
         if rows.end <= expected:
             continue
-        if rows.offset > expected:
+        if rows.offset > max(expected, rows.compacted_offset):
             _lost(wanted, expected, min(rows.offset, wanted.end), fail_on_data_loss)
         piece = rows.clip(expected, wanted.end)
         if piece.columns.num_rows:

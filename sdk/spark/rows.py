@@ -24,26 +24,51 @@ class StoredRows(NamedTuple):
     """Consecutive rows of one stored batch.
 
     Attributes:
-        offset: of the first row; the others follow without a gap.
+        offset: of the first row; the others follow without a gap, unless ``offsets`` says where they are.
         timestamp_type: 0 as the producer set it, 1 as the leader did.
         append_time_ms: the one timestamp of all rows where the leader set it, else None.
         columns: key, value, timestamp (us, UTC) and headers.
+        offsets: of every row of a compacted batch, else None.
+        compacted_offset: below it offsets may be missing.
     """
 
     offset: int
     timestamp_type: int
     append_time_ms: int | None
     columns: pa.RecordBatch
+    offsets: Column | None = None
+    compacted_offset: int = 0
 
     @property
     def end(self) -> int:
         """The offset after the last row."""
+        if self.offsets is not None and len(self.offsets):
+            last: int = self.offsets[-1].as_py()
+            return last + 1
         return self.offset + int(self.columns.num_rows)
 
     def clip(self, start: int, end: int) -> StoredRows:
         """The rows with offsets in [start, end), without a copy."""
-        first, last = max(start, self.offset), min(end, self.end)
-        return self._replace(offset=first, columns=self.columns.slice(first - self.offset, max(last - first, 0)))
+        if self.offsets is None:
+            first, last = max(start, self.offset), min(end, self.end)
+            return self.rows(first - self.offset, max(last - first, 0))
+        first, last = (pc.less(self.offsets, pa.scalar(each)).true_count for each in (start, end))
+        return self.rows(first, max(last - first, 0))
+
+    def rows(self, first: int, count: int) -> StoredRows:
+        """``count`` rows from the row ``first`` on, without a copy."""
+        if self.offsets is None:
+            return self._replace(offset=self.offset + first, columns=self.columns.slice(first, count))
+        offsets = self.offsets.slice(first, count)
+        offset = offsets[0].as_py() if len(offsets) else self.offset
+        return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets)
+
+    def all_offsets(self) -> Column:
+        """The offset of each row."""
+        if self.offsets is not None:
+            return self.offsets
+        ones = pa.repeat(pa.scalar(1, pa.int64()), self.columns.num_rows)
+        return pc.cumulative_sum(ones, start=pa.scalar(self.offset - 1, pa.int64()))
 
 
 def spark_batches(
@@ -55,7 +80,7 @@ def spark_batches(
     for whole in rows:
         for piece in _cut(whole):
             size = _size(piece)
-            if waiting and (waiting_bytes + size > MAX_BYTES or waiting[-1].end != piece.offset):
+            if waiting and waiting_bytes + size > MAX_BYTES:
                 yield _assemble(waiting, topic, partition, schema)
                 waiting, waiting_bytes = [], 0
             waiting.append(piece)
@@ -76,13 +101,13 @@ def _cut(rows: StoredRows) -> Iterator[StoredRows]:
     if _size(rows) <= MAX_BYTES or rows.columns.num_rows == 1:
         yield rows
         return
-    middle = rows.offset + rows.columns.num_rows // 2
-    yield from _cut(rows.clip(rows.offset, middle))
-    yield from _cut(rows.clip(middle, rows.end))
+    middle = rows.columns.num_rows // 2
+    yield from _cut(rows.rows(0, middle))
+    yield from _cut(rows.rows(middle, rows.columns.num_rows - middle))
 
 
 def _assemble(chunks: list[StoredRows], topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of rows whose offsets follow each other."""
+    """One batch of rows in offset order."""
     count = sum(chunk.columns.num_rows for chunk in chunks)
     arrays = [_column(field, chunks, count, topic, partition) for field in schema]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
@@ -94,8 +119,7 @@ def _column(field: pa.Field[Any], chunks: list[StoredRows], count: int, topic: s
     if field.name == "partition":
         return pa.repeat(pa.scalar(partition, pa.int32()), count)
     if field.name == "offset":
-        ones = pa.repeat(pa.scalar(1, pa.int64()), count)
-        return pc.cumulative_sum(ones, start=pa.scalar(chunks[0].offset - 1, pa.int64()))
+        return _joined([chunk.all_offsets() for chunk in chunks])
     if field.name == "timestampType":
         return _joined([pa.repeat(pa.scalar(c.timestamp_type, pa.int32()), c.columns.num_rows) for c in chunks])
     if field.name == "timestamp":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from itertools import pairwise
 
 import pyarrow as pa
 import pytest
@@ -25,7 +26,8 @@ from quorumlog.sdk.record_batch import (
     without_dead_headers,
 )
 from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1.entry import Codec, build_batch, seal_batch
+from quorumlog.v1.entry import Attributes, Codec, TimestampType, build_batch, build_compacted, seal_batch
+from quorumlog.v1.payload import COMPACTED_SCHEMA, write_payload
 
 TP = TopicPartition("t", 0)
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -158,6 +160,63 @@ def test_entries_that_skip_or_repeat_offsets_are_refused(second_base: int) -> No
 def test_a_first_batch_without_the_wanted_offset_is_refused(base: int) -> None:
     with pytest.raises(CorruptRecordError, match="offset 10 should come next"):
         list(rows_from(TP, [stored([(None, b"x", 1, [])], base_offset=base)], 10))
+
+
+def compacted(base_offset: int, deltas: list[int], codec: Codec = Codec.NONE, **changes: int) -> bytes:
+    plain = batch_from_columns(
+        [], [b"%d" % (base_offset + delta) for delta in deltas], array("q", [1_000_000] * len(deltas)), {}
+    )
+    columns = pa.RecordBatch.from_arrays([*plain.columns, pa.array(deltas, pa.uint32())], schema=COMPACTED_SCHEMA)
+    header = {"base_offset": base_offset, "last_offset": base_offset + deltas[-1], "record_count": len(deltas)}
+    return build_compacted(
+        write_payload(columns, codec), group=1, codec=codec, timestamp_type=TimestampType.LOG_APPEND_TIME,
+        base_timestamp_ms=0, max_timestamp_ms=5, **(header | changes),
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+@pytest.mark.parametrize("start", range(3, 20))
+def test_gaps_inside_and_between_compacted_batches_are_passed(start: int, codec: Codec) -> None:
+    entries = [
+        compacted(3, [0, 1, 5], codec),
+        compacted(12, [0, 2], codec),
+        stored([(None, b"%d" % offset, 1, []) for offset in (18, 19)], base_offset=18),
+    ]
+    kept = [3, 4, 8, 12, 14, 18, 19]
+    first = next(place for place, last in enumerate((8, 14, 19)) if last >= start)
+    rows = list(rows_from(TP, entries[first:], start, compacted_offset=18))
+    wanted = [offset for offset in kept if offset >= start]
+    assert [record.offset for part in rows for record in to_records(part)] == wanted
+    assert values_of(rows) == [b"%d" % offset for offset in wanted]
+    assert to_table(rows).column("offset").to_pylist() == wanted
+    assert rows[-1].next_offset == 20
+    assert [record.timestamp for part in rows for record in to_records(part)] == [1] * len(wanted)
+    split = [half for part in rows for half in (part.split(1) if part.columns.num_rows > 1 else (part,))]
+    assert [record.offset for part in split for record in to_records(part)] == wanted
+    assert all(before.next_offset <= after.offset for before, after in pairwise(split))
+
+
+def test_a_gap_above_the_compaction_point_is_damage() -> None:
+    with pytest.raises(CorruptRecordError, match="offset 9 should come next"):
+        list(rows_from(TP, [compacted(3, [0, 5]), compacted(12, [0, 2])], 3, compacted_offset=11))
+
+
+@pytest.mark.parametrize(
+    ("deltas", "changes"),
+    [([0, 5, 3], {}), ([1, 2], {}), ([0, 2, 2, 9], {}), ([0, 4], {"last_offset": 9}), ([0, 4], {"record_count": 3})],
+)
+def test_a_compacted_batch_that_contradicts_itself_is_refused(deltas: list[int], changes: dict[str, int]) -> None:
+    with pytest.raises(CorruptRecordError):
+        decode(compacted(3, deltas, **changes))
+
+
+def test_the_header_says_whether_some_record_has_no_key() -> None:
+    for keys, wanted in (
+        ([b"a", None], Attributes.NULL_KEYS),
+        ([], Attributes.NULL_KEYS),
+        ([b"a", b""], Attributes(0)),
+    ):
+        assert encode(batch_from_columns(keys, [b"v"] * 2, array("q", [1, 1]), {}), Codec.NONE).attributes == wanted
 
 
 def test_a_users_table_is_brought_to_the_log_schema() -> None:

@@ -28,7 +28,7 @@ class StoredPartition:
     def append(self, values: Sequence[bytes | None], codec: Codec = Codec.NONE, skip: int = 0) -> None:
         """Adds one batch; ``skip`` leaves a gap before it."""
         (batch,) = to_log_schema(pa.table({"value": pa.array(values, pa.binary())}), NOW_MS).to_batches()
-        payload, count, first_ms, last_ms = encode(batch, codec)
+        payload, count, first_ms, last_ms, _ = encode(batch, codec)
         unsealed = build_batch(
             payload, record_count=count, codec=codec, base_timestamp_ms=first_ms, max_timestamp_ms=last_ms
         )

@@ -103,6 +103,17 @@ def test_one_row_beyond_the_limit_travels_alone() -> None:
     assert [batch.column("offset").to_pylist() for batch in batches] == [[0], [1], [2]]
 
 
+def test_offsets_of_a_compacted_batch_stay_and_its_gaps_are_no_loss() -> None:
+    gaps = stored(0, [b"0", b"4", b"7"])._replace(offsets=pa.array([0, 4, 7]), compacted_offset=9)
+    log = [gaps, stored(9, [b"9", b"10"])._replace(compacted_offset=9)]
+    pieces = list(exact(log, OffsetRange("t", b"", 7, 3, 10), fail_on_data_loss=True))
+    (batch,) = spark(pieces)
+    assert batch.column("offset").to_pylist() == [4, 7, 9]
+    assert batch.column("value").to_pylist() == [b"4", b"7", b"9"]
+    with pytest.raises(DataLossError, match=r"\[8, 9\)"):
+        list(exact([gaps, stored(9, [b"9"])], OffsetRange("t", b"", 7, 3, 10), fail_on_data_loss=True))
+
+
 def test_a_range_is_read_exactly() -> None:
     log = [stored(0, [b"0", b"1", b"2"]), stored(3, [b"3", b"4"]), stored(5, [b"5", b"6"])]
     pieces = exact(log, OffsetRange("t", b"", 7, 2, 6), fail_on_data_loss=True)

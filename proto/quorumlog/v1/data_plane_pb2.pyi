@@ -332,6 +332,7 @@ class FetchResult(_message.Message):
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     ENTRIES_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
@@ -342,6 +343,8 @@ class FetchResult(_message.Message):
     """The first offset still kept."""
     leader_epoch: _builtins.int
     """The current leader epoch."""
+    compacted_offset: _builtins.int
+    """Of the records before this offset only the last one of each key is kept: offsets below it may be missing."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -360,10 +363,11 @@ class FetchResult(_message.Message):
         log_start_offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         entries: _abc.Iterable[_builtins.bytes] | None = ...,
+        compacted_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "entries", b"entries", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -21,7 +21,7 @@ integers are little-endian::
               56  i64  base_timestamp_ms  smallest timestamp of the batch
               64  i64  max_timestamp_ms   largest; the append time under LOG_APPEND_TIME
               72  i64  producer_id     -1: not idempotent
-              80  i64  producer_epoch  -1: not idempotent
+              80  i64  producer_epoch  -1: not idempotent; of a batch with GAPS the delete horizon
               88  i32  base_sequence   -1: not idempotent
               92  u32  offset_delta    last offset minus base offset of a batch with GAPS; else 0
     payload   96
@@ -31,7 +31,9 @@ already right. The leader checks it, fills in those fields and seals it with a n
 the batch ever changes, except timestamp type and max timestamp on topics with append time.
 
 Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
-more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset.
+more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. Their
+tombstones (records without a value) go with the first compaction at or after the delete horizon, in milliseconds since
+the epoch; -1 where there are none.
 """
 
 from __future__ import annotations
@@ -50,6 +52,7 @@ BATCH_OVERHEAD_BYTES = ENVELOPE_BYTES + HEADER_BYTES
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
+NO_DELETE_HORIZON = -1
 #: Sequences are 31 bits wide and wrap to 0, as Kafka's do.
 SEQUENCE_MODULUS = 1 << 31
 
@@ -211,16 +214,18 @@ def build_compacted(
     timestamp_type: TimestampType,
     base_timestamp_ms: int,
     max_timestamp_ms: int,
+    delete_horizon_ms: int = NO_DELETE_HORIZON,
 ) -> bytes:
     """Builds a batch that compaction leaves: it has a place in the offsets, but none in the Raft log.
 
     Arguments:
         payload: one Arrow IPC record-batch message, with the column ``offset_delta``.
         base_offset, last_offset: of its first and last record.
+        delete_horizon_ms: when its tombstones may go.
     """
     header = _HEADER.pack(
         base_offset, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
-        NO_PRODUCER_ID, NO_PRODUCER_EPOCH, NO_SEQUENCE, last_offset - base_offset,
+        NO_PRODUCER_ID, delete_horizon_ms, NO_SEQUENCE, last_offset - base_offset,
     )  # fmt: skip
     return seal(group, 0, 0, 0, EntryKind.BATCH, header + payload, Flags.GAPS)
 
