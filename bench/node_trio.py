@@ -25,6 +25,7 @@ from quorumlog.server.events import (
 from quorumlog.server.node import Node
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.transaction import GroupState, Space, Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as wire
@@ -80,6 +81,15 @@ class MemoryDisk:
     def find_offset(self, group: int, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``."""
         return self._groups[group].find_offset(offset)
+
+    def last_batch(self, group: int) -> BatchRow | None:
+        """The last batch above the anchor."""
+        batches = self._groups[group].batches
+        return batches[-1] if batches else None
+
+    def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        return self._groups[group].find_batch(first_offset, reached)
 
     def space(self) -> Space:
         """All the room in the world."""

@@ -5,10 +5,13 @@ It refuses what the shipped storage refuses, and answers as it does: a test give
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
 from quorumlog.v1.entry import parse_envelope, parse_header
@@ -20,7 +23,7 @@ class DurableGroup:
 
     Arguments:
         slices: of snapshots, by stage and number; of the newest one, and of those that are being staged.
-        batches: (last offset, index) of each batch, in order.
+        batches: the rows of the offset index, in order.
     """
 
     group: int
@@ -31,7 +34,7 @@ class DurableGroup:
     snapshot: Snapshot | None = None
     slices: dict[int, dict[int, bytes]] = field(default_factory=dict)
     table: dict[bytes, bytes] = field(default_factory=dict)
-    batches: list[tuple[int, int]] = field(default_factory=list)
+    batches: list[BatchRow] = field(default_factory=list)
     size_bytes: int = 0
 
     @property
@@ -46,8 +49,14 @@ class DurableGroup:
 
     def find_offset(self, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``."""
-        place = bisect_left(self.batches, (offset, 0))
-        return self.batches[place][1] if place < len(self.batches) else None
+        row = self.find_batch(offset, lambda row: True)
+        return row.index if row is not None else None
+
+    def find_batch(self, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        place = bisect_left(self.batches, first_offset, key=attrgetter("last_offset"))
+        place = bisect_left(self.batches, True, lo=place, key=reached)
+        return self.batches[place] if place < len(self.batches) else None
 
     # -- the steps of a write ---------------------------------------------------------------------------------------
 
@@ -97,7 +106,7 @@ class DurableGroup:
         keep = index - self.anchor.index - 1
         self.size_bytes -= sum(len(entry.data) for entry in self.entries[keep:])
         del self.entries[keep:]
-        while self.batches and self.batches[-1][1] >= index:
+        while self.batches and self.batches[-1].index >= index:
             self.batches.pop()
 
     def append(self, entry: Entry) -> None:
@@ -115,9 +124,14 @@ class DurableGroup:
         self.size_bytes += len(entry.data)
         if entry.kind == EntryKind.BATCH:
             header = parse_header(entry.data)
-            dense = not self.batches or header.base_offset == self.batches[-1][0] + 1
-            self._require(dense, f"batch {entry.index} at offset {header.base_offset} after {self.batches[-1:]}")
-            self.batches.append((header.last_offset, entry.index))
+            before = self.batches[-1] if self.batches else None
+            size = len(entry.data)
+            row = next_row(
+                before, entry.index, header.base_offset, header.record_count, header.max_timestamp_ms, size
+            )  # fmt: skip
+            self._require(row is not None, f"batch {entry.index} at offset {header.base_offset} after {before}")
+            assert row is not None
+            self.batches.append(row)
 
     def set_hard_state(self, state: HardState) -> None:
         """Replaces term, vote and commit index."""
@@ -141,8 +155,7 @@ class DurableGroup:
         self.size_bytes -= sum(len(entry.data) for entry in self.entries[:gone])
         del self.entries[:gone]
         self.anchor = up_to
-        while self.batches and self.batches[0][1] <= up_to.index:
-            self.batches.pop(0)
+        del self.batches[: bisect_right(self.batches, up_to.index, key=attrgetter("index"))]
 
     def _require_entry(self, wanted: EntryId, what: str) -> None:
         entry = self.entry(wanted.index)

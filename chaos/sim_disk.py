@@ -15,6 +15,7 @@ from quorumlog.chaos.durable_group import DurableGroup, apply_write
 from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.transaction import GroupState, GroupWrite, Space, Transaction
 
@@ -220,6 +221,15 @@ class SimDisk:
     def find_offset(self, group: int, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``."""
         return self.synced[group].find_offset(offset)
+
+    def last_batch(self, group: int) -> BatchRow | None:
+        """The last durable batch above the anchor."""
+        batches = self.synced[group].batches
+        return batches[-1] if batches else None
+
+    def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+        return self.synced[group].find_batch(first_offset, reached)
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
         """One slice of a snapshot's data."""

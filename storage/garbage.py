@@ -41,8 +41,9 @@ def find_garbage(reading: LogReading, logs: Mapping[int, GroupLog]) -> Garbage:
             if group not in logs:
                 garbage.logs[group] = None
     for group, log in logs.items():
-        first = reading.first_index(group)
-        if first is not None and first <= log.anchor.index:
+        # Both: a crash may have come between the last slice of entries and that of the offset index.
+        firsts = (reading.first_index(group), reading.first_batch_index(group))
+        if any(first is not None and first <= log.anchor.index for first in firsts):
             garbage.logs[group] = log.anchor.index
     for group in reading.groups_with_rows(rows.SLICES):
         if group in logs:

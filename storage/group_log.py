@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from quorumlog.raft.types import EntryId, HardState
+from quorumlog.storage.batch_row import BatchRow
 
 
 @dataclass(slots=True, frozen=True)
@@ -16,13 +17,13 @@ class GroupLog:
         anchor: the entry before the first kept one. Rows at or below it are garbage, not yet swept away.
         last: the last entry; equal to ``anchor`` when none is kept.
         hard_state: as stored.
-        last_offset: last offset of the last batch kept; None when no batch is.
+        last_batch: the last batch kept; None when no batch is.
     """
 
     anchor: EntryId
     last: EntryId
     hard_state: HardState
-    last_offset: int | None
+    last_batch: BatchRow | None
 
     def __post_init__(self) -> None:
         assert self.anchor.index <= self.last.index, f"log ends before it begins: {self}"

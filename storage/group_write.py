@@ -12,6 +12,7 @@ import sys
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
+from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import FatalStorageError
@@ -20,7 +21,8 @@ from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
 from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
 
-_OFFSETS_OF_HEADER = struct.Struct("<qI")
+#: Of a batch's header: base offset, record count, largest timestamp.
+_INDEXED = struct.Struct("<qI12xq")
 
 
 class GroupWriter:
@@ -174,11 +176,11 @@ class GroupWriter:
         self._delete_entries_from(group, index)
         self._delete_offsets_from(group, index)
         last = log.anchor if index - 1 == log.anchor.index else self._reading.entry_id(group, index - 1)
-        return GroupLog(log.anchor, last, log.hard_state, self._reading.last_offset(group, log.anchor.index))
+        return GroupLog(log.anchor, last, log.hard_state, self._reading.last_batch(group, log.anchor.index))
 
     def _append(self, group: int, log: GroupLog, entries: list[Entry]) -> GroupLog:
         index, term, previous_hash = log.last
-        last_offset = log.last_offset
+        last_batch = log.last_batch
         for entry in entries:
             data = entry.data
             try:
@@ -200,17 +202,17 @@ class GroupWriter:
             self._entries.append((rows.position_key(group, index), data))
             self.payload_bytes += len(data)
             if entry.kind is EntryKind.BATCH:
-                last_offset = self._index_batch(group, index, last_offset, data)
-        return GroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_offset)
+                last_batch = self._index_batch(group, index, last_batch, data)
+        return GroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
 
-    def _index_batch(self, group: int, index: int, last_offset: int | None, data: bytes) -> int:
-        base, count = _OFFSETS_OF_HEADER.unpack_from(data, ENVELOPE_BYTES)
-        dense = base >= 0 if last_offset is None else base == last_offset + 1
-        if not dense or count == 0:
-            raise _refusal(group, f"batch {index} at offset {base} of {count} after {last_offset}")
-        key = rows.position_key(group, base + count - 1)
-        self._offsets.append((key, rows.seal_row(rows.OFFSETS, key, rows.pack_offset_row(index, base))))
-        return int(base + count - 1)
+    def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
+        base, count, max_timestamp_ms = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
+        row = next_row(before, index, base, count, max_timestamp_ms, len(data))
+        if row is None:
+            raise _refusal(group, f"batch {index} at offset {base} of {count} after {before}")
+        key = rows.position_key(group, row.last_offset)
+        self._offsets.append((key, rows.seal_row(rows.OFFSETS, key, rows.pack_batch_row(row))))
+        return row
 
     def _set_hard_state(self, group: int, log: GroupLog, state: HardState) -> GroupLog:
         old = log.hard_state
@@ -218,7 +220,7 @@ class GroupWriter:
         if state.term < old.term or not kept_vote or not old.commit <= state.commit <= log.last.index:
             raise _refusal(group, f"hard state {state} after {old}, log ends at {log.last.index}")
         self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
-        return GroupLog(log.anchor, log.last, state, log.last_offset)
+        return GroupLog(log.anchor, log.last, state, log.last_batch)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
         full_key = rows.group_key(group) + key
@@ -238,7 +240,8 @@ class GroupWriter:
             return log
         self._require_entry(group, log, anchor, "compaction to")
         self._put_row(rows.ANCHORS, rows.group_key(group), rows.pack_entry_id(anchor))
-        return GroupLog(anchor, log.last, log.hard_state, self._reading.last_offset(group, anchor.index))
+        kept = log.last_batch if log.last_batch is not None and log.last_batch.index > anchor.index else None
+        return GroupLog(anchor, log.last, log.hard_state, kept)
 
     def _require_entry(self, group: int, log: GroupLog, wanted: EntryId, what: str) -> None:
         """The log must hold that very entry: a snapshot of another history must not replace ours."""
@@ -277,7 +280,7 @@ class GroupWriter:
     def _delete_offsets_from(self, group: int, index: int) -> None:
         """Removes the offset rows of entries at and above ``index``."""
         with self._txn.cursor(self._databases[rows.OFFSETS]) as cursor:
-            while self._reading.seek_last(cursor, group) and self._reading.offset_row(cursor).index >= index:
+            while self._reading.seek_last(cursor, group) and self._reading.batch_row(cursor).index >= index:
                 cursor.delete()
 
     def _delete_table(self, group: int) -> None:

@@ -15,12 +15,13 @@ from typing import TypeVar
 
 from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
 from quorumlog.storage import rows
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.environment import LOCK_FILE, DirectoryLock
 from quorumlog.storage.interface import DamageError, StorageError
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.opening import SMALL_DATABASES, check_format
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.reading import LogReading, OffsetRow
+from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import (
     BatchHeader,
     CorruptEntryError,
@@ -175,7 +176,7 @@ class Inspection:
             previous_hash = row.hash if row.problem is None else None
             yield row
 
-    def offset_rows(self, group: int) -> Iterator[OffsetRow | Problem]:
+    def offset_rows(self, group: int) -> Iterator[BatchRow | Problem]:
         """A replica's rows of the offset index, or in place of one what is wrong with it."""
         for last_offset, row in self._raw_rows(rows.OFFSETS, group, 0):
             if isinstance(row, DamageError):
@@ -183,11 +184,9 @@ class Inspection:
                 continue
             try:
                 body = rows.open_row(rows.OFFSETS, rows.position_key(group, last_offset), row)
-                index, base_offset = rows.unpack_offset_row(body)
+                yield rows.unpack_batch_row(body, last_offset)
             except rows.RowError as error:
                 yield Problem(group, None, f"offset index at offset {last_offset}: {error}")
-            else:
-                yield OffsetRow(group, last_offset, index, base_offset)
 
     def small_row_problems(self) -> list[Problem]:
         """What is wrong with small rows, those too that no group owns: the first problem of each database."""

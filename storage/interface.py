@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 from quorumlog.raft.types import Entry
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.transaction import GroupState, Space
 
 
@@ -31,6 +33,19 @@ class StorageReader(Protocol):
 
     def find_offset(self, group: int, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``; None if there is none."""
+
+    def last_batch(self, group: int) -> BatchRow | None:
+        """The last durable batch above the anchor; None if there is none. Kept in memory: costs nothing."""
+
+    def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds.
+
+        A binary search over offsets, of at most 64 steps.
+
+        Arguments:
+            reached: once it holds of a batch, it must hold of all after it, as do comparisons of ``end_position``
+                and ``max_timestamp_ms``.
+        """
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
         """One slice of a snapshot's data."""

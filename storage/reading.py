@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol, TypeVar
 
@@ -16,6 +15,7 @@ import google_crc32c
 
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.meta_pages import WHAT_TO_DO
 from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, verify
@@ -45,16 +45,6 @@ class Source(Protocol):
 
     def cursor(self, database: bytes) -> AbstractContextManager[Cursor]:
         """A cursor, without a place yet."""
-
-
-@dataclass(slots=True, frozen=True)
-class OffsetRow:
-    """One row of the offset index: the batch at ``index`` holds ``base_offset`` to ``last_offset`` inclusive."""
-
-    group: int
-    last_offset: int
-    index: int
-    base_offset: int
 
 
 class LogReading:
@@ -124,25 +114,25 @@ class LogReading:
 
     # -- offset index ---------------------------------------------------------------------------------------------
 
-    def offset_row(self, cursor: Cursor) -> OffsetRow:
+    def batch_row(self, cursor: Cursor) -> BatchRow:
         """The offset index row under a cursor."""
         key, row = cursor.item()
         group, last_offset = self._position(key)
         try:
-            index, base_offset = rows.unpack_offset_row(rows.open_row(rows.OFFSETS, key, row))
+            return rows.unpack_batch_row(rows.open_row(rows.OFFSETS, key, row), last_offset)
         except rows.RowError as error:
             raise self.row_damage(group, f"offset index at offset {last_offset}", error) from None
-        return OffsetRow(group, last_offset, index, base_offset)
 
     def last_index(self, group: int) -> int | None:
         """Index of a group's last entry; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             return self._position(cursor.key())[1] if self.seek_last(cursor, group) else None
 
-    def last_batch(self, group: int) -> OffsetRow | None:
-        """The group's last row of the offset index."""
+    def last_batch(self, group: int, anchor: int) -> BatchRow | None:
+        """The group's last row of the offset index above index ``anchor``; None if there is no such batch."""
         with self._source.cursor(rows.OFFSETS) as cursor:
-            return self.offset_row(cursor) if self.seek_last(cursor, group) else None
+            row = self.batch_row(cursor) if self.seek_last(cursor, group) else None
+        return row if row is not None and row.index > anchor else None
 
     def seek_last(self, cursor: Cursor, group: int) -> bool:
         """Moves to the group's last row; False if it has none. For databases keyed by (group, position)."""
@@ -150,18 +140,41 @@ class LogReading:
         found = cursor.prev() if cursor.set_range(beyond) else cursor.last()
         return found and cursor.key().startswith(rows.group_key(group))
 
-    def last_offset(self, group: int, anchor: int) -> int | None:
-        """Last offset of the group's last batch above index ``anchor``; None if there is no such batch."""
-        row = self.last_batch(group)
-        return row.last_offset if row is not None and row.index > anchor else None
-
-    def find_offset(self, group: int, offset: int) -> OffsetRow | None:
+    def find_offset(self, group: int, offset: int) -> BatchRow | None:
         """The first row whose last offset is at or after ``offset``."""
         with self._source.cursor(rows.OFFSETS) as cursor:
-            if not cursor.set_range(rows.position_key(group, offset)):
-                return None
-            row = self.offset_row(cursor)
-            return row if row.group == group else None
+            return self._seek_batch(cursor, group, offset)
+
+    def find_batch(
+        self, group: int, anchor: int, first_offset: int, last: BatchRow, reached: Callable[[BatchRow], bool]
+    ) -> BatchRow:
+        """The first row above index ``anchor``, at or after ``first_offset``, for which ``reached`` holds, as it does
+        for ``last``.
+
+        Raises:
+            DamageError: of the rows looked at, two that should be neighbours are not.
+        """
+        found, low, kept = last, first_offset, False
+        with self._source.cursor(rows.OFFSETS) as cursor:
+            # Batches that end before ``low`` are not reached, ``found`` is. Rows at or below the anchor may not have
+            # been swept away yet, and there may be a gap behind them: a snapshot was installed.
+            while low < found.base_offset:
+                row = self._seek_batch(cursor, group, (low + found.base_offset - 1) // 2)
+                if row is None or row.last_offset >= found.base_offset:
+                    # No row holds what is between: either it lies before the first batch, or rows are lost.
+                    if row != found or kept:
+                        raise self.row_damage(group, "offset index", f"offset {found.base_offset - 1} is missing")
+                    break
+                if row.index > anchor and reached(row):
+                    found = row
+                else:
+                    low, kept = row.last_offset + 1, row.index > anchor
+        return found
+
+    def _seek_batch(self, cursor: Cursor, group: int, offset: int) -> BatchRow | None:
+        if not cursor.set_range(rows.position_key(group, offset)) or rows.group_of(cursor.key()) != group:
+            return None
+        return self.batch_row(cursor)
 
     def first_batch(self, group: int, first: int, last: int) -> int | None:
         """Index of the first entry of kind BATCH in first..last."""
@@ -250,6 +263,17 @@ class LogReading:
             raise self.row_damage(group, "snapshot", f"its slices hold {size} bytes with checksum {checksum:#010x}")
         return snapshot
 
+    def check_snapshot_ends(self, group: int, snapshot: Snapshot) -> None:
+        """Checks that a snapshot's first and last slice are there, and none beyond. Their bytes are not looked at."""
+        stage, slices = snapshot.data.stage, snapshot.data.slices
+        with self._source.cursor(rows.SLICES) as cursor:
+            for number in (0, slices - 1):
+                key = rows.slice_key(group, stage, number)
+                if not cursor.set_range(key) or cursor.key() != key:
+                    raise self.row_damage(group, f"slice {number} of snapshot stage {stage:#x}", "it is missing")
+            if cursor.next() and cursor.key().startswith(rows.stage_key(group, stage)):
+                raise self.row_damage(group, "snapshot", f"it has more than {slices} slices")
+
     def _decoded(self, database: bytes, group: int, unpack: Callable[[bytes], _Value]) -> _Value:
         body = self.row(database, group)
         if body is None:
@@ -309,6 +333,12 @@ class LogReading:
             if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
                 return self._position(cursor.key())[1]
             return None
+
+    def first_batch_index(self, group: int) -> int | None:
+        """The index in a group's first row of the offset index, swept or not; None if it has none."""
+        with self._source.cursor(rows.OFFSETS) as cursor:
+            row = self._seek_batch(cursor, group, 0)
+            return row.index if row is not None else None
 
     def _position(self, key: bytes) -> tuple[int, int]:
         try:

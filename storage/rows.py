@@ -12,6 +12,7 @@ import struct
 import google_crc32c
 
 from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot, SnapshotData
+from quorumlog.storage.batch_row import BatchRow
 
 FORMAT_DB = b"format"
 ENTRIES = b"entries"
@@ -25,7 +26,7 @@ TABLES = b"tables"
 NODE_STATE = b"node-state"
 DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, SLICES, TABLES, NODE_STATE)
 #: Version of the layout of databases and keys, in the one row of FORMAT_DB.
-FORMAT = 2
+FORMAT = 3
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
 #: The highest index or offset that a key can carry.
@@ -40,7 +41,7 @@ _PREFIX = struct.Struct("<BI")
 _HARD_STATE = struct.Struct("<QqQ")
 _ENTRY_ID = struct.Struct("<QQQ")
 _MEMBER_COUNTS = struct.Struct("<HH")
-_OFFSET_ROW = struct.Struct("<Qq")
+_OFFSET_ROW = struct.Struct("<QqQq")
 _SNAPSHOT_DATA = struct.Struct("<QIQI")
 
 
@@ -175,15 +176,15 @@ def unpack_snapshot(body: bytes) -> Snapshot:
     return Snapshot(last, unpack_configuration(body[start:]), data)
 
 
-def pack_offset_row(index: int, base_offset: int) -> bytes:
-    """Body of an offset index row: where the batch is, and its first offset. Its last offset is in the key."""
-    return _OFFSET_ROW.pack(index, base_offset)
+def pack_batch_row(row: BatchRow) -> bytes:
+    """Body of an offset index row. The batch's last offset is in the key."""
+    return _OFFSET_ROW.pack(row.index, row.base_offset, row.end_position, row.max_timestamp_ms)
 
 
-def unpack_offset_row(body: bytes) -> tuple[int, int]:
-    """(index, base offset) in a row's body."""
-    index, base_offset = _unpack(_OFFSET_ROW, body)
-    return index, base_offset
+def unpack_batch_row(body: bytes, last_offset: int) -> BatchRow:
+    """The offset index row in a row's body, and in its key."""
+    index, base_offset, end_position, max_timestamp_ms = _unpack(_OFFSET_ROW, body)
+    return BatchRow(index, base_offset, last_offset, end_position, max_timestamp_ms)
 
 
 def _unpack(layout: struct.Struct, body: bytes) -> tuple[int, ...]:

@@ -12,6 +12,7 @@ import lmdb
 
 from quorumlog.raft.types import Entry
 from quorumlog.storage import environment as env
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.garbage import Garbage
 from quorumlog.storage.group_log import GroupLog
@@ -132,7 +133,7 @@ class Storage:
 
         def read(reading: LogReading) -> int | None:
             log = self._log(group)
-            if log.last_offset is None or offset > log.last_offset:
+            if log.last_batch is None or offset > log.last_batch.last_offset:
                 return None
             row = reading.find_offset(group, max(offset, 0))
             if row is None:
@@ -145,6 +146,22 @@ class Storage:
             if row.index > log.anchor.index and row.index != first:
                 raise reading.row_damage(group, "offset index", f"offset {offset} is missing")
             return first
+
+        return self._read(read)
+
+    def last_batch(self, group: int) -> BatchRow | None:
+        """The last durable batch above the anchor; None if there is none. Kept in memory: costs nothing."""
+        return self._log(group).last_batch
+
+    def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        """The first batch that holds ``first_offset`` or a later one and for which ``reached`` holds."""
+
+        def read(reading: LogReading) -> BatchRow | None:
+            log = self._log(group)
+            last = log.last_batch
+            if last is None or first_offset > last.last_offset or not reached(last):
+                return None
+            return reading.find_batch(group, log.anchor.index, max(first_offset, 0), last, reached)
 
         return self._read(read)
 

@@ -73,7 +73,7 @@ class Sweeper:
         prefix = rows.group_key(group)
         with self._txn.cursor(self._databases[rows.OFFSETS]) as cursor:
             cursor.set_range(prefix)
-            while cursor.key().startswith(prefix) and self._reading.offset_row(cursor).index <= anchor:
+            while cursor.key().startswith(prefix) and self._reading.batch_row(cursor).index <= anchor:
                 if not self._spend():
                     return False
                 cursor.delete()

@@ -10,8 +10,9 @@ from pathlib import Path
 from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_structure
 
+from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, Problem
-from quorumlog.storage.reading import OffsetRow
+from quorumlog.v1.entry import BatchHeader
 
 #: Problems reported at most: a disk that lost a file's middle has millions, and the first ones say it all.
 MAX_PROBLEMS = 1000
@@ -80,14 +81,15 @@ def _structure_problems(data_dir: Path) -> list[Problem]:
 class _GroupCheck:
     """Sees a replica's entries in order, beside the rows of its offset index, which must tell the same story."""
 
-    def __init__(self, group: GroupRow, offset_rows: Iterator[OffsetRow | Problem]) -> None:
+    def __init__(self, group: GroupRow, offset_rows: Iterator[BatchRow | Problem]) -> None:
         self.problems: list[Problem] = []
         self._group = group
         anchor = group.anchor.index if group.anchor is not None else 0
         # Rows at or below the anchor are garbage that has not been swept away yet.
         rows = (row for row in offset_rows if isinstance(row, Problem) or row.index > anchor)
-        self._offset_rows: Iterator[OffsetRow | Problem] = rows
+        self._offset_rows: Iterator[BatchRow | Problem] = rows
         self._offset_row = self._next_offset_row()
+        self._before: BatchRow | None = None
         self._next_offset: int | None = None
         self._last_index = anchor
 
@@ -109,12 +111,23 @@ class _GroupCheck:
         if row is None or row.index != entry.index:
             self._report(entry.index, "the offset index does not have this batch")
         else:
-            if (row.base_offset, row.last_offset) != (header.base_offset, header.last_offset):
-                self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
+            self._compare(row, entry, header)
             self._offset_row = self._next_offset_row()
         if self._next_offset is not None and header.base_offset != self._next_offset:
             self._report(entry.index, f"it begins at offset {header.base_offset}, not {self._next_offset}")
         self._next_offset = header.last_offset + 1
+
+    def _compare(self, row: BatchRow, entry: EntryRow, header: BatchHeader) -> None:
+        before, self._before = self._before, row
+        if (row.base_offset, row.last_offset) != (header.base_offset, header.last_offset):
+            self._before = None
+            self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
+        elif before is not None and before.last_offset + 1 == row.base_offset:
+            right = next_row(
+                before, row.index, row.base_offset, header.record_count, header.max_timestamp_ms, entry.length_bytes
+            )
+            if row != right:
+                self._report(entry.index, f"the offset index does not go on from the batch before it: {row}")
 
     def finish(self) -> None:
         """After the last entry."""
@@ -128,9 +141,9 @@ class _GroupCheck:
                 None, f"the log ends at entry {self._last_index}, but entries up to {state.commit} were committed"
             )
 
-    def _next_offset_row(self) -> OffsetRow | None:
+    def _next_offset_row(self) -> BatchRow | None:
         for row in self._offset_rows:
-            if isinstance(row, OffsetRow):
+            if isinstance(row, BatchRow):
                 return row
             self._report(None, row.what)
         return None

@@ -1,6 +1,7 @@
 """One partition's state machine over a real Raft core and a log in memory."""
 
 import random
+from collections.abc import Callable
 
 import pytest
 
@@ -13,6 +14,7 @@ from quorumlog.server.options import Limits
 from quorumlog.server.partition import Partition, PartitionId
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig
+from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.transaction import GroupState, Space
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, verify
@@ -45,6 +47,24 @@ class MemoryLog:
             if entry.kind.name == "BATCH" and parse_header(entry.data).last_offset >= offset:
                 return index
         return None
+
+    def batches(self) -> list[BatchRow]:
+        rows: list[BatchRow] = []
+        for index, entry in sorted(self.log.items()):
+            if entry.kind.name == "BATCH":
+                h = parse_header(entry.data)
+                before = rows[-1] if rows else None
+                row = next_row(before, index, h.base_offset, h.record_count, h.max_timestamp_ms, len(entry.data))
+                assert row is not None
+                rows.append(row)
+        return rows
+
+    def last_batch(self, group: int) -> BatchRow | None:
+        return self.batches()[-1] if self.batches() else None
+
+    def find_batch(self, group: int, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:
+        later = [row for row in self.batches() if row.last_offset >= first_offset]
+        return next(filter(reached, later), None)
 
     def space(self) -> Space:
         return Space(0, 1 << 40)

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.snapshot_slices import cut, describe, read_whole
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
@@ -114,12 +116,22 @@ def advance(disk: SimDisk, scheduler: Scheduler, transaction: Transaction) -> No
     scheduler.run(scheduler.now + 1_000_000)
 
 
+def reaches(place: int) -> Callable[[BatchRow], bool]:
+    """Whether a batch ends at or beyond a position."""
+    return lambda row: row.end_position >= place
+
+
 def assert_same(storage: Storage, disk: SimDisk) -> None:
     """Both hold the same, in every read that the node makes."""
     assert storage.groups() == disk.groups()
     assert storage.node_state() == disk.node_state()
     for group, state in disk.groups().items():
         first, last = state.anchor.index + 1, state.last.index
+        end = disk.last_batch(group)
+        assert storage.last_batch(group) == end
+        for place in () if end is None else (1, end.end_position // 2, end.end_position, end.end_position + 1):
+            found, other = (reader.find_batch(group, 0, reaches(place)) for reader in (storage, disk))
+            assert found == other
         if last >= first:
             assert storage.entries(group, first, last, 1 << 40) == disk.entries(group, first, last, 1 << 40)
         if state.snapshot is not None:

@@ -31,7 +31,7 @@ SECTOR = 512
 
 def next_offset(disk: SimDisk) -> int:
     batches = disk.synced[GROUP].batches
-    return batches[-1][0] + 1 if batches else 0
+    return batches[-1].last_offset + 1 if batches else 0
 
 
 def next_entry(disk: SimDisk, previous: EntryId | None = None, term: int = 0, skip: int = 0) -> Entry:

@@ -20,10 +20,19 @@ def noop(group: int, previous: EntryId, term: int = 1) -> Entry:
     return Entry(previous.index + 1, term, EntryKind.NOOP, entry_hash(data), data)
 
 
-def batch(group: int, previous: EntryId, base_offset: int, payload: bytes, *, records: int = 1, term: int = 1) -> Entry:
+def batch(
+    group: int,
+    previous: EntryId,
+    base_offset: int,
+    payload: bytes,
+    *,
+    records: int = 1,
+    term: int = 1,
+    time_ms: int = 1000,
+) -> Entry:
     """The batch that follows ``previous``. The payload is no Arrow: storage does not look into it."""
     unsealed = build_batch(
-        payload, record_count=records, codec=Codec.NONE, base_timestamp_ms=1000, max_timestamp_ms=1000
+        payload, record_count=records, codec=Codec.NONE, base_timestamp_ms=time_ms, max_timestamp_ms=time_ms
     )
     data = seal_batch(
         unsealed, group=group, term=term, index=previous.index + 1, previous_hash=previous.hash, base_offset=base_offset
@@ -49,11 +58,10 @@ class LogBuilder:
         """An entry without a body."""
         return self._follow(noop(self.group, self.previous, term))
 
-    def batch(self, size: int = 100, *, records: int = 1, term: int = 1) -> Entry:
+    def batch(self, size: int = 100, *, records: int = 1, term: int = 1, time_ms: int = 1000) -> Entry:
         """A batch with ``size`` bytes of payload."""
-        entry = batch(
-            self.group, self.previous, self.next_offset, self._rng.randbytes(size), records=records, term=term
-        )
+        payload = self._rng.randbytes(size)
+        entry = batch(self.group, self.previous, self.next_offset, payload, records=records, term=term, time_ms=time_ms)
         self.next_offset += records
         return self._follow(entry)
 

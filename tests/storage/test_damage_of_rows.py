@@ -101,9 +101,58 @@ def test_an_offset_row_that_tells_another_story_is_found_by_verify(tmp_path: Pat
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(1, LogBuilder(1).batches(100, records=10))))
         key = rows.position_key(1, 109)
+        right = storage.find_batch(1, 109, lambda row: True)
+        assert right is not None
         with storage._environment.writing() as txn:
-            row = rows.seal_row(rows.OFFSETS, key, rows.pack_offset_row(11, 101))
+            row = rows.seal_row(rows.OFFSETS, key, rows.pack_batch_row(right._replace(base_offset=101)))
             txn.put(key, row, db=storage._environment.databases[rows.OFFSETS])
     report = verify(tmp_path)
     assert [problem.index for problem in report.problems] == [11]
     assert "101 to 109" in str(report.problems[0])
+
+
+def test_a_position_that_does_not_go_on_from_the_batch_before_is_found_by_verify(tmp_path: Path) -> None:
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, LogBuilder(1).batches(100, records=10))))
+        last = storage.last_batch(1)
+        assert last is not None
+        key = rows.position_key(1, last.last_offset)
+        with storage._environment.writing() as txn:
+            row = rows.seal_row(rows.OFFSETS, key, rows.pack_batch_row(last._replace(end_position=7)))
+            txn.put(key, row, db=storage._environment.databases[rows.OFFSETS])
+    assert [problem.index for problem in verify(tmp_path).problems] == [100]
+
+
+def test_a_large_snapshot_is_not_read_at_opening_but_its_ends_are_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(opening, "ALL_SNAPSHOTS_BYTES", 10_000)
+    log = LogBuilder(1)
+    entries = log.batches(5)
+    snapshot, slices = staged(identity(entries[2]), bytes(30_000))
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, entries, stage=slices, checkpoint=snapshot)))
+        damaged, last = (rows.slice_key(1, snapshot.data.stage, number) for number in (1, len(slices) - 1))
+        with storage._environment.writing() as txn:
+            txn.put(damaged, b"not what was written", db=storage._environment.databases[rows.SLICES])
+    with Storage(tmp_path) as storage:
+        with pytest.raises(DamageError, match=r"slice of|snapshot-slices"):
+            storage.snapshot_slice(1, snapshot.data.stage, 1)
+        with storage._environment.writing() as txn:
+            txn.delete(last, db=storage._environment.databases[rows.SLICES])
+    with pytest.raises(DamageError, match="it is missing"):
+        Storage(tmp_path)
+
+
+def test_a_crash_between_the_last_slice_of_entries_and_that_of_the_offset_index_leaves_garbage_to_be_found(
+    tmp_path: Path,
+) -> None:
+    entries = LogBuilder(1).batches(10)
+    with Storage(tmp_path, max_deletes=9) as storage:
+        storage.commit(transaction(create(1, entries, hard_state=HardState(1, 1, 10))))
+        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[8]))))
+    with Storage(tmp_path) as storage:
+        while storage.sweep():
+            pass
+        with storage._environment.reading() as reading:
+            assert reading.first_batch_index(1) == reading.first_index(1) == 10

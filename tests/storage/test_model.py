@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import shutil
 import tempfile
+from collections.abc import Callable
 from dataclasses import dataclass, field, fields
+from operator import attrgetter
 from pathlib import Path
 
 from hypothesis import HealthCheck, settings
@@ -14,6 +16,7 @@ from storage_samples import CONFIGURATION, LogBuilder, identity, staged, transac
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
+from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupState, GroupWrite
 from quorumlog.storage.verification import verify
@@ -38,6 +41,10 @@ class Model:
     stages: list[int] = field(default_factory=list)
 
     start_offset: int = 0
+    #: Bytes of the batches before the first kept one, and the largest timestamp among them, since the log last began
+    #: anew.
+    start_position: int = 0
+    start_timestamp_ms: int | None = None
 
     @property
     def last(self) -> EntryId:
@@ -49,6 +56,16 @@ class Model:
                 return entry.index
         return None
 
+    def rows(self, entries: list[Entry] | None = None) -> list[BatchRow]:
+        found, position, latest = [], self.start_position, self.start_timestamp_ms
+        for entry in self.entries if entries is None else entries:
+            if entry.kind is EntryKind.BATCH:
+                header = parse_header(entry.data)
+                position += len(entry.data)
+                latest = header.max_timestamp_ms if latest is None else max(latest, header.max_timestamp_ms)
+                found.append(BatchRow(entry.index, header.base_offset, header.last_offset, position, latest))
+        return found
+
     @property
     def next_offset(self) -> int:
         return self.offset_after(self.last.index)
@@ -58,6 +75,10 @@ class Model:
         kept = self.entries[: index - self.anchor.index]
         batches = [entry for entry in kept if entry.kind is EntryKind.BATCH]
         return parse_header(batches[-1].data).last_offset + 1 if batches else self.start_offset
+
+
+def reaches(key: Callable[[BatchRow], int], limit: int) -> Callable[[BatchRow], bool]:
+    return lambda row: key(row) >= limit
 
 
 class StorageMachine(RuleBasedStateMachine):
@@ -104,8 +125,9 @@ class StorageMachine(RuleBasedStateMachine):
         sizes=st.lists(st.sampled_from([None, 0, 100, 2500, 9000]), min_size=1, max_size=6),
         records=st.integers(1, 9),
         cut=st.integers(0, 5),
+        time_ms=st.integers(-2, 2000),
     )
-    def append(self, group: int, sizes: list[int | None], records: int, cut: int) -> None:
+    def append(self, group: int, sizes: list[int | None], records: int, cut: int, time_ms: int) -> None:
         """Entries, after a truncation of what is not committed."""
         model = self.model.get(group)
         if model is None:
@@ -119,7 +141,8 @@ class StorageMachine(RuleBasedStateMachine):
         log = LogBuilder(group, previous=model.last, next_offset=model.next_offset, seed=self.seed)
         term = max(model.hard_state.term, model.last.term) + 1
         entries = [
-            log.noop(term=term) if size is None else log.batch(size, records=records, term=term) for size in sizes
+            log.noop(term=term) if size is None else log.batch(size, records=records, term=term, time_ms=time_ms)
+            for size in sizes
         ]
         write.entries = entries
         model.entries += entries
@@ -162,6 +185,11 @@ class StorageMachine(RuleBasedStateMachine):
             write.stage, write.checkpoint = [*write.stage, *slices], model.snapshot
         write.compact_to = anchor
         model.start_offset = model.offset_after(anchor.index)
+        gone = model.rows(model.entries[: len(model.entries) - keep])
+        if len(gone) == len(model.rows()):
+            model.start_position, model.start_timestamp_ms = 0, None
+        elif gone:
+            model.start_position, model.start_timestamp_ms = gone[-1].end_position, gone[-1].max_timestamp_ms
         del model.entries[: len(model.entries) - keep]
         model.anchor = anchor
 
@@ -181,9 +209,15 @@ class StorageMachine(RuleBasedStateMachine):
         if model is not None and model.stages:
             self.write(group, "unstage").unstage = [model.stages.pop()]
 
-    @rule(group=GROUPS, ahead=st.integers(0, 5), size=st.sampled_from([0, 10, 9000]), staged_before=st.booleans())
-    def install(self, group: int, ahead: int, size: int, staged_before: bool) -> None:
-        """What was not committed is replaced by a history in which nothing took an offset."""
+    @rule(
+        group=GROUPS,
+        ahead=st.integers(0, 5),
+        size=st.sampled_from([0, 10, 9000]),
+        staged_before=st.booleans(),
+        gap=st.sampled_from([0, 7, 1000]),
+    )
+    def install(self, group: int, ahead: int, size: int, staged_before: bool, gap: int) -> None:
+        """What was not committed is replaced by a history that took as many offsets as ``gap``."""
         model = self.model.get(group)
         if model is None:
             return
@@ -200,7 +234,7 @@ class StorageMachine(RuleBasedStateMachine):
         write = self.write(group, "snapshot", "table")
         write.stage = [*write.stage, *slices]
         write.snapshot, write.hard_state, write.table = snapshot, state, {b"new": b"table"}
-        offset = model.offset_after(model.hard_state.commit)
+        offset = model.offset_after(model.hard_state.commit) + gap
         self.model[group] = Model(
             snapshot.configuration, state, snapshot.last, [], snapshot, bytes(size), {b"new": b"table"}, model.stages,
             offset,
@@ -266,6 +300,19 @@ class StorageMachine(RuleBasedStateMachine):
                 assert self.storage.entries(group, first, last, ALL_BYTES) == model.entries
             for offset in {0, 1, model.next_offset // 2, model.next_offset - 1, model.next_offset}:
                 assert self.storage.find_offset(group, offset) == model.find_offset(offset), offset
+            self.searches_agree(group, model)
+
+    def searches_agree(self, group: int, model: Model) -> None:
+        batches = model.rows()
+        assert self.storage.last_batch(group) == (batches[-1] if batches else None)
+        middle = batches[len(batches) // 2] if batches else BatchRow(0, 0, 0, 0, 0)
+        for first in (0, middle.base_offset, model.next_offset - 1, model.next_offset):
+            later = [row for row in batches if row.last_offset >= first]
+            for key in (attrgetter("end_position"), attrgetter("max_timestamp_ms"), attrgetter("index")):
+                for limit in (0, key(middle) - 1, key(middle), key(middle) + 1, 1 << 62):
+                    expected = next((row for row in later if key(row) >= limit), None)
+                    found = self.storage.find_batch(group, first, reaches(key, limit))
+                    assert found == expected, (first, limit)
 
     def teardown(self) -> None:
         if not hasattr(self, "storage"):
