@@ -8,7 +8,7 @@ from itertools import count
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply
+from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
 
 #: What a client reads whose request was under way when the node stopped.
 STOPPING = "the node is stopping: ask another one"
@@ -40,12 +40,22 @@ class ClientRequests:
         """Whether another request of this size may be submitted."""
         return len(self._pending) < MAX_PENDING_REQUESTS and self._pending_bytes + size_bytes <= MAX_PENDING_BYTES
 
-    def submit(self, message: ProtoMessage, size_bytes: int, on_reply: Callable[[ProtoMessage], None]) -> int:
+    def open_stream(self) -> int:
+        """The number of a new stream."""
+        return next(self._numbers)
+
+    def close_stream(self, stream: int) -> None:
+        """A stream has ended; its requests have been abandoned."""
+        self._emit(StreamClosed(stream))
+
+    def submit(
+        self, message: ProtoMessage, size_bytes: int, on_reply: Callable[[ProtoMessage], None], stream: int = 0
+    ) -> int:
         """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``."""
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
-        self._emit(ClientRequest(number, message))
+        self._emit(ClientRequest(number, message, stream=stream))
         return number
 
     def submit_unanswered(self, message: ProtoMessage) -> None:

@@ -1,4 +1,4 @@
-"""Produce and fetch, as the node serves them."""
+"""The data plane as the node serves it: produce here, fetches in their own module."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall, ProduceCalls
+from quorumlog.server.fetch_requests import FetchRequests
 from quorumlog.server.options import Limits
-from quorumlog.server.parked_fetches import ParkedFetches
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.waiting import MAX_WAIT_US
@@ -46,8 +46,7 @@ class DataRequests:
         self._writable = writable
         self._touch = touch
         self.calls = ProduceCalls(limits.pending_produces)
-        self.fetches = ParkedFetches(limits.parked_fetches)
-        self._seen: dict[int, tuple[int, int, bool]] = {}
+        self.fetches = FetchRequests(partitions, limits, reply, missing)
 
     # -- produce ----------------------------------------------------------------------------------------------
 
@@ -108,83 +107,15 @@ class DataRequests:
             if self.calls.forget(call.request_id):
                 self._reply(call.request_id, call.response)
 
-    # -- fetch ------------------------------------------------------------------------------------------------
-
-    def fetch(self, now: int, request_id: int, request: data_plane_pb2.FetchRequest) -> None:
-        """Answers a fetch now if it has enough to say, else parks it."""
-        self._fetch(now, request_id, request, now + min(request.max_wait_ms * 1000, MAX_WAIT_US))
-
-    def _fetch(self, now: int, request_id: int, request: data_plane_pb2.FetchRequest, deadline: int) -> None:
-        response = data_plane_pb2.FetchResponse(correlation_id=request.correlation_id)
-        budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
-        size = 0
-        urgent = False
-        groups = []
-        for wanted in request.partitions:
-            result, group = self._fetch_partition(wanted, max(0, budget - size))
-            size += sum(map(len, result.entries))
-            urgent = urgent or result.HasField("error")
-            if group is not None:
-                groups.append(group)
-            response.results.append(result)
-        if urgent or size >= max(1, request.min_bytes) or now >= deadline or not request.partitions:
-            self._reply(request_id, response)
-        elif self.fetches.full:
-            for result in response.results:
-                result.error.CopyFrom(
-                    error(ErrorCode.SERVER_BUSY, "too many fetches wait here; try again after a pause")
-                )
-            self._reply(request_id, response)
-        else:
-            self.fetches.park(request_id, request, deadline, tuple(groups))
-
-    def _fetch_partition(
-        self, wanted: data_plane_pb2.FetchPartition, budget: int
-    ) -> tuple[data_plane_pb2.FetchResult, int | None]:
-        result = data_plane_pb2.FetchResult(topic_id=wanted.topic_id, partition=wanted.partition, high_watermark=-1)
-        partition = self._partitions.find(wanted.topic_id, wanted.partition)
-        if partition is None:
-            result.error.CopyFrom(self._missing(wanted.topic_id, wanted.partition))
-            return result, None
-        problem = partition.check_readable(wanted.leader_epoch) or partition.check_offset(wanted.fetch_offset)
-        result.leader_epoch = partition.raft.term
-        result.log_start_offset = partition.log_start_offset
-        if problem is not None:
-            result.error.CopyFrom(problem)
-            return result, partition.group
-        result.high_watermark = partition.high_watermark
-        if budget > 0:
-            limit = min(wanted.max_bytes or self._limits.fetch_bytes, budget)
-            result.entries.extend(partition.read(wanted.fetch_offset, limit))
-        return result, partition.group
-
-    def wake_if_changed(self, now: int, partition: Partition) -> None:
-        """Fetches that wait for a partition look again when it has more to read, or is not led here any more."""
-        waiting = self.fetches.waiting_for(partition.group)
-        if not waiting:
-            return
-        seen = (partition.high_watermark, partition.raft.term, partition.leads)
-        if self._seen.get(partition.group) == seen:
-            return
-        self._seen[partition.group] = seen
-        for request_id in waiting:
-            self._look_again(now, request_id)
-
-    def _look_again(self, now: int, request_id: int) -> None:
-        parked = self.fetches.take(request_id)
-        if parked is not None:
-            self._fetch(now, request_id, *parked)
-
     # -- time -------------------------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
         """Answers the calls whose time is up."""
         for call in self.calls.expired(now):
             self._reply(call.request_id, call.response)
-        for request_id in list(self.fetches.expired(now)):
-            self._look_again(now, request_id)
+        self.fetches.on_time(now)
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
         self.calls.abandon(request_id)
-        self.fetches.take(request_id)
+        self.fetches.client_gone(request_id)

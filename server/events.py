@@ -162,6 +162,8 @@ class ClientRequest:
     request_id: int
     message: ProtoMessage
     principal: str = "anonymous"
+    #: The stream that it came on, for what lasts as long as that does; 0 without one.
+    stream: int = 0
 
 
 @dataclass(slots=True)
@@ -169,6 +171,13 @@ class ClientGone:
     """The client of a pending request went away; nobody waits for its Reply."""
 
     request_id: int
+
+
+@dataclass(slots=True)
+class StreamClosed:
+    """A stream of a client has ended, and what was bound to it. Its pending requests are told by ClientGone."""
+
+    stream: int
 
 
 @dataclass(slots=True)
@@ -199,6 +208,7 @@ Event = (
     | PeerDisconnected
     | ClientRequest
     | ClientGone
+    | StreamClosed
     | StorageDone
     | StorageFailed
     | StopRequested

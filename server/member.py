@@ -213,7 +213,7 @@ class Member:
         self.data.finish(partition.update_leadership())
         if led or partition.leading_term:
             self.data.finish(partition.resolve_acknowledgements())
-            self.data.wake_if_changed(self._now, partition)
+            self.data.fetches.group_changed(self._now, partition)
             self.offsets.after_round(partition)
             if self.partitions.needs_report(partition):
                 self.broker.report_soon(self._now)
@@ -354,13 +354,13 @@ class Member:
 
     # -- clients ----------------------------------------------------------------------------------------------
 
-    def on_request(self, request_id: int, message: ProtoMessage) -> None:
-        """Serves a client's request."""
+    def on_request(self, request_id: int, stream: int, message: ProtoMessage) -> None:
+        """Serves a client's request; ``stream`` is the one that it came on, 0 without one."""
         match message:
             case data_plane_pb2.ProduceRequest():
                 self.data.produce(self._now, self._wall_ms, request_id, message)
             case data_plane_pb2.FetchRequest():
-                self.data.fetch(self._now, request_id, message)
+                self.data.fetches.fetch(self._now, request_id, stream, message)
             case data_plane_pb2.MetadataRequest():
                 self._metadata_request(request_id, message)
             case data_plane_pb2.ListOffsetsRequest():
@@ -380,6 +380,10 @@ class Member:
         """Nobody waits for that answer any more."""
         self.data.client_gone(request_id)
         self.offsets.client_gone(request_id)
+
+    def stream_closed(self, stream: int) -> None:
+        """A client's stream has ended."""
+        self.data.fetches.stream_closed(stream)
 
     def _metadata_request(self, request_id: int, request: data_plane_pb2.MetadataRequest) -> None:
         def answer(problem: errors_pb2.Error | None) -> None:
@@ -436,5 +440,6 @@ class Member:
             "active_controller": float(self.metadata.controller is not None),
             "pending_produces": len(self.data.calls),
             "parked_fetches": len(self.data.fetches),
+            "fetch_sessions": len(self.data.fetches.sessions),
             "fenced": float(self.broker.fenced),
         }

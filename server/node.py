@@ -41,6 +41,7 @@ from quorumlog.server.events import (
     StopRequested,
     StorageDone,
     StorageFailed,
+    StreamClosed,
 )
 from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
 from quorumlog.server.group_host import GroupHost, Replica
@@ -236,7 +237,7 @@ class Node:
             case FrameReceived():
                 self._on_frame(event.peer, event.frame)
             case ClientRequest():
-                self._on_request(event.request_id, event.message)
+                self._on_request(event.request_id, event.stream, event.message)
             case StorageDone():
                 self._host.on_durable(self._now, event.number)
                 self._space.wrote(self._now)
@@ -251,6 +252,9 @@ class Node:
             case ClientGone():
                 if self._member is not None:
                     self._member.client_gone(event.request_id)
+            case StreamClosed():
+                if self._member is not None:
+                    self._member.stream_closed(event.stream)
             case StopRequested():
                 self._stop()
 
@@ -489,11 +493,11 @@ class Node:
     def _reply(self, request_id: int, message: ProtoMessage) -> None:
         self._effects.replies.append(Reply(request_id, message))
 
-    def _on_request(self, request_id: int, message: ProtoMessage) -> None:
+    def _on_request(self, request_id: int, stream: int, message: ProtoMessage) -> None:
         if isinstance(message, admin_pb2.DescribeNodeRequest):
             self._reply(request_id, self.describe())
         elif self._member is not None:
-            self._member.on_request(request_id, message)
+            self._member.on_request(request_id, stream, message)
         else:
             response = unformed_response(message, self.not_ready())
             if response is not None:

@@ -19,6 +19,9 @@ class Limits:
     pending_produces: int = 10_000
     #: Fetches waiting for data.
     parked_fetches: int = 10_000
+    #: Fetch sessions, and partitions in all of them together. Clients beyond them name all partitions in each fetch.
+    fetch_sessions: int = 1_000
+    fetch_session_partitions: int = 100_000
     #: Bytes of entries in one fetch response.
     fetch_bytes: int = 16 << 20
     #: Requests to the controller that wait for an answer.

@@ -111,13 +111,23 @@ class DataPlaneService:
 
     async def _take_fetch(self, data: bytes, stream: _Exchange) -> None:
         request = await _parse(pb.FetchRequest, data, stream.context)
-        await self._check_shape(stream.context, [(p.topic_id, p.partition) for p in request.partitions], "partition")
+        named = [(p.topic_id, p.partition) for p in request.partitions]
+        if named or request.session_epoch <= 1:
+            await self._check_shape(stream.context, named, "partition")
+        if request.forgotten:
+            forgotten = [(p.topic_id, p.partition) for p in request.forgotten]
+            await self._check_shape(stream.context, forgotten, "forgotten partition")
         self._meters.fetch_requests += 1
         if self._requests.has_room_for(len(data)):
+            stream.in_session = stream.in_session or request.session_epoch > 0
             stream.submit(request, len(data), self._count_fetched)
             return
         self._meters.requests_refused += 1
         busy = error(ErrorCode.SERVER_BUSY, BUSY)
+        if request.session_epoch > 0:
+            # The session on the node stays where it was, and refuses the request after this one.
+            stream.answer(pb.FetchResponse(correlation_id=request.correlation_id, error=busy))
+            return
         results = [pb.FetchResult(topic_id=p.topic_id, partition=p.partition, error=busy) for p in request.partitions]
         stream.answer(pb.FetchResponse(correlation_id=request.correlation_id, results=results))
 
@@ -150,6 +160,9 @@ class _Exchange:
         self._requests = requests
         self.context = context
         self._limit = limit
+        self._number = requests.open_stream()
+        #: True once the node keeps something for this stream.
+        self.in_session = False
         self._pending: dict[int, None] = {}
         self._answers: deque[tuple[ProtoMessage, Callable[[int], None] | None]] = deque()
         self._unanswered = 0
@@ -178,6 +191,8 @@ class _Exchange:
             await asyncio.gather(*tasks, return_exceptions=True)
             for number in self._pending:
                 self._requests.abandon(number)
+            if self.in_session:
+                self._requests.close_stream(self._number)
 
     def submit(self, request: ProtoMessage, size_bytes: int, count: Callable[[int], None] | None = None) -> None:
         """Hands a request to the node; its reply will be written. ``count`` is told the reply's size."""
@@ -189,7 +204,7 @@ class _Exchange:
             self.answer(message, count)
 
         self._unanswered += 1
-        number = self._requests.submit(request, size_bytes, reply)
+        number = self._requests.submit(request, size_bytes, reply, self._number)
         self._pending[number] = None
 
     def answer(self, message: ProtoMessage, count: Callable[[int], None] | None = None) -> None:

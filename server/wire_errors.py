@@ -15,6 +15,8 @@ _RETRIABLE = frozenset(
         ErrorCode.PREFERRED_LEADER_NOT_AVAILABLE,
         ErrorCode.FENCED_LEADER_EPOCH,
         ErrorCode.UNKNOWN_LEADER_EPOCH,
+        ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+        ErrorCode.TOO_MANY_FETCH_SESSIONS,
         ErrorCode.NOT_ENOUGH_REPLICAS,
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         ErrorCode.STORAGE_ERROR,

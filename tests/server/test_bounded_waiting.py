@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from quorumlog.server import acknowledgements, parked_fetches
 from quorumlog.server.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, ProduceCalls, Waiter
-from quorumlog.server.parked_fetches import ParkedFetches
+from quorumlog.server.fetch_sessions import FetchSession
+from quorumlog.server.parked_fetches import ParkedFetches, PendingFetch
 from quorumlog.v1 import data_plane_pb2
 
 MANY = 20_000
@@ -58,10 +59,13 @@ def test_deadlines_of_answered_calls_do_not_gather() -> None:
 
 def test_deadlines_of_answered_fetches_do_not_gather() -> None:
     fetches = ParkedFetches(MANY)
-    request = data_plane_pb2.FetchRequest()
-    fetches.park(MANY, request, 300, (1,))
+    fetches.park(a_fetch(MANY))
     for number in range(MANY):
-        fetches.park(number, request, 300, (1,))
+        fetches.park(a_fetch(number))
         assert fetches.take(number) is not None
     assert len(fetches._deadlines) <= parked_fetches.SWEEP_ABOVE + 3
-    assert list(fetches.expired(300)) == [MANY]
+    assert [fetch.request_id for fetch in fetches.expired(300)] == [MANY]
+
+
+def a_fetch(number: int) -> PendingFetch:
+    return PendingFetch(number, number, FetchSession(0), deadline=300, min_bytes=1, max_bytes=1)

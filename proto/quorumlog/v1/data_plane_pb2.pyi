@@ -189,7 +189,8 @@ class FetchRequest(_message.Message):
     """Stop after this many bytes over all partitions; the first batch is always returned whole."""
     session_epoch: _builtins.int
     """0: no session, the request stands for itself. 1: a new session of this stream begins, with all partitions named.
-    n + 1: goes on after the request n of the session.
+    n + 1: goes on after the request n of the session. A request of a session that waits for data is answered at once,
+    without entries, when the next one comes: that one waits in its place. Requests are answered in their order.
     """
     @_builtins.property
     def partitions(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchPartition]:
@@ -295,9 +296,9 @@ class FetchResponse(_message.Message):
     """As in the request."""
     @_builtins.property
     def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___FetchResult]:
-        """One per partition that has data or an error, or all of them when the wait ran out. In a session: one per partition
-        that has data, an error, or another high watermark or log start than the session has told before. The position of
-        a partition whose entries are here moves past them by itself.
+        """One per partition. In a session: one per partition that has data, an error, or another high watermark or log start
+        than the session has told before. There the position of a partition whose entries are here moves past them by
+        itself, and a partition with an error has left the session: it is silent until the client names it again.
         """
 
     @_builtins.property

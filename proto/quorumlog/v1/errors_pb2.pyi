@@ -51,6 +51,10 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The preferred leader cannot lead now: it is down, out of sync, or did not take over."""
     ELECTION_NOT_NEEDED: _ErrorCode.ValueType  # 17
     """The preferred leader leads already."""
+    INVALID_FETCH_SESSION_EPOCH: _ErrorCode.ValueType  # 18
+    """The request does not go on where its fetch session is: begin a new session."""
+    TOO_MANY_FETCH_SESSIONS: _ErrorCode.ValueType  # 19
+    """The node keeps as many fetch sessions as it may: fetch without one."""
     NOT_ENOUGH_REPLICAS: _ErrorCode.ValueType  # 20
     """Fewer live replicas than acks=all needs; nothing was appended."""
     NOT_ENOUGH_REPLICAS_AFTER_APPEND: _ErrorCode.ValueType  # 21
@@ -137,6 +141,10 @@ PREFERRED_LEADER_NOT_AVAILABLE: ErrorCode.ValueType  # 16
 """The preferred leader cannot lead now: it is down, out of sync, or did not take over."""
 ELECTION_NOT_NEEDED: ErrorCode.ValueType  # 17
 """The preferred leader leads already."""
+INVALID_FETCH_SESSION_EPOCH: ErrorCode.ValueType  # 18
+"""The request does not go on where its fetch session is: begin a new session."""
+TOO_MANY_FETCH_SESSIONS: ErrorCode.ValueType  # 19
+"""The node keeps as many fetch sessions as it may: fetch without one."""
 NOT_ENOUGH_REPLICAS: ErrorCode.ValueType  # 20
 """Fewer live replicas than acks=all needs; nothing was appended."""
 NOT_ENOUGH_REPLICAS_AFTER_APPEND: ErrorCode.ValueType  # 21

@@ -1,0 +1,145 @@
+"""What the node remembers of a client's fetches between them, so that a client says only what changes.
+
+A session belongs to one Fetch stream: it begins with a request of epoch 1, goes on with 2, 3 …, and ends with the
+stream. It holds the position of each partition read, which moves past the entries that are sent, and what the client
+has been told beside them. A request that stands for itself (epoch 0) is a session of one answer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What has been told of a partition of which nothing has been told: neither a high watermark nor a log start.
+NOTHING_TOLD = (-1, -1)
+
+
+@dataclass(slots=True, eq=False)
+class FetchedPartition:
+    """One partition that a session reads.
+
+    Arguments:
+        group: its Raft group; None where this node has no replica of it.
+        fetch_offset: the next offset to send.
+        told: the high watermark and the log start that the client heard last.
+    """
+
+    session: FetchSession
+    topic_id: bytes
+    number: int
+    group: int | None
+    fetch_offset: int
+    leader_epoch: int
+    max_bytes: int
+    told: tuple[int, int] = NOTHING_TOLD
+
+    @property
+    def key(self) -> tuple[bytes, int]:
+        """What clients name it by."""
+        return self.topic_id, self.number
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """What one stream reads.
+
+    Arguments:
+        stream: whose it is; 0 for a request that stands for itself.
+        epoch: of its newest request.
+        partitions: by topic id and number.
+        news: partitions that may have something to say; who has waited longest for entries comes first.
+        waiting: the request that waits for something to be said, by its id.
+    """
+
+    stream: int
+    epoch: int = 0
+    partitions: dict[tuple[bytes, int], FetchedPartition] = field(default_factory=dict)
+    news: dict[FetchedPartition, None] = field(default_factory=dict)
+    waiting: int | None = None
+
+    @property
+    def incremental(self) -> bool:
+        """Whether the client keeps what it was told, and hears only what is new."""
+        return self.stream != 0
+
+    def put(self, wanted: data_plane_pb2.FetchPartition, group: int | None) -> FetchedPartition:
+        """A client says what it wants of a partition, and that it knows nothing of it."""
+        self.drop((wanted.topic_id, wanted.partition))
+        partition = FetchedPartition(
+            self, wanted.topic_id, wanted.partition, group, wanted.fetch_offset, wanted.leader_epoch, wanted.max_bytes
+        )
+        self.partitions[partition.key] = partition
+        self.news[partition] = None
+        return partition
+
+    def drop(self, key: tuple[bytes, int]) -> FetchedPartition | None:
+        """The partition is not read any more; returns it if it was."""
+        partition = self.partitions.pop(key, None)
+        if partition is not None:
+            self.news.pop(partition, None)
+        return partition
+
+
+class FetchSessions:
+    """The sessions of all streams.
+
+    Arguments:
+        limit: sessions that the node keeps.
+        partition_limit: partitions in all of them together.
+    """
+
+    def __init__(self, limit: int, partition_limit: int) -> None:
+        self._limit = limit
+        self._partition_limit = partition_limit
+        self._by_stream: dict[int, FetchSession] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_stream)
+
+    def __iter__(self) -> Iterator[FetchSession]:
+        return iter(self._by_stream.values())
+
+    def get(self, stream: int) -> FetchSession | None:
+        """The session of a stream, if it has one."""
+        return self._by_stream.get(stream)
+
+    def begin(self, stream: int) -> FetchSession:
+        """A new session. The one that the stream had must have been ended."""
+        assert stream and stream not in self._by_stream
+        session = self._by_stream[stream] = FetchSession(stream)
+        return session
+
+    def end(self, stream: int) -> FetchSession | None:
+        """Forgets a stream's session and returns it, if there was one."""
+        return self._by_stream.pop(stream, None)
+
+    def refusal(self, stream: int, request: data_plane_pb2.FetchRequest) -> errors_pb2.Error | None:
+        """Why a session cannot go on, or begin, with this request; None if it can."""
+        session = self._by_stream.get(stream)
+        if request.session_epoch > 1:
+            known = session.epoch if session is not None else 0
+            if request.session_epoch != known + 1:
+                # Something between the two was not taken in: what the client believes of its positions is not so.
+                return error(
+                    ErrorCode.INVALID_FETCH_SESSION_EPOCH,
+                    f"request {request.session_epoch} of a fetch session of which {known} are known: begin a new one",
+                )
+        elif not stream:
+            return error(ErrorCode.INVALID_FETCH_SESSION_EPOCH, "a fetch session needs a stream: fetch without one")
+        elif session is None and len(self._by_stream) >= self._limit:
+            return error(
+                ErrorCode.TOO_MANY_FETCH_SESSIONS,
+                f"the node keeps {self._limit} fetch sessions already: fetch without one",
+            )
+        # A session that only goes on names no partitions, and costs no counting.
+        held = sum(len(one.partitions) for one in self) if request.partitions else 0
+        if held + len(request.partitions) > self._partition_limit:
+            return error(
+                ErrorCode.TOO_MANY_FETCH_SESSIONS,
+                f"fetch sessions hold {held} partitions here already, {self._partition_limit} at most: fetch without",
+            )
+        return None
