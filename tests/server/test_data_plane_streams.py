@@ -10,7 +10,7 @@ import grpc.aio
 import pytest
 
 from quorumlog.server.client_requests import MAX_PENDING_BYTES, ClientRequests
-from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply
+from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
 from quorumlog.server.grpc_server import GrpcServer
 from quorumlog.server.local_ports import ReservedPorts
 from quorumlog.server.metrics import Meters
@@ -181,3 +181,26 @@ async def test_a_node_that_stops_says_so_to_those_who_wait(stage: Stage) -> None
     for caught in (streamed, single):
         assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
         assert "the node is stopping" in str(caught.value.details())
+
+
+async def test_a_session_is_bound_to_its_stream_and_ends_with_it(stage: Stage) -> None:
+    calls = [stage.stub.Fetch() for _ in range(3)]
+    for number, call in enumerate(calls):
+        request = a_fetch(1)
+        request.session_epoch = 1 if number < 2 else 0
+        await call.write(request)
+    await until(lambda: len(stage.asked) == 3)
+    streams = {one.stream for one in stage.asked}
+    assert len(streams) == 3 and 0 not in streams
+    follow_up = data_plane_pb2.FetchRequest(correlation_id=2, session_epoch=2)
+    await calls[0].write(follow_up)
+    await until(lambda: len(stage.asked) == 4)
+    for call in calls:
+        call.cancel()
+    await until(lambda: len(stage.gone) == 4)
+    in_session = {one.stream for one in stage.asked if one.message.session_epoch == 1}  # type: ignore[attr-defined]
+    await until(lambda: {event.stream for event in stage.events if isinstance(event, StreamClosed)} == in_session)
+    assert stage.asked[3].stream in in_session
+    closed = [number for number, event in enumerate(stage.events) if isinstance(event, StreamClosed)]
+    gone = [number for number, event in enumerate(stage.events) if isinstance(event, ClientGone)]
+    assert min(closed) > min(gone)
