@@ -208,11 +208,23 @@ class OutOfOrderSequenceNumberError(QuorumlogError):
 
 
 class InvalidProducerEpochError(QuorumlogError):
-    """A newer instance of the same producer has taken over."""
+    """A newer instance of the same named producer has taken over."""
+
+
+#: What kafka-python calls it.
+ProducerFencedError = InvalidProducerEpochError
 
 
 class UnknownProducerIdError(QuorumlogError):
     """The partition knows nothing of this producer."""
+
+
+class DuplicateSequenceMismatchError(QuorumlogError):
+    """The log has other records where a producer repeats its epoch: a replay that is no replay."""
+
+
+class ProducerLimitExceededError(QuorumlogError):
+    """No more named producers, or no more batches in one epoch, can be remembered."""
 
 
 class StorageError(QuorumlogError):
@@ -283,6 +295,8 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.OUT_OF_ORDER_SEQUENCE_NUMBER: OutOfOrderSequenceNumberError,
     _Code.INVALID_PRODUCER_EPOCH: InvalidProducerEpochError,
     _Code.UNKNOWN_PRODUCER_ID: UnknownProducerIdError,
+    _Code.DUPLICATE_SEQUENCE_MISMATCH: DuplicateSequenceMismatchError,
+    _Code.PRODUCER_LIMIT_EXCEEDED: ProducerLimitExceededError,
     _Code.STORAGE_ERROR: StorageError,
     _Code.TOPIC_ALREADY_EXISTS: TopicAlreadyExistsError,
     _Code.INVALID_TOPIC: InvalidTopicError,

@@ -48,7 +48,12 @@ class ProduceCall:
 
 
 class Waiter(NamedTuple):
-    """A batch in the log that a slot of a call waits for. ``copies``: durable data replicas that it needs."""
+    """A batch in the log that a slot of a call waits for.
+
+    Arguments:
+        copies: durable data replicas that it needs.
+        next_sequence: what its answer says of a replayable epoch.
+    """
 
     log_index: int
     copies: int
@@ -56,6 +61,7 @@ class Waiter(NamedTuple):
     slot: int
     base_offset: int
     append_time_ms: int
+    next_sequence: int = 0
 
 
 class Acknowledgements:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -17,8 +17,11 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.epoch_digests import content_digest
 from quorumlog.server.options import Limits
-from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused
+from quorumlog.server.partition_commands import apply_command
+from quorumlog.server.producer_state import is_named
+from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig
 from quorumlog.server.wire_errors import error
@@ -26,6 +29,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import (
     NO_PRODUCER_ID,
+    Attributes,
     BatchHeader,
     CorruptEntryError,
     TimestampType,
@@ -33,6 +37,7 @@ from quorumlog.v1.entry import (
     verify_batch,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import PartitionCommand
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000
@@ -57,6 +62,7 @@ class Partition:
         raft: the group's replica on this node.
         reader: durable state, for offset look-ups.
         table: the group's rows as found at opening; empty for a new replica.
+        claimed_epoch: the newest epoch of a named producer, by its id, as the metadata have it.
     """
 
     def __init__(
@@ -68,6 +74,7 @@ class Partition:
         reader: StorageReader,
         table: dict[bytes, bytes],
         limits: Limits,
+        claimed_epoch: Callable[[int], int] = nobody_has_claimed,
     ) -> None:
         self.identity = identity
         self.group = group
@@ -76,8 +83,8 @@ class Partition:
         self._sealer = sealer
         self._reader = reader
         self._limits = limits
-        self._producers = ProducerTable(limits.producers_per_partition)
-        self._producers.load(table)
+        self.producers = ProducerTable(limits.producers_per_partition, claimed_epoch)
+        self.producers.load(table)
         self._applied, self.high_watermark, self.log_start_offset, _ = decode_meta(table.get(META_ROW))
         self._applied_term = 0
         self._rows_due = False
@@ -102,7 +109,9 @@ class Partition:
                     f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
                 )
                 self.high_watermark = header.last_offset + 1
-                self._producers.apply(header, entry.index)
+                self.producers.apply(header, entry.index, content_digest(header, entry.data))
+            elif entry.kind is EntryKind.COMMAND:
+                apply_command(self, entry)
         self._rows_due = bool(entries) or self._rows_due
         # A leader that has just been deposed applies its successor's entries before it hears that it is one no more.
         assert self.log_end_offset >= self.high_watermark or not self.leads
@@ -116,7 +125,7 @@ class Partition:
         if not self._rows_due:
             return {}
         self._rows_due = False
-        rows = self._producers.take_rows()
+        rows = self.producers.take_rows()
         rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, 0)
         return rows
 
@@ -142,19 +151,21 @@ class Partition:
         return done
 
     def _begin_leadership(self) -> None:
-        tail: list[tuple[BatchHeader, int]] = []
+        tail: list[tuple[BatchHeader, int, int]] = []
         index = self._applied + 1
         while index <= self.raft.last_id.index:
             for entry in self.raft.entries_between(index, self.raft.last_id.index, self._limits.fetch_bytes):
                 if entry.kind is EntryKind.BATCH:
-                    tail.append((parse_header(entry.data), entry.index))
+                    header = parse_header(entry.data)
+                    tail.append((header, entry.index, content_digest(header, entry.data)))
                 index = entry.index + 1
-        self._producers.rebuild_tail(tail)
+        self.producers.rebuild_tail(tail)
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
-        self._not_durable = [(header.last_offset, index) for header, index in tail if index > self.raft.durable_index]
+        durable = self.raft.durable_index
+        self._not_durable = [(header.last_offset, index) for header, index, _ in tail if index > durable]
 
     def _end_leadership(self) -> list[ProduceCall]:
-        self._producers.drop_tail()
+        self.producers.drop_tail()
         self._not_durable.clear()
         failure = error(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
@@ -224,23 +235,32 @@ class Partition:
             return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
         if refusal := _check_rules(header, acks, wall_ms):
             return refusal
+        digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
-            verdict = self._producers.check(header)
+            verdict = self.producers.check(header, digest)
             if isinstance(verdict, Refused):
                 return error(verdict.code, verdict.message)
             if isinstance(verdict, Duplicate):
                 # Never answered at once: the original may be uncommitted, and then be lost (raft.md 22).
-                self._wait(acks, call, slot, verdict.batch.log_index, verdict.batch.base_offset, -1)
+                self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
                 return None
         if acks == ACKS_ALL and live_replicas < self.copies_needed:
             return error(
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {live_replicas} live replicas, acks=all needs {self.copies_needed}; try again later",
             )
-        return self._propose(now, wall_ms, batch, header, acks, call, slot)
+        return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
 
     def _propose(
-        self, now: int, wall_ms: int, batch: bytes, header: BatchHeader, acks: int, call: ProduceCall, slot: int
+        self,
+        now: int,
+        wall_ms: int,
+        batch: bytes,
+        header: BatchHeader,
+        digest: int,
+        acks: int,
+        call: ProduceCall,
+        slot: int,
     ) -> errors_pb2.Error | None:
         base_offset = self.log_end_offset
         append_time = wall_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
@@ -250,17 +270,41 @@ class Partition:
             return self.not_leader()
         except ProposalRefusedError as refused:
             return error(ErrorCode.SERVER_BUSY, f"{self.name} takes no batches for a moment: {refused}")
-        self._producers.append(header, base_offset, entry.index)
+        self.producers.append(header, base_offset, entry.index, digest)
         self.log_end_offset = base_offset + header.record_count
         self._not_durable.append((self.log_end_offset - 1, entry.index))
         if acks == ACKS_NONE:
             call.fill(slot, base_offset=-1, log_append_time_ms=-1)
         else:
-            self._wait(acks, call, slot, entry.index, base_offset, -1 if append_time is None else append_time)
+            append_ms = -1 if append_time is None else append_time
+            self._wait(acks, call, slot, header, entry.index, base_offset, append_ms)
         return None
 
-    def _wait(self, acks: int, call: ProduceCall, slot: int, index: int, base_offset: int, append_ms: int) -> None:
-        self._acknowledgements.add(acks, Waiter(index, self.copies_needed, call, slot, base_offset, append_ms))
+    def _wait(
+        self,
+        acks: int,
+        call: ProduceCall,
+        slot: int,
+        header: BatchHeader,
+        index: int,
+        base_offset: int,
+        append_ms: int,
+    ) -> None:
+        replayable = header.attributes & Attributes.REPLAYABLE
+        next_sequence = self.producers.next_sequence(header.producer_id) if replayable else 0
+        waiter = Waiter(index, self.copies_needed, call, slot, base_offset, append_ms, next_sequence)
+        self._acknowledgements.add(acks, waiter)
+
+    def propose_command(self, now: int, command: PartitionCommand) -> bool:
+        """Puts a command into the log, to be carried out by every replica once it is committed; False when this
+        replica cannot now."""
+        if not self.leads:
+            return False
+        try:
+            self.raft.propose(now, self._sealer.command(command.SerializeToString(deterministic=True)))
+        except (NotLeaderError, ProposalRefusedError):
+            return False
+        return True
 
     def resolve_acknowledgements(self) -> list[ProduceCall]:
         """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
@@ -283,6 +327,7 @@ class Partition:
                 log_append_time_ms=waiter.append_time_ms,
                 log_start_offset=self.log_start_offset,
                 leader_epoch=raft.term,
+                next_sequence=waiter.next_sequence,
             )
             if waiter.call.done:
                 done.append(waiter.call)
@@ -382,6 +427,8 @@ def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Err
         return error(
             ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
         )
+    if header.attributes & Attributes.REPLAYABLE and not is_named(header.producer_id):
+        return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
     if idempotent and acks != ACKS_ALL:
         return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
     if header.timestamp_type is not TimestampType.CREATE_TIME:

@@ -44,7 +44,7 @@ class GroupSealer:
         return configuration_from_proto(peer_pb2.GroupConfiguration.FromString(body))
 
     def command(self, body: bytes) -> Seal:
-        """How to seal a command of the metadata group once its place is known."""
+        """How to seal a command once its place is known."""
 
         def seal(index: int, term: int, previous_hash: int) -> Entry:
             return self._seal(index, term, previous_hash, EntryKind.COMMAND, body)

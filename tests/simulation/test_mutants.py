@@ -81,8 +81,8 @@ def test_a_patch_that_no_longer_fits_is_called_stale(workshop: Workshop) -> None
 
 
 def test_a_check_that_does_not_load_the_mutant_has_no_say(workshop: Workshop) -> None:
-    change = Change("server/producer_table.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
-    with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.producer_table"):
+    change = Change("server/producer_state.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
+    with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.producer_state"):
         workshop.try_mutant(mutant(change, name="not_loaded"))
 
 

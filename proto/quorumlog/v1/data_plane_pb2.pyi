@@ -131,18 +131,23 @@ class ProduceResult(_message.Message):
     LOG_APPEND_TIME_MS_FIELD_NUMBER: _builtins.int
     LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    NEXT_SEQUENCE_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
     """The partition's number."""
     base_offset: _builtins.int
-    """The offset of the batch's first record; -1 on error and for acks=0."""
+    """The offset of the batch's first record; -1 on error, for acks=0, and for a duplicate that is older than the last
+    five batches of its producer.
+    """
     log_append_time_ms: _builtins.int
     """Milliseconds since the epoch when the leader appended it, for topics with append time; else -1."""
     log_start_offset: _builtins.int
     """The first offset still kept."""
     leader_epoch: _builtins.int
     """The leader epoch in which the batch was appended."""
+    next_sequence: _builtins.int
+    """For a batch of a replayable epoch: the sequence after the newest batch that the log has of that epoch."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -157,10 +162,11 @@ class ProduceResult(_message.Message):
         log_append_time_ms: _builtins.int = ...,
         log_start_offset: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
+        next_sequence: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "error", b"error", "leader_epoch", b"leader_epoch", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "error", b"error", "leader_epoch", b"leader_epoch", "log_append_time_ms", b"log_append_time_ms", "log_start_offset", b"log_start_offset", "next_sequence", b"next_sequence", "partition", b"partition", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -526,7 +532,9 @@ class InitProducerIdRequest(_message.Message):
     Empty: a new identity without a name.
     """
     epoch: _builtins.int
-    """For a named identity: the epoch to claim it with, larger than that known, or equal to go on in it; -1: the next."""
+    """For a named identity: the epoch to claim it with, larger than that known, or equal to repeat it from its first
+    sequence on; -1: the next.
+    """
     def __init__(
         self,
         *,

@@ -53,6 +53,8 @@ NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
 NO_DELETE_HORIZON = -1
+#: Producer ids from here on belong to named identities.
+FIRST_NAMED_PRODUCER_ID = 1 << 62
 #: Sequences are 31 bits wide and wrap to 0, as Kafka's do.
 SEQUENCE_MODULUS = 1 << 31
 
@@ -100,6 +102,7 @@ class Attributes(IntFlag):
 
     NONE = 0
     NULL_KEYS = 1  #: some record has no key; refused on compacted topics
+    REPLAYABLE = 2  #: its producer may send the epoch again from the start: the log keeps a digest of each batch
 
 
 class CorruptEntryError(Exception):
@@ -323,7 +326,7 @@ def parse_header(entry: bytes) -> BatchHeader:
     )
     if count == 0:
         raise CorruptEntryError("batch without records")
-    if codec > Codec.ZSTD or ts_type > TimestampType.LOG_APPEND_TIME or attributes > Attributes.NULL_KEYS:
+    if codec > Codec.ZSTD or ts_type > TimestampType.LOG_APPEND_TIME or attributes >= len(_ATTRIBUTES):
         raise CorruptEntryError(f"batch with unknown codec {codec}, timestamp type {ts_type} or attributes")
     if (delta < count - 1) if entry[_FLAGS_AT] else delta:
         raise CorruptEntryError(f"batch of {count} records with an impossible offset delta of {delta}")
@@ -345,6 +348,6 @@ _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
 # Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.
 _FLAGS = (Flags.NONE, Flags.GAPS)
-_ATTRIBUTES = (Attributes.NONE, Attributes.NULL_KEYS)
+_ATTRIBUTES = tuple(Attributes(bits) for bits in range(4))
 #: Where the low byte of the flags is in an entry.
 _FLAGS_AT = 2

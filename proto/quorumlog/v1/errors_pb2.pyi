@@ -77,6 +77,8 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """The partition knows nothing of this producer id, and the sequence is not its first."""
     DUPLICATE_SEQUENCE_MISMATCH: _ErrorCode.ValueType  # 32
     """The log holds other records under this producer's sequence: a replay that is no replay."""
+    PRODUCER_LIMIT_EXCEEDED: _ErrorCode.ValueType  # 33
+    """The partition or the cluster remembers as many named producers, or batches of one epoch, as it may."""
     STORAGE_ERROR: _ErrorCode.ValueType  # 30
     """The node's disk is full or failing; nothing was appended."""
     TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 40
@@ -167,6 +169,8 @@ UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 29
 """The partition knows nothing of this producer id, and the sequence is not its first."""
 DUPLICATE_SEQUENCE_MISMATCH: ErrorCode.ValueType  # 32
 """The log holds other records under this producer's sequence: a replay that is no replay."""
+PRODUCER_LIMIT_EXCEEDED: ErrorCode.ValueType  # 33
+"""The partition or the cluster remembers as many named producers, or batches of one epoch, as it may."""
 STORAGE_ERROR: ErrorCode.ValueType  # 30
 """The node's disk is full or failing; nothing was appended."""
 TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 40

@@ -1,0 +1,38 @@
+"""The commands in a partition's log: what its leader proposes so that all replicas do it at the same place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quorumlog.raft.types import Entry
+from quorumlog.server.producer_table import ProducerTable
+from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.v1.partition_log_pb2 import PartitionCommand
+
+
+class PartitionLogError(Exception):
+    """An entry of a partition's log that this version cannot apply. The node must stop: going on would diverge."""
+
+
+class CommandedPartition(Protocol):
+    """What commands act on."""
+
+    @property
+    def producers(self) -> ProducerTable:
+        """What it remembers of idempotent producers."""
+
+
+def apply_command(partition: CommandedPartition, entry: Entry) -> None:
+    """Carries out a committed command.
+
+    Raises:
+        PartitionLogError: a command of a later version.
+    """
+    command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
+    match command.WhichOneof("body"):
+        case "forget_producers":
+            partition.producers.forget(command.forget_producers.up_to_index)
+        case _:
+            raise PartitionLogError(
+                f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"
+            )
