@@ -48,6 +48,7 @@ class ClusterOptions:
     limits: Limits = field(default_factory=Limits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     metadata_checkpoint_entries: int = 2_000
+    producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
     through_codec: bool = False
     disks_lie: bool = False
@@ -102,6 +103,7 @@ class SimCluster:
                 limits=options.limits,
                 balance=options.balance,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
+                producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,
             )
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)

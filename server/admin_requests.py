@@ -146,7 +146,11 @@ class AdminRequests:
         return min((deadline for _, deadline, _ in self._awaiting_topics), default=None)
 
     def init_producer_id(self, now: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
-        """Gives a new producer identity."""
+        """Gives a new producer identity, or has a named one claimed."""
+        deadline = now + wait_us(request.timeout_ms)
+        if request.name:
+            self._claim_producer(deadline, request_id, request)
+            return
 
         def given(producer_id: int | None) -> None:
             response = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
@@ -156,7 +160,20 @@ class AdminRequests:
                 response.producer_id, response.producer_epoch = producer_id, 0
             self._reply(request_id, response)
 
-        self._broker.producer_id(now, now + wait_us(request.timeout_ms), given)
+        self._broker.producer_id(now, deadline, given)
+
+    def _claim_producer(self, deadline: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
+        def claimed(response: peer_pb2.ControllerResponse | None) -> None:
+            answer = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+            if response is not None and response.HasField("producer_claimed"):
+                answer.producer_id = response.producer_claimed.producer_id
+                answer.producer_epoch = response.producer_claimed.producer_epoch
+            else:
+                answer.error.CopyFrom(_failure(response))
+            self._reply(request_id, answer)
+
+        body = peer_pb2.ClaimProducer(name=request.name, epoch=request.epoch)
+        self._client.ask(deadline, peer_pb2.ControllerRequest(claim_producer=body), claimed)
 
     # -- descriptions -----------------------------------------------------------------------------------------
 

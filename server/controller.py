@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from quorumlog.server.broker_liveness import BrokerLiveness
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import ApplyResult, Broker
+from quorumlog.server.named_producers import check_claim
 from quorumlog.server.topic_creation import TopicLimits, plan_topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
@@ -121,6 +122,8 @@ class Controller:
                 return self._alter_isr(number, wall_ms, request.alter_isr)
             case "allocate_producer_ids":
                 return self._allocate(number, wall_ms, request.allocate_producer_ids)
+            case "claim_producer":
+                return self._claim(number, wall_ms, request.claim_producer)
             case "create_topics":
                 return self._create_topics(number, now, wall_ms, request.create_topics)
             case other:
@@ -209,6 +212,13 @@ class Controller:
         if stale is not None:
             return _refuse(number, stale)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, allocate_producer_ids=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _claim(self, number: int, wall_ms: int, body: peer_pb2.ClaimProducer) -> ControllerDecision:
+        refused = check_claim(body) or self._image.named_producers.check(body)
+        if refused is not None:
+            return _refuse(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, claim_producer=body)
         return ControllerDecision(number, commands=(command,))
 
     # -- topics ---------------------------------------------------------------------------------------------------

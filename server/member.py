@@ -29,6 +29,7 @@ from quorumlog.server.offset_requests import OffsetRequests
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions, make_group
+from quorumlog.server.producer_expiry import ProducerExpiry
 from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
@@ -132,6 +133,7 @@ class Member:
             surroundings.log,
             now,
         )
+        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, self.partitions, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         self.partitions.found(found)
         self.partitions.reconcile(now)
@@ -186,6 +188,7 @@ class Member:
         self.admin.on_time(now)
         self.elections.on_time(now)
         self.reads.on_time(now)
+        self.expiry.on_time(now)
 
     @property
     def next_deadline(self) -> int:
@@ -200,6 +203,7 @@ class Member:
             self.admin.next_deadline,
             self.elections.next_deadline,
             self.reads.next_deadline,
+            self.expiry.next_deadline,
         )
         return min(deadline for deadline in due if deadline is not None)
 

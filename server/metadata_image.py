@@ -25,6 +25,7 @@ from quorumlog.server.metadata_records import (
     topic_of,
     topic_record,
 )
+from quorumlog.server.named_producers import NamedProducers
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -45,6 +46,7 @@ class MetadataImage:
         self.applied_index = 0
         self.next_group = FIRST_PARTITION_GROUP
         self.next_producer_id = 0
+        self.named_producers = NamedProducers()
         self.feature_level = FEATURE_LEVEL
         self._names: dict[str, str] = {}
 
@@ -98,6 +100,8 @@ class MetadataImage:
                 result = self._alter_isr(command.alter_isr)
             case "allocate_producer_ids":
                 result = self._allocate_producer_ids(command.allocate_producer_ids)
+            case "claim_producer":
+                result = ApplyResult(self.named_producers.claim(command.claim_producer))
             case _:
                 raise MetadataLogError(
                     f"entry {index} of the metadata log holds a command of a later version: upgrade this node"
@@ -386,6 +390,7 @@ class MetadataImage:
             topics=[topic_record(topic) for topic in self.topics.values()],
             next_group=self.next_group,
             next_producer_id=self.next_producer_id,
+            named_producers=self.named_producers.records(),
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -410,6 +415,7 @@ class MetadataImage:
             image._add_topic(topic_of(row))
         image.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
+        image.named_producers = NamedProducers.from_records(snapshot.named_producers)
         image.feature_level = snapshot.feature_level
         image.applied_index = snapshot.applied_index
         for partition in image.partitions.values():

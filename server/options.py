@@ -38,7 +38,7 @@ class Limits:
     snapshot_bytes: int = 4 << 30
     #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
     gathered_bytes: int = 64 << 20
-    #: Producers whose sequences a partition remembers.
+    #: Producers whose sequences a partition remembers. No setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
     storage_refuse_above: float = 0.85
@@ -98,6 +98,7 @@ class NodeOptions:
     snapshot_stall_us: int = 10_000_000
     stop_timeout_us: int = 5_000_000
     metadata_checkpoint_entries: int = 2_000
+    producer_id_expiration_us: int = 86_400_000_000
 
     @property
     def lease_interval_us(self) -> int:

@@ -71,7 +71,9 @@ class Partitions:
         sealer = GroupSealer(group)
         raft = make_group(self._options, state, applied, applied, sealer, self._reader, self._rng, now)
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
-        partition = Partition(identity, group, raft, sealer, self._reader, state.table, self._options.limits)
+        partition = Partition(
+            identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
+        )
         partition.config = parse_topic_config(record.topic.configs)
         self._by_group[group] = partition
         self._by_name[(record.topic.topic_id, record.number)] = partition
@@ -79,6 +81,9 @@ class Partitions:
         if fresh and record.replicas[0] == self._options.node_id:
             # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
             raft.campaign(now)
+
+    def _claimed_epoch(self, producer_id: int) -> int:
+        return self._image().named_producers.epoch_of(producer_id)
 
     def __getitem__(self, group: int) -> Partition:
         return self._by_group[group]

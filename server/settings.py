@@ -123,6 +123,9 @@ class Settings(BaseSettings):
     leader_imbalance_check_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         30, description="a whole number of seconds from 1 to 86400"
     )
+    producer_id_expiration_ms: Milliseconds = Field(
+        86_400_000, description=f"{_A_TIME}: how long a partition remembers a silent producer without a name"
+    )
     storage_stall_ms: Milliseconds = Field(2_000, description=_A_TIME)
     stop_timeout_ms: Milliseconds = Field(5_000, description=_A_TIME)
 
@@ -201,6 +204,7 @@ class Settings(BaseSettings):
             storage_stall_us=self.storage_stall_ms * _MS,
             stop_timeout_us=self.stop_timeout_ms * _MS,
             metadata_checkpoint_entries=self.metadata_checkpoint_entries,
+            producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
 
 

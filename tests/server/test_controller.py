@@ -386,3 +386,14 @@ def test_what_the_controller_does_not_answer_is_refused() -> None:
     cluster = Cluster()
     for response in (cluster.ask(), cluster.ask(describe_quorum=admin_pb2.DescribeQuorumRequest())):
         assert response.error.code == ErrorCode.INVALID_REQUEST
+
+
+def test_named_producers_are_claimed_through_the_log_and_impossible_claims_are_not() -> None:
+    cluster = Cluster()
+    first = cluster.ask(claim_producer=peer_pb2.ClaimProducer(name="etl", epoch=-1)).producer_claimed
+    again = cluster.ask(claim_producer=peer_pb2.ClaimProducer(name="etl", epoch=7)).producer_claimed
+    assert (again.producer_id, again.producer_epoch) == (first.producer_id, 7)
+    for name, epoch, code in (("etl", 6, ErrorCode.INVALID_PRODUCER_EPOCH), ("", -1, ErrorCode.INVALID_REQUEST)):
+        decision = cluster.decide(claim_producer=peer_pb2.ClaimProducer(name=name, epoch=epoch))
+        assert decision.response is not None
+        assert decision.response.error.code == code

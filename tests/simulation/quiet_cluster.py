@@ -31,6 +31,7 @@ class Quiet:
         *,
         limits: Limits | None = None,
         checkpoint_entries: int = 2_000,
+        producer_id_expiration_s: float = 86_400,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -39,6 +40,7 @@ class Quiet:
             limits=limits or Limits(),
             balance=balance or BalanceOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
+            producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
         )
         self.cluster = SimCluster(self.scheduler, quiet)
         self.history = History()

@@ -3,71 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import TOPIC, Quiet
+from quiet_cluster import Quiet
+from sequenced_client import SequencedClient, log_of
 
-from quorumlog.chaos.invariants import values_of
-from quorumlog.raft.types import EntryKind, TimeoutNow
+from quorumlog.raft.types import TimeoutNow
 from quorumlog.server.events import FrameReceived, PeerFrame, Stream
-from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import Codec, build_batch
-from quorumlog.v1.errors_pb2 import ErrorCode
 
 SEEDS = range(1, 5)
 
 
-class Client:
-    """An idempotent producer of single records that says itself where and how often a batch is sent."""
-
-    def __init__(self, quiet: Quiet) -> None:
-        self.quiet = quiet
-        self.results: dict[str, list[pb.ProduceResult]] = {}
-        image = quiet.cluster.processes[1].image
-        assert image is not None
-        self.topic_id = next(topic.topic_id for topic in image.topics.values() if topic.name == TOPIC)
-        answers: list[object] = []
-        quiet.cluster.request("client", 1, pb.InitProducerIdRequest(timeout_ms=1_000), answers.append)
-        quiet.until(lambda: bool(answers), 2)
-        (self.identity,) = (answer for answer in answers if isinstance(answer, pb.InitProducerIdResponse))
-
-    def send(self, node: int, value: str, sequence: int) -> None:
-        """Sends a batch of one record; ``results`` gathers what is answered."""
-        batch = build_batch(
-            value.encode().ljust(8, b"\0"),
-            record_count=1,
-            codec=Codec.NONE,
-            base_timestamp_ms=1_700_000_000_000,
-            max_timestamp_ms=1_700_000_000_000,
-            producer_id=self.identity.producer_id,
-            producer_epoch=self.identity.producer_epoch,
-            base_sequence=sequence,
-        )
-        request = pb.ProduceRequest(
-            acks=-1,
-            timeout_ms=2_000,
-            batches=[pb.PartitionBatch(topic_id=self.topic_id, partition=0, batch=batch)],
-        )
-
-        def answered(answer: object) -> None:
-            if isinstance(answer, pb.ProduceResponse):
-                self.results.setdefault(value, []).append(answer.results[0])
-
-        self.quiet.cluster.request("client", node, request, answered)
-
-    def acknowledged(self, value: str) -> list[int]:
-        """Offsets at which the value was said to be."""
-        return [r.base_offset for r in self.results.get(value, []) if r.error.code == ErrorCode.NONE]
-
-
-def log_of(quiet: Quiet, group: int) -> list[str]:
-    """The values in the leader's committed log, in order."""
-    leader = quiet.led_by(group)
-    assert leader is not None
-    raft = quiet.replicas_of(group)[leader]
-    entries = raft.entries_between(1, raft.commit_index, 1 << 30)
-    return [value for entry in entries if entry.kind is EntryKind.BATCH for value in values_of(entry.data)]
-
-
-def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, Client, int, int]:
+def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, SequencedClient, int, int]:
     """A partition with ``a`` in it. Its leader was cut off, does not know it yet, and has ``b`` for itself alone.
 
     Returns:
@@ -76,7 +21,7 @@ def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, Client, int, int
     quiet = Quiet(seed)
     quiet.until(lambda: bool(quiet.groups()) and quiet.led_by(quiet.groups()[0]) is not None, 5)
     (group,) = quiet.groups()
-    client = Client(quiet)
+    client = SequencedClient(quiet)
     old = quiet.led_by(group)
     assert old is not None
     client.send(old, "a", 0)
@@ -86,6 +31,30 @@ def leader_with_an_uncommitted_batch(seed: int) -> tuple[Quiet, Client, int, int
     last = quiet.replicas_of(group)[old].last_id.index
     quiet.until(lambda: quiet.replicas_of(group)[old].last_id.index > last, 0.1)
     return quiet, client, group, old
+
+
+@pytest.mark.scenario("22a")
+def test_a_retry_of_an_old_batch_waits_until_the_newest_is_committed() -> None:
+    """Its original is committed, but this leader may have been deposed: what it knows may not be all."""
+    quiet = Quiet(7)
+    quiet.until(lambda: bool(quiet.groups()) and quiet.led_by(quiet.groups()[0]) is not None, 5)
+    (group,) = quiet.groups()
+    client = SequencedClient(quiet)
+    for number in range(7):
+        assert client.sent(f"v{number}", number).base_offset == number
+    old = quiet.led_by(group)
+    assert old is not None
+    quiet.cluster.network.sever(old)
+    client.send(old, "b", 7)
+    client.send(old, "v0", 0)
+    quiet.run(3)
+    assert client.acknowledged("v0") == [0]
+    quiet.cluster.network.heal()
+    quiet.run(3)
+    result = client.sent("v0", 0)
+    assert (result.error.code, result.base_offset) == (0, -1)
+    assert client.sent("b", 7).base_offset == 7
+    assert log_of(quiet, group) == [*(f"v{number}" for number in range(7)), "b"]
 
 
 def make_leader(quiet: Quiet, group: int, node: int) -> None:
@@ -112,7 +81,7 @@ def test_a_retry_of_what_is_only_appended_is_not_answered_duplicate_and_fine(see
     quiet.until(lambda: quiet.led_by(group) not in (None, old), 3)
     assert client.acknowledged("b") == []
     # The original is lost: a new client's record takes its place.
-    other = Client(quiet)
+    other = SequencedClient(quiet)
     new = quiet.led_by(group)
     assert new is not None
     other.send(new, "x", 0)
