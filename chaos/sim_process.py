@@ -13,12 +13,15 @@ from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.chaos.sim_clients import Answer, Unanswered
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.chaos.sim_network import SimNetwork
-from quorumlog.server.events import ClientRequest, Effects, Event, FrameReceived, StopRequested
+from quorumlog.server.events import ClientRequest, Effects, Event, FrameReceived, Job, StopRequested
 from quorumlog.server.group_host import Replica
+from quorumlog.server.job_thread import carry_out
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.node import Node
 from quorumlog.server.options import NodeOptions
 
+#: How long a job takes, in µs.
+JOB_US = (50, 5_000)
 EPOCH_MS = 1_700_000_000_000
 
 
@@ -205,6 +208,8 @@ class SimProcess:
                     self.deliver(event)
 
             self.disk.submit(effects.transaction, done)
+        for job in effects.jobs:
+            self._scheduler.after(self._rng.randint(*JOB_US), lambda job=job: self._work(job, life))  # type: ignore[misc]
         for reply in effects.replies:
             if reply.request_id not in self._pending:
                 kind = type(reply.message).__name__
@@ -223,6 +228,18 @@ class SimProcess:
             self._network.want(self.node_id, tuple(sorted(effects.connect)))
         if effects.halt is not None:
             self._observer.halted(self, effects.halt.error)
+
+    def _work(self, job: Job, life: int) -> None:
+        """A job of the process's, done at once when its time has come; paused processes do nothing."""
+        if self.node is None or self.life != life:
+            return
+        if self.paused:
+            self._scheduler.after(JOB_US[1], lambda: self._work(job, life))
+            return
+        self.disk.read_by_node = True
+        done = carry_out(job)
+        self.disk.read_by_node = False
+        self.deliver(done)
 
     def _now(self) -> int:
         return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000

@@ -13,7 +13,8 @@ import traceback
 from typing import Protocol
 
 from quorumlog.server.client_requests import ClientRequests
-from quorumlog.server.events import Effects, Event, LogLine, PeerIdentity, StorageDone, StorageFailed
+from quorumlog.server.events import Effects, Event, JobDone, LogLine, PeerIdentity, StorageDone, StorageFailed
+from quorumlog.server.job_thread import JobThread
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.peer_links import PeerLinks
@@ -83,6 +84,7 @@ class Driver:
         self.error: str | None = None
         self.supervisor = Supervisor(self._task_failed)
         self.requests = ClientRequests(self.emit)
+        self.jobs = JobThread(self._job_done)
         self.links = PeerLinks(
             identity=lambda: node.identity,
             accepts=node.accepts_peer,
@@ -110,6 +112,9 @@ class Driver:
         """Tells that a transaction is durable, or was not written. Called on the storage thread."""
         elapsed = time.perf_counter() - self._submitted_at
         self._loop.call_soon_threadsafe(self._transaction_ended, number, error, elapsed)
+
+    def _job_done(self, event: JobDone) -> None:
+        self._loop.call_soon_threadsafe(self.emit, event)
 
     def heard_cluster(self, peer: int, cluster_id: str) -> None:
         """Tells which cluster a node belongs to.
@@ -183,6 +188,8 @@ class Driver:
             self._meters.transactions += 1
             self._submitted_at = time.perf_counter()
             self._writer.submit(effects.transaction)
+        for job in effects.jobs:
+            self.jobs.submit(job)
         for reply in effects.replies:
             self.requests.deliver(reply)
         for address in effects.identify:

@@ -6,6 +6,7 @@ are integers in microseconds on one monotonic clock per node; ``wall_ms`` is mil
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import NamedTuple
@@ -197,6 +198,15 @@ class StorageFailed:
 
 
 @dataclass(slots=True)
+class JobDone:
+    """The job of that number has been carried out: what came of it, or what it raised."""
+
+    number: int
+    result: object
+    error: Exception | None
+
+
+@dataclass(slots=True)
 class StopRequested:
     """SIGTERM: hand over leaderships, then halt."""
 
@@ -211,6 +221,7 @@ Event = (
     | StreamClosed
     | StorageDone
     | StorageFailed
+    | JobDone
     | StopRequested
 )
 
@@ -243,6 +254,15 @@ class LogLine:
 
 
 @dataclass(slots=True)
+class Job:
+    """A short piece of work that touches nothing of the node's but storage, by reading: it runs beside the steps, one
+    at a time, and is answered by JobDone."""
+
+    number: int
+    work: Callable[[], object]
+
+
+@dataclass(slots=True)
 class Effects:
     """What one step wants done. Frames may go out before the transaction is synced; replies only speak of what was
     durable when the step began. At most one transaction is under way at a time.
@@ -255,6 +275,7 @@ class Effects:
         connect: when not None, the peers to hold streams to from now on: node id -> address.
         logs: what to log.
         halt: when not None, the end.
+        jobs: to be carried out off the node's thread, in order.
         groups: the Raft groups that the step looked at, for whoever watches; all others are as they were.
     """
 
@@ -265,4 +286,5 @@ class Effects:
     connect: dict[int, str] | None = None
     logs: list[LogLine] = field(default_factory=list)
     halt: Halt | None = None
+    jobs: list[Job] = field(default_factory=list)
     groups: list[int] = field(default_factory=list)

@@ -115,6 +115,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         driver.links.close()
         driver.requests.close()
         await server.stop(STOP_GRACE_S)
+        driver.jobs.stop()
         writer.stop()
         if exporter is not None:
             exporter.close()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from types import MappingProxyType
 
 from quorumlog.v1.entry import TimestampType
@@ -26,7 +26,9 @@ class TopicConfig:
     Arguments:
         retention_ms: how long records are kept, in milliseconds; -1: for ever.
         retention_bytes: how much of each partition is kept, in bytes; -1: everything.
-        cleanup_policy: what retention does with old records; "delete" is the only policy.
+        cleanup_policy: what happens to old records: "delete" by time and size, "compact" keeps the last of each key.
+        delete_retention_ms: how long tombstones stay after their first compaction, in milliseconds.
+        min_cleanable_dirty_ratio: how much of a partition must be new for it to be compacted again.
         max_message_bytes: the largest batch accepted, in bytes, overhead included.
         min_insync_replicas: with acks=all, how many replicas must have a record durably before it is acknowledged.
         message_timestamp_type: whose timestamps records carry.
@@ -35,9 +37,16 @@ class TopicConfig:
     retention_ms: int = 7 * _DAY_MS
     retention_bytes: int = -1
     cleanup_policy: str = "delete"
+    delete_retention_ms: int = _DAY_MS
+    min_cleanable_dirty_ratio: float = 0.5
     max_message_bytes: int = 1 << 20
     min_insync_replicas: int = 1
     message_timestamp_type: TimestampType = TimestampType.CREATE_TIME
+
+    @property
+    def compacts(self) -> bool:
+        """Whether of the records with the same key only the last is kept."""
+        return self.cleanup_policy == "compact"
 
 
 @dataclass(slots=True, frozen=True)
@@ -74,13 +83,12 @@ class IntegerKey:
 
 @dataclass(slots=True, frozen=True)
 class ChoiceKey:
-    """A key whose value is one of a few words. ``refused`` explains words that only Kafka knows."""
+    """A key whose value is one of a few words."""
 
     name: str
     attribute: str
     choices: Mapping[str, object]
     doc: str
-    refused: Mapping[str, str] = field(default_factory=dict)
 
     def parse(self, text: str) -> object:
         """What the word in ``text`` stands for.
@@ -90,12 +98,35 @@ class ChoiceKey:
         """
         if text in self.choices:
             return self.choices[text]
-        reason = next((why for word, why in self.refused.items() if word in text.split(",")), None)
-        expected = reason or f"expected {' or '.join(self.choices)}"
+        together = "one of them, not several: " if "," in text else ""
+        expected = f"expected {together}{' or '.join(self.choices)}"
         raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}")
 
 
-ConfigKey = IntegerKey | ChoiceKey
+@dataclass(slots=True, frozen=True)
+class RatioKey:
+    """A key whose value is a number from 0 to 1, both included."""
+
+    name: str
+    attribute: str
+    doc: str
+
+    def parse(self, text: str) -> float:
+        """The value in ``text``.
+
+        Raises:
+            InvalidTopicConfigError: no number, or out of range.
+        """
+        try:
+            value = float(text)
+        except ValueError:
+            value = -1.0
+        if not 0.0 <= value <= 1.0:
+            raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: expected a number from 0 to 1")
+        return value
+
+
+ConfigKey = IntegerKey | ChoiceKey | RatioKey
 
 _KEYS: tuple[ConfigKey, ...] = (
     IntegerKey(
@@ -117,9 +148,21 @@ _KEYS: tuple[ConfigKey, ...] = (
     ChoiceKey(
         "cleanup.policy",
         "cleanup_policy",
-        MappingProxyType({"delete": "delete"}),
-        "What happens to records past their retention.",
-        MappingProxyType({"compact": "this version has no log compaction yet, use delete"}),
+        MappingProxyType({"delete": "delete", "compact": "compact"}),
+        "What happens to old records: delete removes what is past its retention, compact keeps the last of each key.",
+    ),
+    IntegerKey(
+        "delete.retention.ms",
+        "delete_retention_ms",
+        "number of milliseconds",
+        0,
+        _MAX_LONG,
+        "How long a compacted topic keeps a tombstone after its first compaction, for readers to see it.",
+    ),
+    RatioKey(
+        "min.cleanable.dirty.ratio",
+        "min_cleanable_dirty_ratio",
+        "How much of a partition, by size, must be new for it to be compacted again.",
     ),
     IntegerKey(
         "max.message.bytes",

@@ -155,6 +155,8 @@ class PartitionSnapshot(_message.Message):
     COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
     CONTENT_HASH_FIELD_NUMBER: _builtins.int
     ROWS_FIELD_NUMBER: _builtins.int
+    BATCH_END_OFFSETS_FIELD_NUMBER: _builtins.int
+    BATCH_MAX_TIMESTAMPS_MS_FIELD_NUMBER: _builtins.int
     next_offset: _builtins.int
     """The offset of the first record after the anchor."""
     log_start_offset: _builtins.int
@@ -169,6 +171,14 @@ class PartitionSnapshot(_message.Message):
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRow]:
         """The rows of the partition's table, as storage keeps them, except the row that says how far it is applied."""
 
+    @_builtins.property
+    def batch_end_offsets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each compacted batch in the slices before this one: the offset after its last record."""
+
+    @_builtins.property
+    def batch_max_timestamps_ms(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Of each: the largest timestamp in it and all before it, in milliseconds since the epoch. It never falls."""
+
     def __init__(
         self,
         *,
@@ -178,14 +188,84 @@ class PartitionSnapshot(_message.Message):
         compacted_offset: _builtins.int = ...,
         content_hash: _builtins.bytes = ...,
         rows: _abc.Iterable[Global___TableRow] | None = ...,
+        batch_end_offsets: _abc.Iterable[_builtins.int] | None = ...,
+        batch_max_timestamps_ms: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "table_index", b"table_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end_offsets", b"batch_end_offsets", "batch_max_timestamps_ms", b"batch_max_timestamps_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "table_index", b"table_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PartitionSnapshot: _TypeAlias = PartitionSnapshot  # noqa: Y015
+
+@_typing.final
+class CompactionState(_message.Message):
+    """What a replica knows of compaction: a row of its table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PENDING_FIELD_NUMBER: _builtins.int
+    LAST_END_OFFSET_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    CONTENT_HASH_FIELD_NUMBER: _builtins.int
+    last_end_offset: _builtins.int
+    """The end of the last point that was applied."""
+    compacted_offset: _builtins.int
+    """The point that this replica's compacted log reaches; 0 when it has none."""
+    content_hash: _builtins.bytes
+    """The hash of its content; empty when this replica cannot know it, for the log start had moved on."""
+    @_builtins.property
+    def pending(self) -> _containers.RepeatedCompositeFieldContainer[Global___PendingCompaction]:
+        """Points that are applied, and not carried out here yet; in order."""
+
+    def __init__(
+        self,
+        *,
+        pending: _abc.Iterable[Global___PendingCompaction] | None = ...,
+        last_end_offset: _builtins.int = ...,
+        compacted_offset: _builtins.int = ...,
+        content_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "last_end_offset", b"last_end_offset", "pending", b"pending"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CompactionState: _TypeAlias = CompactionState  # noqa: Y015
+
+@_typing.final
+class PendingCompaction(_message.Message):
+    """A point that is to be carried out."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    POINT_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    EXPECTED_HASH_FIELD_NUMBER: _builtins.int
+    log_start_offset: _builtins.int
+    """The log start when it was applied."""
+    expected_hash: _builtins.bytes
+    """The hash that the leader's content had at this point, once it has said so."""
+    @_builtins.property
+    def point(self) -> Global___CompactLog:
+        """As the leader proposed it."""
+
+    def __init__(
+        self,
+        *,
+        point: Global___CompactLog | None = ...,
+        log_start_offset: _builtins.int = ...,
+        expected_hash: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["point", b"point"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expected_hash", b"expected_hash", "log_start_offset", b"log_start_offset", "point", b"point"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PendingCompaction: _TypeAlias = PendingCompaction  # noqa: Y015
 
 @_typing.final
 class TableRow(_message.Message):

@@ -1,0 +1,72 @@
+"""The compacted part of a partition's log, as it lies on disk: the slices of its snapshot, one batch each.
+
+An index of a few bytes per batch comes with the snapshot and stays in memory once it was needed; so an offset or a time
+is found without looking at batches, and a read touches only the batches that it returns.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+from quorumlog.raft.types import SnapshotData
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
+
+
+class CompactedLog:
+    """Compacted batches under one stage.
+
+    Arguments:
+        ends: the offset after the last record of each batch.
+        times: the largest timestamp of each batch and all before it, in milliseconds.
+    """
+
+    def __init__(self, reader: StorageReader, group: int, stage: int, ends: array[int], times: array[int]) -> None:
+        assert len(ends) == len(times)
+        self._reader = reader
+        self._group = group
+        self._stage = stage
+        self._ends = ends
+        self._times = times
+
+    @classmethod
+    def of_snapshot(cls, reader: StorageReader, group: int, data: SnapshotData) -> CompactedLog:
+        """The compacted log of a partition's snapshot; its last slice says what the others hold."""
+        state = PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))
+        ends, times = array("q", state.batch_end_offsets), array("q", state.batch_max_timestamps_ms)
+        assert len(ends) == data.slices - 1, f"group {group}: {len(ends)} batches in {data.slices} slices"
+        return cls(reader, group, data.stage, ends, times)
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def batches(self) -> Iterator[bytes]:
+        """All batches, in order; read as they are asked for."""
+        for number in range(len(self._ends)):
+            yield self._batch(number)
+
+    def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        """Batches from the first one that reaches ``offset`` on, at least one if there is one.
+
+        Arguments:
+            max_bytes: of them all, unless the first is larger.
+        """
+        found: list[bytes] = []
+        size = 0
+        for number in range(bisect_right(self._ends, offset), len(self._ends)):
+            batch = self._batch(number)
+            size += len(batch)
+            if found and size > max_bytes:
+                break
+            found.append(batch)
+        return found
+
+    def first_reaching(self, timestamp_ms: int) -> bytes | None:
+        """The first batch with a record at or after a time; None if there is none."""
+        number = bisect_left(self._times, timestamp_ms)
+        return self._batch(number) if number < len(self._times) else None
+
+    def _batch(self, number: int) -> bytes:
+        return self._reader.snapshot_slice(self._group, self._stage, number)
