@@ -154,6 +154,18 @@ class ElectionNotNeededError(QuorumlogError):
     """The preferred leader of a partition leads it already."""
 
 
+class InvalidFetchSessionEpochError(QuorumlogError):
+    """A fetch session and its node do not agree on what was asked before. Consumers begin another one by themselves."""
+
+    default_retriable = True
+
+
+class TooManyFetchSessionsError(QuorumlogError):
+    """The node keeps as many fetch sessions as it may. Consumers fetch without one by themselves."""
+
+    default_retriable = True
+
+
 class FencedLeaderEpochError(QuorumlogError):
     """The client's leader epoch is older than the partition's."""
 
@@ -282,6 +294,8 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.LEADER_NOT_AVAILABLE: LeaderNotAvailableError,
     _Code.PREFERRED_LEADER_NOT_AVAILABLE: PreferredLeaderNotAvailableError,
     _Code.ELECTION_NOT_NEEDED: ElectionNotNeededError,
+    _Code.INVALID_FETCH_SESSION_EPOCH: InvalidFetchSessionEpochError,
+    _Code.TOO_MANY_FETCH_SESSIONS: TooManyFetchSessionsError,
     _Code.FENCED_LEADER_EPOCH: FencedLeaderEpochError,
     _Code.UNKNOWN_LEADER_EPOCH: UnknownLeaderEpochError,
     _Code.OFFSET_OUT_OF_RANGE: OffsetOutOfRangeError,

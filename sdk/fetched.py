@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorumlog.sdk.record_batch import decode
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
 from quorumlog.v1.payload import (
@@ -51,6 +52,16 @@ class FetchedRows(NamedTuple):
     columns: pa.RecordBatch
     size_bytes: int
 
+    @classmethod
+    def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
+        """All rows of a stored batch.
+
+        Raises:
+            CorruptRecordError: it is damaged.
+        """
+        header, _, columns = decode(entry)
+        return cls(tp, header.base_offset, header, columns, len(entry))
+
     @property
     def next_offset(self) -> int:
         """The offset after the last row."""
@@ -68,6 +79,18 @@ class FetchedRows(NamedTuple):
             deltas = self.columns.column(OFFSET_DELTA).cast(pa.int64())
             return pc.add(deltas, pa.scalar(self.header.base_offset, pa.int64()))
         return pc.add(_ramp(self.columns.num_rows), pa.scalar(self.offset, pa.int64()))
+
+    def first_at_time(self, timestamp_ms: int, offset: int) -> tuple[int, int] | None:
+        """Offset and timestamp (ms) of the first row at or after ``timestamp_ms`` and at or after ``offset``."""
+        if self.next_offset <= offset:
+            return None
+        rows = self.starting_at(offset)
+        append_time_ms = self.append_time_ms()
+        if append_time_ms is not None:
+            return (rows.offset, append_time_ms) if append_time_ms >= timestamp_ms else None
+        times = pc.divide(rows.columns.column(TIMESTAMP).view(pa.int64()), _US_PER_MS)
+        row: int = pc.index(pc.greater_equal(times, pa.scalar(timestamp_ms, pa.int64())), True).as_py()
+        return (rows._offset_of(row), times[row].as_py()) if row >= 0 else None
 
     def append_time_ms(self) -> int | None:
         """The one timestamp of all rows where the leader set it; a compacted batch has them in its rows."""

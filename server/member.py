@@ -117,6 +117,7 @@ class Member:
         rounds = HeartbeatRounds(self._confirm_leadership)
         self.offsets = OffsetRequests(
             self.partitions,
+            surroundings.storage,
             options.limits.parked_fetches,
             surroundings.reply,
             self.admin.missing_partition,

@@ -1,11 +1,11 @@
-"""Where partitions begin and end: linearizable look-ups.
+"""Where partitions begin, end and pass a time: linearizable look-ups.
 
-A leader answers with its high watermark only after a quorum has confirmed that it still leads (`read_index.py`).
+A leader answers only after a quorum has confirmed that it still leads (`read_index.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
@@ -13,29 +13,43 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.read_index import HeartbeatRounds
+from quorumlog.server.time_lookup import find_time
 from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 EARLIEST = -2
 LATEST = -1
+#: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
+TIMES_PER_ANSWER = 64
+ENTRY_BYTES_PER_ANSWER = 8 << 20
 
 
 @dataclass(slots=True)
 class _Lookup:
-    """One request. ``waiting``: slots by group, each with the term and heartbeat round that must be confirmed."""
+    """One request.
+
+    Arguments:
+        waiting: slots by group, each with the term and heartbeat round that must be confirmed.
+        times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
+    """
 
     request_id: int
     deadline: int
+    wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
     response: data_plane_pb2.ListOffsetsResponse
     waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    times: int = 0
+    entry_bytes: int = 0
 
 
 class OffsetRequests:
     """Serves ListOffsets from the partitions that this node leads.
 
     Arguments:
+        reader: durable state, for look-ups by time.
         rounds: of heartbeats, shared with other reads.
         limit: requests that may wait for confirmation.
     """
@@ -43,12 +57,14 @@ class OffsetRequests:
     def __init__(
         self,
         partitions: Partitions,
+        reader: StorageReader,
         limit: int,
         reply: Callable[[int, ProtoMessage], None],
         missing: Callable[[bytes, int], errors_pb2.Error],
         rounds: HeartbeatRounds,
     ) -> None:
         self._partitions = partitions
+        self._reader = reader
         self._limit = limit
         self._reply = reply
         self._missing = missing
@@ -58,7 +74,8 @@ class OffsetRequests:
 
     def list_offsets(self, now: int, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
-        lookup = _Lookup(request_id, now + wait_us(request.timeout_ms), data_plane_pb2.ListOffsetsResponse())
+        response = data_plane_pb2.ListOffsetsResponse()
+        lookup = _Lookup(request_id, now + wait_us(request.timeout_ms), request.partitions, response)
         for wanted in request.partitions:
             self._begin(now, lookup, wanted)
         self._lookups[request_id] = lookup
@@ -85,8 +102,6 @@ class OffsetRequests:
             result.error.CopyFrom(problem)
             return
         assert heartbeat is not None
-        earliest = wanted.timestamp_ms == EARLIEST
-        result.offset = partition.log_start_offset if earliest else partition.high_watermark
         result.leader_epoch = partition.raft.term
         lookup.waiting.setdefault(partition.group, []).append((slot, partition.raft.term, heartbeat))
 
@@ -100,8 +115,33 @@ class OffsetRequests:
                     _fail(lookup.response.results[slot], partition.not_leader())
                 elif partition.raft.confirmed_round < heartbeat:
                     still.append((slot, term, heartbeat))
+                else:
+                    self._answer(lookup, slot, partition)
             self._update(lookup, partition.group, still)
             self._finish_if_done(lookup)
+
+    def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
+        """Fills a slot, now that what this leader knows is certain."""
+        wanted, result = lookup.wanted[slot], lookup.response.results[slot]
+        if wanted.timestamp_ms == EARLIEST:
+            result.offset = partition.log_start_offset
+        elif wanted.timestamp_ms == LATEST:
+            result.offset = partition.high_watermark
+        elif lookup.times >= TIMES_PER_ANSWER or lookup.entry_bytes >= ENTRY_BYTES_PER_ANSWER:
+            result.offset, result.unfinished = wanted.first_offset, True
+        else:
+            lookup.times += 1
+            found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            if found is None:
+                return
+            result.offset = found.offset
+            if found.header is None:
+                result.unfinished = True
+            elif found.append_time_ms >= 0:
+                result.timestamp_ms = found.append_time_ms
+            else:
+                result.entry = found.entry
+                lookup.entry_bytes += len(found.entry)
 
     def _update(self, lookup: _Lookup, group: int, still: list[tuple[int, int, int]]) -> None:
         if still:
@@ -147,9 +187,9 @@ def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -
 
 
 def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
-    if timestamp_ms in (EARLIEST, LATEST):
+    if timestamp_ms >= EARLIEST:
         return None
     return error(
-        ErrorCode.UNSUPPORTED_VERSION,
-        "looking up offsets by timestamp arrives with a later version; ask for the beginning (-2) or the end (-1)",
+        ErrorCode.INVALID_REQUEST,
+        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning",
     )

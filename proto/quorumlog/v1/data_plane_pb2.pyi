@@ -418,6 +418,7 @@ class ListOffsetsPartition(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    FIRST_OFFSET_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
@@ -426,6 +427,8 @@ class ListOffsetsPartition(_message.Message):
     """-2: earliest offset; -1: the high watermark; >= 0: the first offset whose timestamp (ms) is at or after it."""
     leader_epoch: _builtins.int
     """The leader epoch the client knows; -1 to skip the check."""
+    first_offset: _builtins.int
+    """For timestamp look-ups: the first offset that may be the answer; 0 for all that is kept."""
     def __init__(
         self,
         *,
@@ -433,10 +436,11 @@ class ListOffsetsPartition(_message.Message):
         partition: _builtins.int = ...,
         timestamp_ms: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
+        first_offset: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["leader_epoch", b"leader_epoch", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["first_offset", b"first_offset", "leader_epoch", b"leader_epoch", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -478,6 +482,7 @@ class ListOffsetsResult(_message.Message):
     OFFSET_FIELD_NUMBER: _builtins.int
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     ENTRY_FIELD_NUMBER: _builtins.int
+    UNFINISHED_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
@@ -486,11 +491,14 @@ class ListOffsetsResult(_message.Message):
     offset: _builtins.int
     """The offset found; -1 when no record matches a timestamp."""
     timestamp_ms: _builtins.int
-    """The timestamp (ms) of the record at that offset, for timestamp look-ups; else -1."""
+    """The timestamp (ms) of the record at that offset, for timestamp look-ups by append time; else -1."""
     entry: _builtins.bytes
-    """For timestamp look-ups by create time: the batch that holds the record, as stored. The client finds the record in
-    it, at or after offset, which is the batch's first; servers do not read payloads.
+    """For timestamp look-ups by create time: a batch that holds such a record, as stored. Servers do not read payloads:
+    the client finds the first such record at or after offset in it. If there is none, because the log begins in the
+    midst of the batch, it asks again with first_offset after the batch.
     """
+    unfinished: _builtins.bool
+    """The look-up got no further than offset within one answer: ask again with first_offset set to it."""
     leader_epoch: _builtins.int
     """The current leader epoch."""
     @_builtins.property
@@ -506,11 +514,12 @@ class ListOffsetsResult(_message.Message):
         offset: _builtins.int = ...,
         timestamp_ms: _builtins.int = ...,
         entry: _builtins.bytes = ...,
+        unfinished: _builtins.bool = ...,
         leader_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entry", b"entry", "error", b"error", "leader_epoch", b"leader_epoch", "offset", b"offset", "partition", b"partition", "timestamp_ms", b"timestamp_ms", "topic_id", b"topic_id", "unfinished", b"unfinished"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
