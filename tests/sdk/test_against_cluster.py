@@ -22,6 +22,7 @@ from quorumlog.sdk import (
     InvalidTimestampError,
     InvalidTopicError,
     NewTopic,
+    OffsetAndTimestamp,
     Producer,
     QuorumlogError,
     RecordFuture,
@@ -170,8 +171,10 @@ def test_offsets_and_seeks(cluster: LocalCluster) -> None:
     with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
         assert consumer.beginning_offsets([tp]) == {tp: 0}
         assert consumer.end_offsets([tp]) == {tp: 10}
-        with pytest.raises(errors.UnsupportedVersionError, match="by timestamp"):
-            consumer.offsets_for_times({tp: 1_700_000_000_000 + 4500})  # Nodes of this version do not look by time yet.
+        for after_ms, expected in ((-5, 0), (0, 0), (1, 1), (4500, 5), (9000, 9)):
+            at = consumer.offsets_for_times({tp: 1_700_000_000_000 + after_ms})[tp]
+            assert at == OffsetAndTimestamp(expected, 1_700_000_000_000 + expected * 1000)
+        assert consumer.offsets_for_times({tp: 1_700_000_009_001}) == {tp: None}
         consumer.seek(tp, 7)
         assert [record.value for record in consumer.poll(timeout_ms=5000)[tp]] == [b"7", b"8", b"9"]
         assert consumer.position(tp) == 10
@@ -186,6 +189,10 @@ def test_append_time_is_what_both_sides_see(cluster: LocalCluster) -> None:
     assert before - 1000 <= place.timestamp <= time.time() * 1000 + 1000
     (row,) = read_all(cluster, topic).to_pylist()
     assert int(row["timestamp"].timestamp() * 1000 + 0.5) == place.timestamp
+    tp = TopicPartition(topic, 0)
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        assert consumer.offsets_for_times({tp: 1}) == {tp: OffsetAndTimestamp(0, place.timestamp)}
+        assert consumer.offsets_for_times({tp: place.timestamp + 1}) == {tp: None}
 
 
 async def test_the_asyncio_clients_do_the_same(cluster: LocalCluster) -> None:
@@ -285,7 +292,8 @@ def test_what_the_nodes_refuse_fails_alone_and_definitely(cluster: LocalCluster)
     topic = new_topic(cluster, partitions=1, configs={"max.message.bytes": 50_000})
     with Producer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1) as producer:
         handles = [producer.send(topic, b"v" * (60_000 if i == 3 else 100)) for i in range(8)]
-        ahead = producer.send(topic, b"v", timestamp_ms=int(time.time() * 1000) + 86_400_000)
+        tomorrow = int(time.time() * 1000) + 86_400_000
+        ahead = producer.send(topic, b"v", timestamp_ms=tomorrow)
         after = producer.send(topic, b"v")
         too_large = handles.pop(3).exception(timeout=20)
         assert isinstance(too_large, RecordTooLargeError)
@@ -295,7 +303,24 @@ def test_what_the_nodes_refuse_fails_alone_and_definitely(cluster: LocalCluster)
         early = ahead.exception(timeout=20)
         assert isinstance(early, InvalidTimestampError)
         assert early.definite
+        assert f"{tomorrow} ms" in early.message
         assert after.result(timeout=20).offset == 7
+
+
+def test_times_are_taken_up_to_an_hour_ahead_also_in_arrow(cluster: LocalCluster) -> None:
+    topic = new_topic(cluster, partitions=1)
+
+    def table(ahead_s: float) -> pa.Table:
+        when = pa.scalar(int((time.time() + ahead_s) * 1e6), pa.timestamp("us", tz="UTC"))
+        return pa.table({"value": [b"v"], "timestamp": pa.array([when])})
+
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        soon = producer.send(topic, b"v", timestamp_ms=int(time.time() * 1000) + 3_590_000)
+        assert soon.result(timeout=20).offset == 0
+        assert producer.send_arrow(topic, table(3_590)).result(timeout=20)[0].base_offset == 1
+        with pytest.raises(InvalidTimestampError, match="more than an hour ahead") as refused:
+            producer.send_arrow(topic, table(3_610)).result(timeout=20)
+        assert refused.value.definite
 
 
 @pytest.mark.parametrize(

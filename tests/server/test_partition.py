@@ -11,7 +11,7 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRe
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.group_log import check_chain
 from quorumlog.server.options import Limits
-from quorumlog.server.partition import Partition, PartitionId
+from quorumlog.server.partition import MAX_AHEAD_MS, Partition, PartitionId
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig
 from quorumlog.storage.batch_row import BatchRow, next_row
@@ -194,6 +194,10 @@ def test_reading_starts_with_the_batch_that_holds_the_offset(rig: Rig) -> None:
     assert rig.partition.read(12, 1 << 20) == []
 
 
+def test_a_time_of_just_an_hour_ahead_is_taken(rig: Rig) -> None:
+    assert rig.produce(batch(timestamp_ms=NOW_MS + MAX_AHEAD_MS))[0] is None
+
+
 def test_append_time_is_the_leaders(rig: Rig) -> None:
     rig.partition.config = TopicConfig(message_timestamp_type=TimestampType.LOG_APPEND_TIME)
     _, result = rig.produce(batch(timestamp_ms=5))
@@ -210,7 +214,7 @@ def test_append_time_is_the_leaders(rig: Rig) -> None:
         (b"nonsense", ACKS_ALL, 1, ErrorCode.CORRUPT_MESSAGE),
         (batch()[:-1] + b"y", ACKS_ALL, 1, ErrorCode.CORRUPT_MESSAGE),
         (batch()[:-3], ACKS_ALL, 1, ErrorCode.CORRUPT_MESSAGE),
-        (batch(timestamp_ms=NOW_MS + 3_700_000), ACKS_ALL, 1, ErrorCode.INVALID_TIMESTAMP),
+        (batch(timestamp_ms=NOW_MS + MAX_AHEAD_MS + 1), ACKS_ALL, 1, ErrorCode.INVALID_TIMESTAMP),
         (batch(sequence=0, producer=7), ACKS_LEADER, 1, ErrorCode.INVALID_REQUIRED_ACKS),
         (batch(sequence=9, producer=7), ACKS_ALL, 1, ErrorCode.UNKNOWN_PRODUCER_ID),
         (batch(sequence=4), ACKS_ALL, 1, ErrorCode.INVALID_RECORD),
