@@ -35,10 +35,12 @@ class PartitionBuffer:
 class TopicBuffers:
     """The partitions of one topic, and the one that keyless records stick to at the moment."""
 
-    __slots__ = ("available", "name", "partitions", "rotation", "sticky")
+    __slots__ = ("available", "compacted", "name", "partitions", "rotation", "sticky")
 
     def __init__(self, name: str) -> None:
         self.name = name
+        #: Every record needs a key, as far as is known.
+        self.compacted = False
         self.partitions: list[PartitionBuffer] = []
         #: Numbers of the partitions that have a leader, as far as is known.
         self.available: list[int] = []

@@ -25,6 +25,7 @@ from quorumlog.sdk.errors import (
     IllegalArgumentError,
     IllegalStateError,
     InvalidPartitionsError,
+    InvalidRecordError,
     RecordTooLargeError,
     RequestTimedOutError,
 )
@@ -41,6 +42,7 @@ from quorumlog.sdk.record_batch import (
 )
 from quorumlog.sdk.sender import Sender
 from quorumlog.sdk.types import Headers
+from quorumlog.v1.payload import KEY
 
 Taken = TypeVar("Taken")
 
@@ -128,6 +130,8 @@ class ProducerCore:
             if type(key) is not bytes:
                 key = _as_bytes(key, "key")
             size += len(key)
+        elif buffers.compacted:
+            raise _no_key(buffers)
         if headers:
             headers = _checked_headers(headers)
             size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in headers)
@@ -166,10 +170,13 @@ class ProducerCore:
 
         Raises:
             RecordTooLargeError: a row exceeds ``max_request_size``; nothing has been sent.
+            InvalidRecordError: a row has no key, and the topic is compacted; nothing has been sent.
         """
         if partition is not None and not 0 <= partition < len(buffers.partitions):
             raise _no_such_partition(buffers, partition)
         table = to_log_schema(data, time.time_ns() // 1_000_000)
+        if buffers.compacted and table.column(KEY).null_count:
+            raise _no_key(buffers)
         limit = self.arrow_batch_bytes - BATCH_BASE_BYTES
         pieces = [(partition, table)] if partition is not None else split_by_partition(table, len(buffers.partitions))
         cut: list[tuple[int | None, pa.RecordBatch]] = []
@@ -205,6 +212,7 @@ class ProducerCore:
             if buffers is None:
                 buffers = TopicBuffers(topic)
                 buffers.resize(len(view.partitions))
+                buffers.compacted = view.compacted
                 buffers.available = [p.partition for p in view.partitions if p.leader >= 0]
                 self.accumulator.topics[topic] = buffers
 
@@ -393,6 +401,12 @@ def _checked_headers(headers: Headers) -> Headers:
             raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes")
         checked.append((pair[0], None if pair[1] is None else _as_bytes(pair[1], f"header {pair[0]!r}")))
     return checked
+
+
+def _no_key(buffers: TopicBuffers) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"topic {buffers.name!r} is compacted, it keeps the last record of each key: give every record a key"
+    )
 
 
 def _no_such_partition(buffers: TopicBuffers, partition: object) -> InvalidPartitionsError:

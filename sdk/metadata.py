@@ -20,11 +20,13 @@ class PartitionView:
 
 @dataclass(slots=True, frozen=True)
 class TopicView:
-    """One topic; ``partitions`` by number."""
+    """One topic; ``partitions`` by number. ``compacted``: of each key it keeps the last record, so every one needs a
+    key."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionView, ...]
+    compacted: bool = False
 
 
 @dataclass(slots=True)
@@ -65,7 +67,8 @@ class MetadataCache:
             )
             if known is not None and len(partitions) < len(known.partitions):
                 partitions += known.partitions[len(partitions) :]  # Topics never shrink: the answer is older.
-            self.topics[topic.name] = TopicView(topic.name, topic.topic_id, partitions)
+            compacted = topic.configs.get("cleanup.policy") == "compact"
+            self.topics[topic.name] = TopicView(topic.name, topic.topic_id, partitions, compacted)
             self.names[topic.topic_id] = topic.name
         return errors
 

@@ -67,6 +67,7 @@ class Producer:
             UnknownTopicOrPartitionError: the topic does not exist.
             InvalidPartitionsError: the topic has no such partition.
             RecordTooLargeError: the record exceeds ``max_request_size``.
+            InvalidRecordError: the topic is compacted and the record has no key.
             BufferExhaustedError: memory stayed full for ``max_block_ms``.
             NoBrokersAvailableError: no node was reached.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).

@@ -364,6 +364,7 @@ class Sender:
                 known = self._cluster.metadata.topics.get(topic.name)
                 if known is not None:
                     topic.resize(len(known.partitions))
+                    topic.compacted = known.compacted
                     topic.available = [p.partition for p in known.partitions if p.leader >= 0]
         self._pump()
 

@@ -235,6 +235,11 @@ class Partition:
             return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
         if refusal := _check_rules(header, acks, wall_ms):
             return refusal
+        if self.config.compacts and header.attributes & Attributes.NULL_KEYS:
+            return error(
+                ErrorCode.INVALID_RECORD,
+                f"topic {self.identity.topic} is compacted, it keeps the last record of each key: give every record a key",
+            )
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)

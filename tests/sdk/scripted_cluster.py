@@ -205,6 +205,7 @@ class ScriptedCluster:
         self.nodes = {node_id: _Node(self, node_id) for node_id in range(1, nodes + 1)}
         self.logs = [Log(leader=1 + partition % nodes) for partition in range(partitions)]
         self.shown_leaders: list[tuple[int, int]] | None = None
+        self.configs: dict[str, str] = {}
         self.arrivals: list[Produced] = []
         self.requests: list[data_plane_pb2.ProduceRequest] = []
         self.fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
@@ -260,7 +261,7 @@ class ScriptedCluster:
                 unknown = response.topics.add(name=name)
                 unknown.error.CopyFrom(error(Code.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
-            topic = response.topics.add(name="t", topic_id=TOPIC_ID)
+            topic = response.topics.add(name="t", topic_id=TOPIC_ID, configs=self.configs)
             for number, log in enumerate(self.logs):
                 leader, epoch = self.shown_leaders[number] if self.shown_leaders else (log.leader, log.leader_epoch)
                 topic.partitions.add(

@@ -20,6 +20,7 @@ from quorumlog.sdk.errors import (
     IllegalArgumentError,
     IllegalStateError,
     InvalidPartitionsError,
+    InvalidRecordError,
     InvalidTimestampError,
     NoBrokersAvailableError,
     QuorumlogError,
@@ -312,6 +313,19 @@ async def test_arrow_tables_arrive_in_order_whatever_the_codec(cluster: Scripted
         sum(batch.record_count for batch in placed[:i]) for i in range(len(placed))
     ]
     assert values_in(cluster) == list(range(30_000))
+
+
+async def test_on_a_compacted_topic_a_record_without_a_key_is_refused_before_it_is_sent(
+    cluster: ScriptedCluster,
+) -> None:
+    cluster.configs = {"cleanup.policy": "compact"}
+    async with producer_on(cluster) as producer:
+        with pytest.raises(InvalidRecordError, match=r"topic 't' is compacted.*: give every record a key"):
+            await producer.send("t", b"value")
+        with pytest.raises(InvalidRecordError, match=r"topic 't' is compacted"):
+            await producer.send_arrow("t", pa.table({"value": [b"1", b"2"], "key": [b"k", None]}))
+        await settled(await producer.send("t", b"1", key=b"k"), await producer.send("t", None, key=b"k"))
+    assert [header.attributes for header in cluster.logs[0].headers()] == [0, 0]
 
 
 async def test_closing_flushes_and_what_is_stuck_fails_honestly(cluster: ScriptedCluster) -> None:
