@@ -238,7 +238,8 @@ class Partition:
         if self.config.compacts and header.attributes & Attributes.NULL_KEYS:
             return error(
                 ErrorCode.INVALID_RECORD,
-                f"topic {self.identity.topic} is compacted, it keeps the last record of each key: give every record a key",
+                f"topic {self.identity.topic} is compacted, it keeps the last record of each key:"
+                " give every record a key",
             )
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
