@@ -9,22 +9,75 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
-from dataclasses import dataclass
 
-from quorumlog.raft.types import Configuration, EntryId, Snapshot
+import google_crc32c
+
+from quorumlog.raft.types import Configuration, EntryId, Snapshot, SnapshotData
 from quorumlog.server.group_host import GroupHost
-from quorumlog.storage.snapshot_slices import cut, describe
+from quorumlog.storage.transaction import SnapshotSlice
 
 
-@dataclass(slots=True)
-class _Writing:
-    """A checkpoint of which ``staged`` slices have been handed over. ``done`` is told once all of it is durable."""
+class Checkpoint:
+    """A snapshot that is being written. How many slices it will have need not be known before its end.
 
-    group: int
-    snapshot: Snapshot
-    data: bytes
-    done: Callable[[Snapshot], None]
-    staged: int = 0
+    Attributes:
+        slices, size_bytes: handed over to be staged so far.
+    """
+
+    def __init__(self, host: GroupHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
+        self.group = group
+        self.slices = 0
+        self.size_bytes = 0
+        self.abandoned = False
+        self._host = host
+        self._stage = stage
+        self._checksum = 0
+        self._ended = ended
+        self._finished = False
+
+    def add(self, data: bytes) -> None:
+        """Stages the next slice, with the next transaction. Whoever adds many waits in between until those before are
+        durable (``GroupHost.after_durable``)."""
+        assert not self.abandoned and not self._finished
+        self._host.stage(self.group, SnapshotSlice(self._stage, self.slices, data))
+        self.slices += 1
+        self.size_bytes += len(data)
+        self._checksum = google_crc32c.extend(self._checksum, data)
+
+    def finish(
+        self,
+        last: EntryId,
+        configuration: Configuration,
+        applied_configuration: Configuration,
+        done: Callable[[Snapshot], None],
+    ) -> None:
+        """Switches to what was added, and gives up the log up to ``last``, with the next transaction.
+
+        Arguments:
+            last: the last entry that the snapshot stands for; applied and durable.
+            configuration: at that entry.
+            applied_configuration: at the last applied entry, which the group's table knows.
+            done: told of the snapshot once it is durable; never, if it was abandoned.
+        """
+        assert not self.abandoned and not self._finished and self.slices
+        self._finished = True
+        data = SnapshotData(self._stage, self.slices, self.size_bytes, self._checksum)
+        snapshot = Snapshot(last, configuration, data)
+        self._host.checkpoint(self.group, snapshot, applied_configuration)
+        self._host.replicas[self.group].raft.compact(last)
+
+        def durable() -> None:
+            if not self.abandoned:
+                self._ended(self.group)
+                done(snapshot)
+
+        self._host.after_durable(durable)
+
+    def abandon(self, *, exists: bool) -> None:
+        """Nobody will switch to it. Slices that were staged are garbage, where the replica still exists."""
+        self.abandoned = True
+        if exists and self.slices and not self._finished:
+            self._host.unstage(self.group, self._stage)
 
 
 class CheckpointWriter:
@@ -38,11 +91,21 @@ class CheckpointWriter:
         self._host = host
         self._rng = rng
         self._slice_bytes = slice_bytes
-        self._writing: dict[int, _Writing] = {}
+        self._writing: dict[int, Checkpoint] = {}
+
+    def __len__(self) -> int:
+        return len(self._writing)
 
     def is_writing(self, group: int) -> bool:
         """Whether a checkpoint of the group is under way."""
         return group in self._writing
+
+    def open(self, group: int) -> Checkpoint:
+        """A new one, to which slices can be added."""
+        assert group not in self._writing
+        checkpoint = Checkpoint(self._host, group, self._rng.getrandbits(64), self._ended)
+        self._writing[group] = checkpoint
+        return checkpoint
 
     def begin(
         self,
@@ -52,7 +115,7 @@ class CheckpointWriter:
         data: bytes,
         done: Callable[[Snapshot], None],
     ) -> None:
-        """Starts to write a state.
+        """Starts to write a state that is at hand as a whole, one slice with each transaction.
 
         Arguments:
             last: the last entry that is in it; applied and durable.
@@ -60,29 +123,25 @@ class CheckpointWriter:
             data: the state. The only copy: it is cut as it is written.
             done: told of the snapshot once it is durable; never, if it was abandoned.
         """
-        assert group not in self._writing
-        described = describe(self._rng.getrandbits(64), data, self._slice_bytes)
-        writing = _Writing(group, Snapshot(last, configuration, described), data, done)
-        self._writing[group] = writing
-        self._go_on(writing)
+        checkpoint = self.open(group)
+
+        def go_on() -> None:
+            if checkpoint.abandoned:
+                return
+            start = checkpoint.size_bytes
+            checkpoint.add(data[start : start + self._slice_bytes])
+            if checkpoint.size_bytes == len(data):
+                checkpoint.finish(last, configuration, configuration, done)
+            else:
+                self._host.after_durable(go_on)
+
+        go_on()
 
     def abandon(self, group: int) -> None:
-        """A received snapshot has replaced the state: what is being written is older."""
-        writing = self._writing.pop(group, None)
-        if writing is not None and writing.staged < writing.snapshot.data.slices:
-            self._host.unstage(group, writing.snapshot.data.stage)
+        """A received snapshot has replaced the state, or the replica is gone: what is being written is in vain."""
+        checkpoint = self._writing.pop(group, None)
+        if checkpoint is not None:
+            checkpoint.abandon(exists=group in self._host.replicas)
 
-    def _go_on(self, writing: _Writing) -> None:
-        if self._writing.get(writing.group) is not writing:
-            return
-        group, snapshot = writing.group, writing.snapshot
-        if writing.staged == snapshot.data.slices:
-            del self._writing[group]
-            writing.done(snapshot)
-            return
-        self._host.stage(group, cut(snapshot.data.stage, writing.data, self._slice_bytes, writing.staged))
-        writing.staged += 1
-        if writing.staged == snapshot.data.slices:
-            self._host.checkpoint(group, snapshot)
-            self._host.replicas[group].raft.compact(snapshot.last)
-        self._host.after_durable(lambda: self._go_on(writing))
+    def _ended(self, group: int) -> None:
+        del self._writing[group]

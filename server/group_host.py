@@ -14,7 +14,7 @@ from typing import Protocol
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.replication import NEVER
-from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
+from quorumlog.raft.types import AppendResponse, Configuration, DurableToken, Entry, Message, Ready, Snapshot
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
 
 
@@ -67,6 +67,8 @@ class GroupHost:
         #: Groups led here that are not asleep with all their followers: only these cost anything while nothing
         #: happens.
         self.awake_led: set[int] = set()
+        #: Told of every group whose state a snapshot has replaced.
+        self.restored: Callable[[int], None] = lambda group: None
         self._send = send
         self._active: set[int] = set()
         self._gathering = _Batch()
@@ -115,12 +117,19 @@ class GroupHost:
         """Nobody will switch to that stage: with the next transaction its slices become garbage."""
         self._write_of(group).unstage.append(stage)
 
-    def checkpoint(self, group: int, snapshot: Snapshot) -> None:
-        """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction."""
+    def checkpoint(self, group: int, snapshot: Snapshot, configuration: Configuration) -> None:
+        """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction.
+
+        The table goes with it: entries that are dropped must never be needed again to bring it up to date.
+
+        Arguments:
+            configuration: at the applied entry, to which the table belongs.
+        """
         write = self._write_of(group)
         write.checkpoint = snapshot
-        write.configuration = snapshot.configuration
+        write.configuration = configuration
         write.compact_to = snapshot.last
+        write.table.update(self.replicas[group].machine.take_rows())
 
     @property
     def has_work(self) -> bool:
@@ -154,6 +163,7 @@ class GroupHost:
             self._send(group, message)
         if ready.snapshot is not None:
             replica.machine.restore(ready.snapshot)
+            self.restored(group)
         if ready.must_write:
             self._gather(group, ready)
         if ready.durable is not None:

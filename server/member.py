@@ -28,9 +28,12 @@ from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
 from quorumlog.server.offset_requests import OffsetRequests
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
+from quorumlog.server.partition_checkpoints import PartitionCheckpoints
 from quorumlog.server.partitions import Partitions, make_group
 from quorumlog.server.producer_expiry import ProducerExpiry
 from quorumlog.server.read_index import HeartbeatRounds
+from quorumlog.server.record_deletions import RecordDeletions
+from quorumlog.server.retention import Retention
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
@@ -96,7 +99,12 @@ class Member:
         self.metadata_contact = now
         self._known_controller = NO_NODE
         self.peers_changed = True
-        self.partitions = Partitions(options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image)
+        self.partitions = Partitions(
+            options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
+            surroundings.snapshots.checkpoints.is_writing,
+        )  # fmt: skip
+        self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
+        self.retention = Retention(self.partitions, surroundings.storage, host.touch)
         self.metadata = self._open_metadata(state, now)
         self.client = ControllerClient(
             self._send_to_controller, self._controller_id, options.limits.controller_requests
@@ -122,6 +130,9 @@ class Member:
             surroundings.reply,
             self.admin.missing_partition,
             rounds,
+        )
+        self.deletions = RecordDeletions(
+            self.partitions, options.limits.parked_fetches, surroundings.reply, self.admin.missing_partition, host.touch
         )
         self.reads = MetadataReads(options, self.metadata, self.client, rounds)
         self.elections = LeaderElections(
@@ -185,6 +196,9 @@ class Member:
         if self.metadata.on_time(now, self._wall_ms):
             self._host.touch(METADATA_GROUP)
         self.data.on_time(now)
+        self.checkpoints.go_on()
+        self.retention.on_time(now, self._wall_ms)
+        self.deletions.on_time(now)
         self.offsets.on_time(now)
         self.admin.on_time(now)
         self.elections.on_time(now)
@@ -201,6 +215,8 @@ class Member:
             self.data.calls.next_deadline,
             self.data.fetches.next_deadline,
             self.offsets.next_deadline,
+            self.retention.next_deadline,
+            self.deletions.next_deadline,
             self.admin.next_deadline,
             self.elections.next_deadline,
             self.reads.next_deadline,
@@ -220,8 +236,11 @@ class Member:
             self.data.finish(partition.resolve_acknowledgements())
             self.data.fetches.group_changed(self._now, partition)
             self.offsets.after_round(partition)
+            self.deletions.after_round(partition)
+            self.retention.after_round(self._now, self._wall_ms, partition)
             if self.partitions.needs_report(partition):
                 self.broker.report_soon(self._now)
+        self.checkpoints.consider(partition)
 
     def _after_metadata_round(self) -> None:
         metadata = self.metadata
@@ -298,7 +317,6 @@ class Member:
         self.admin.on_applied()
 
     def _on_restored(self) -> None:
-        self._around.snapshots.checkpoints.abandon(METADATA_GROUP)
         self.peers_changed = True
         self.partitions.reconcile(self._now)
         for partition in self.partitions:
@@ -370,6 +388,8 @@ class Member:
                 self._metadata_request(request_id, message)
             case data_plane_pb2.ListOffsetsRequest():
                 self.offsets.list_offsets(self._now, request_id, message)
+            case admin_pb2.DeleteRecordsRequest():
+                self.deletions.delete(self._now, request_id, message)
             case data_plane_pb2.InitProducerIdRequest():
                 self.admin.init_producer_id(self._now, request_id, message)
             case admin_pb2.CreateTopicsRequest():
@@ -385,6 +405,7 @@ class Member:
         """Nobody waits for that answer any more."""
         self.data.client_gone(request_id)
         self.offsets.client_gone(request_id)
+        self.deletions.client_gone(request_id)
 
     def stream_closed(self, stream: int) -> None:
         """A client's stream has ended."""

@@ -35,7 +35,7 @@ class Limits:
     #: Snapshots that a node sends at once, and as many that it receives.
     snapshot_transfers: int = 4
     #: Bytes of a snapshot that a node receives.
-    snapshot_bytes: int = 4 << 30
+    snapshot_bytes: int = 1 << 40
     #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
     gathered_bytes: int = 64 << 20
     #: Producers whose sequences a partition remembers. No setting: replicas must forget the same ones.

@@ -20,6 +20,7 @@ from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgeme
 from quorumlog.server.epoch_digests import content_digest
 from quorumlog.server.options import Limits
 from quorumlog.server.partition_commands import apply_command
+from quorumlog.server.partition_snapshot import read_state, table_rows
 from quorumlog.server.producer_state import is_named
 from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.sealing import GroupSealer
@@ -37,7 +38,7 @@ from quorumlog.v1.entry import (
     verify_batch,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.partition_log_pb2 import PartitionCommand
+from quorumlog.v1.partition_log_pb2 import PartitionCommand, PartitionSnapshot
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000
@@ -85,9 +86,18 @@ class Partition:
         self._limits = limits
         self.producers = ProducerTable(limits.producers_per_partition, claimed_epoch)
         self.producers.load(table)
-        self._applied, self.high_watermark, self.log_start_offset, _ = decode_meta(table.get(META_ROW))
+        # The table and the log start may be newer than what is applied: as of the entry at _table_index, where a
+        # snapshot brought them. Entries up to there leave both alone.
+        self._applied, self.high_watermark, self.log_start_offset, self._table_index = decode_meta(table.get(META_ROW))
         self._applied_term = 0
-        self._rows_due = False
+        self._rows_due = self._all_rows_due = False
+        #: The newest durable snapshot, for followers that need what it replaces.
+        self.snapshot: Snapshot | None = None
+        #: The entry that last moved the log start here; 0 before the first.
+        self.trim_index = 0
+        # What `PartitionCheckpoints` remembers: for which log start the log was last looked at, and how large the state
+        # was that was last written.
+        self.kept_offset = self.state_bytes = 0
         # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
         self.leading_term = 0
@@ -109,16 +119,46 @@ class Partition:
                     f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
                 )
                 self.high_watermark = header.last_offset + 1
-                self.producers.apply(header, entry.index, content_digest(header, entry.data))
-            elif entry.kind is EntryKind.COMMAND:
+                if entry.index > self._table_index:
+                    self.producers.apply(header, entry.index, content_digest(header, entry.data))
+            elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
                 apply_command(self, entry)
         self._rows_due = bool(entries) or self._rows_due
         # A leader that has just been deposed applies its successor's entries before it hears that it is one no more.
         assert self.log_end_offset >= self.high_watermark or not self.leads
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Partition logs are never truncated from below yet, so nobody sends a partition's snapshot."""
-        raise AssertionError(f"group {self.group}: a snapshot up to {snapshot.last.index} of a log that is kept whole")
+        """Takes a snapshot's state; the entries after it follow, and with them the high watermark rises."""
+        state = read_state(self._reader, self.group, snapshot)
+        assert state.next_offset >= self.high_watermark, f"group {self.group}: a snapshot of the past"
+        self.snapshot = snapshot
+        self._applied, self._applied_term = snapshot.last.index, snapshot.last.term
+        self._table_index = state.table_index
+        self.high_watermark = state.next_offset
+        self.log_start_offset = max(self.log_start_offset, state.log_start_offset)
+        self.producers.load({row.key: row.value for row in state.rows})
+        self._rows_due = self._all_rows_due = True
+
+    def state(self, next_offset: int) -> PartitionSnapshot:
+        """The state now, for a snapshot that ends before ``next_offset``."""
+        return PartitionSnapshot(
+            next_offset=next_offset,
+            log_start_offset=self.log_start_offset,
+            table_index=max(self._applied, self._table_index),
+            rows=table_rows(self.producers.rows().items()),
+        )
+
+    def checkpointed(self, snapshot: Snapshot) -> None:
+        """A snapshot of this partition is durable: from now on it is the one to offer."""
+        self.snapshot = snapshot
+
+    def trim(self, log_start_offset: int, index: int) -> None:
+        """A committed command, the entry at ``index``: records before an offset are not kept any more."""
+        # Proposed only of what is committed. (Else a new leader could have to give those offsets to other records.)
+        assert log_start_offset <= self.high_watermark, f"{self.name}: trimmed beyond its high watermark"
+        if log_start_offset > self.log_start_offset:
+            self.log_start_offset = log_start_offset
+            self.trim_index = index
 
     def take_rows(self) -> dict[bytes, bytes | None]:
         """Rows of the table that changed, to be written with the group's next transaction."""
@@ -126,7 +166,11 @@ class Partition:
             return {}
         self._rows_due = False
         rows = self.producers.take_rows()
-        rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, 0)
+        if self._all_rows_due:
+            # The write that switches to a snapshot leaves nothing of the old table.
+            self._all_rows_due = False
+            rows = {**self.producers.rows()}
+        rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
         return rows
 
     # -- leadership -------------------------------------------------------------------------------------------
@@ -159,7 +203,7 @@ class Partition:
                     header = parse_header(entry.data)
                     tail.append((header, entry.index, content_digest(header, entry.data)))
                 index = entry.index + 1
-        self.producers.rebuild_tail(tail)
+        self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
         durable = self.raft.durable_index
         self._not_durable = [(header.last_offset, index) for header, index, _ in tail if index > durable]
@@ -399,7 +443,7 @@ class Partition:
 
 
 def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:
-    """(applied index, high watermark, log start offset, reserved) in a partition's meta row."""
+    """(applied index, high watermark, log start offset, table index) in a partition's meta row."""
     return _META.unpack(row) if row is not None else (0, 0, 0, 0)
 
 

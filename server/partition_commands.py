@@ -17,6 +17,9 @@ class PartitionLogError(Exception):
 class CommandedPartition(Protocol):
     """What commands act on."""
 
+    def trim(self, log_start_offset: int, index: int) -> None:
+        """Records before an offset are not kept any more, says the entry at ``index``."""
+
     @property
     def producers(self) -> ProducerTable:
         """What it remembers of idempotent producers."""
@@ -30,6 +33,8 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
     """
     command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
     match command.WhichOneof("body"):
+        case "trim_log":
+            partition.trim(command.trim_log.log_start_offset, entry.index)
         case "forget_producers":
             partition.producers.forget(command.forget_producers.up_to_index)
         case _:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Container, Iterable, Iterator
+from functools import partial
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, EntryId, HardState, Snapshot
@@ -26,6 +27,7 @@ class Partitions:
 
     Arguments:
         image: gives the current metadata image.
+        is_checkpointing: whether a group's snapshot is about to be superseded.
     """
 
     def __init__(
@@ -35,12 +37,14 @@ class Partitions:
         reader: StorageReader,
         rng: random.Random,
         image: Callable[[], MetadataImage],
+        is_checkpointing: Callable[[int], bool],
     ) -> None:
         self._options = options
         self._host = host
         self._reader = reader
         self._rng = rng
         self._image = image
+        self._is_checkpointing = is_checkpointing
         self._by_group: dict[int, Partition] = {}
         self._by_name: dict[tuple[bytes, int], Partition] = {}
         self._found: dict[int, GroupState] = {}
@@ -69,11 +73,15 @@ class Partitions:
             self._host.create(GroupWrite(group, create=configuration, hard_state=HardState()))
         applied = decode_meta(state.table.get(META_ROW))[0]
         sealer = GroupSealer(group)
-        raft = make_group(self._options, state, applied, applied, sealer, self._reader, self._rng, now)
+        raft = make_group(
+            self._options, state, applied, applied, sealer, self._reader, self._rng, now,
+            partial(self._offered_snapshot, group),
+        )  # fmt: skip
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
         partition = Partition(
             identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
         )
+        partition.snapshot = state.snapshot
         partition.config = parse_topic_config(record.topic.configs)
         self._by_group[group] = partition
         self._by_name[(record.topic.topic_id, record.number)] = partition
@@ -84,6 +92,10 @@ class Partitions:
 
     def _claimed_epoch(self, producer_id: int) -> int:
         return self._image().named_producers.epoch_of(producer_id)
+
+    def _offered_snapshot(self, group: int) -> Snapshot | None:
+        """What followers are offered: the newest durable one, but none that is about to be superseded."""
+        return None if self._is_checkpointing(group) else self._by_group[group].snapshot
 
     def __getitem__(self, group: int) -> Partition:
         return self._by_group[group]

@@ -37,6 +37,7 @@ class Snapshots:
         self.sender = SnapshotSender(options, host, storage, log)
         self.receiver = SnapshotReceiver(options, host, rng, has_room, install, log)
         self.checkpoints = CheckpointWriter(host, rng, options.limits.snapshot_slice_bytes)
+        host.restored = self.checkpoints.abandon
 
     def on_frame(self, now: int, peer: int, frame: PeerFrame) -> None:
         """Takes what a frame brings of snapshots."""

@@ -140,7 +140,7 @@ Global___ForgetProducers: _TypeAlias = ForgetProducers  # noqa: Y015
 
 @_typing.final
 class PartitionSnapshot(_message.Message):
-    """The first slice of a partition's snapshot, which replaces the log up to an entry (the anchor). The slices after it
+    """The last slice of a partition's snapshot, which replaces the log up to an entry (the anchor). The slices before it
     are the compacted log, in offset order; records after the anchor are in the log and are not part of a snapshot.
 
     The table is newer than the anchor: it is as of table_index. Whoever restores it applies the entries after the
@@ -164,7 +164,7 @@ class PartitionSnapshot(_message.Message):
     table_index: _builtins.int
     """The entry up to which table and log start are applied; at least the anchor's index."""
     compacted_offset: _builtins.int
-    """The compaction point that the slices after this one reach; 0 without any."""
+    """The compaction point that the slices before this one reach; 0 without any."""
     content_hash: _builtins.bytes
     """The hash of their content."""
     @_builtins.property
