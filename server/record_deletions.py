@@ -153,7 +153,7 @@ class RecordDeletions:
 
 
 def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:
-    if "delete" not in partition.config.cleanup_policy.split(","):
+    if partition.config.compacts:
         return error(
             ErrorCode.POLICY_VIOLATION,
             f"topic {partition.identity.topic} is compacted; records are deleted by offset only with"

@@ -163,4 +163,4 @@ class Retention:
 def deletes(config: TopicConfig) -> bool:
     """Whether old records of a topic go, by bytes or by time."""
     limited = config.retention_ms >= 0 or config.retention_bytes >= 0
-    return limited and "delete" in config.cleanup_policy.split(",")
+    return limited and not config.compacts

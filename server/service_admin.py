@@ -16,6 +16,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
     """What the gRPC server serves."""
     kinds = {
         "CreateTopics": admin_pb2.CreateTopicsRequest,
+        "DeleteRecords": admin_pb2.DeleteRecordsRequest,
         "ElectLeaders": admin_pb2.ElectLeadersRequest,
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,

@@ -38,6 +38,13 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
         for named in message.partitions:
             elected.results.add(topic=named.topic, partition=named.partition, error=problem)
         return elected
+    if isinstance(message, admin_pb2.DeleteRecordsRequest):
+        deleted = admin_pb2.DeleteRecordsResponse()
+        for emptied in message.partitions:
+            deleted.results.add(
+                topic_id=emptied.topic_id, partition=emptied.partition, error=problem, log_start_offset=-1
+            )
+        return deleted
     if isinstance(message, data_plane_pb2.InitProducerIdRequest):
         return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)
     if isinstance(message, admin_pb2.DescribeQuorumRequest):
