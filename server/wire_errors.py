@@ -27,6 +27,9 @@ _RETRIABLE = frozenset(
     }
 )
 
+#: Characters of a message. A request may name ten thousand topics with names of any length, and is told of each.
+MAX_MESSAGE_LENGTH = 500
+
 
 def is_retriable(code: ErrorCode.ValueType) -> bool:
     """Whether the same request may succeed later."""
@@ -44,12 +47,15 @@ def error(
     """One error.
 
     Arguments:
-        message: one line that says what is wrong and what to do.
+        message: says what is wrong and what to do. It may quote what a client sent: what is no printable text is
+            escaped, so that it stays one line, and it is cut at ``MAX_MESSAGE_LENGTH`` characters.
         definite: False when the attempt may yet take effect.
         leader: node id of the partition's leader where it is known.
         leader_epoch: the epoch in which it leads.
     """
-    assert "\n" not in message
+    message = message[:MAX_MESSAGE_LENGTH]
+    if not message.isprintable():
+        message = "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in message)
     made = errors_pb2.Error(code=code, message=message, retriable=is_retriable(code), definite=definite)
     if leader != NO_NODE:
         made.leader.node_id = leader
