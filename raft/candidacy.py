@@ -27,6 +27,7 @@ from quorumlog.raft.types import (
     LogStore,
     Message,
     Role,
+    TimeoutNow,
     VoteRequest,
     VoteResponse,
 )
@@ -43,6 +44,7 @@ class Candidacy:
         role: Role.
         leader_id: the leader of ``term`` if known, else NO_NODE.
         configuration: members as of the applied index.
+        configuration_index: of the last entry applied in this life that changed them; 0 before the first.
         next_deadline: microseconds; the driver calls ``on_time`` then or soon after.
         quiescent: the group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its node and
             the leader's stands for both; ``wake`` says that it does so no more.
@@ -62,6 +64,7 @@ class Candidacy:
         "_transfer_deadline",
         "_transferee",
         "configuration",
+        "configuration_index",
         "group",
         "leader_id",
         "next_deadline",
@@ -97,6 +100,7 @@ class Candidacy:
         self.node_id = node_id
         self.group = group
         self.configuration = configuration
+        self.configuration_index = 0
         self.term = self._durable_term = hard_state.term
         self.vote = hard_state.vote
         self.role = Role.FOLLOWER
@@ -120,7 +124,7 @@ class Candidacy:
         self._pending_configuration_index = 0
         self._transferee = NO_NODE
         self._transfer_deadline = NEVER
-        if configuration.voters == (node_id,):
+        if configuration.electors == (node_id,):
             # Nobody else can lead: no reason to wait.
             self._timer.deadline = now
         self.next_deadline = NEVER
@@ -146,8 +150,8 @@ class Candidacy:
 
     @property
     def is_voter(self) -> bool:
-        """True when this replica's configuration lets it vote and campaign."""
-        return self.node_id in self.configuration.voters
+        """True when this replica's configuration counts its vote, and so lets it campaign."""
+        return self.node_id in self.configuration.electors
 
     def _become_follower(self, now: int, term: int, leader_id: int) -> None:
         if term < self.term:
@@ -208,7 +212,7 @@ class Candidacy:
 
     def _request_votes(self, term: int, *, pre_vote: bool, transfer: bool) -> None:
         last = self._log.last
-        for voter in self.configuration.voters:
+        for voter in self.configuration.electors:
             if voter == self.node_id:
                 continue
             request = VoteRequest(self.node_id, voter, term, last.index, last.term, pre_vote, transfer)
@@ -223,7 +227,7 @@ class Candidacy:
         # After a real vote each node is asked once: if those who are gone decide it, try again soon. Pre-votes are
         # asked for again in any case.
         absent = self._lost_peers if self.role is Role.CANDIDATE else frozenset()
-        outcome = self._ballot.outcome((self.configuration.voters,), absent)
+        outcome = self._ballot.outcome(self.configuration.halves, absent)
         if outcome is Outcome.WON:
             if self.role is Role.PRE_CANDIDATE:
                 self._ask_for_votes(now, transfer=False)
@@ -239,8 +243,9 @@ class Candidacy:
         self.role = Role.LEADER
         self.leader_id = self.node_id
         # An entry of the tail may be a configuration change of an earlier leader: another one waits until all of the
-        # tail is applied.
-        self._pending_configuration_index = self._log.last.index
+        # tail is applied, and the no-op behind it, with which this leader learns what is committed. (Else a joint
+        # configuration would be left twice: scenario 11.)
+        self._pending_configuration_index = self._log.last.index + 1
         self._replication = Replication(
             node_id=self.node_id,
             term=self.term,
@@ -266,12 +271,56 @@ class Candidacy:
         replication.appended(entry)
         return entry
 
+    # -- members ----------------------------------------------------------------------------------------------
+
+    def _append_configuration(self, configuration: Configuration) -> Entry:
+        sealer = self._sealer
+        entry = self._append_own(lambda index, term, previous: sealer.config(index, term, previous, configuration))
+        self._pending_configuration_index = entry.index
+        return entry
+
+    def _configure(self, index: int, configuration: Configuration) -> None:
+        """A change of members is committed, and applies."""
+        self.configuration = configuration
+        self.configuration_index = index
+        replication = self._replication
+        now = 0
+        if replication is not None:
+            now = replication.configure(configuration)
+            if self._transferee not in configuration.voters:
+                self._end_transfer()
+            if self.is_voter:
+                # Fewer voters may be content with what there is.
+                replication.advance_commit()
+            else:
+                # Removed, and not before this is committed: until then it may be the only one who could commit it. It
+                # sends no more heartbeats, which would keep those who remain from electing (scenario 12).
+                self._abdicate(now, replication)
+        self._schedule(now)
+
+    def _abdicate(self, now: int, replication: Replication) -> None:
+        progress = replication.progress
+        heir = max(self.configuration.voters, key=lambda voter: progress[voter].match_index)
+        self._send(TimeoutNow(self.node_id, heir, self.term))
+        self._become_follower(now, self.term, NO_NODE)
+
+    def _leave_joint(self) -> None:
+        """A leader that has applied a joint configuration proposes the one after it: once, for it is then pending, and
+        whoever leads next waits until its whole tail is applied (scenario 11)."""
+        if (
+            self._replication is not None
+            and self.configuration.is_joint
+            and self._transferee == NO_NODE
+            and self._pending_configuration_index <= self._log.applied_index
+        ):
+            self._append_configuration(Configuration(self.configuration.voters, self.configuration.learners))
+
     def _end_transfer(self) -> None:
         self._transferee = NO_NODE
         self._transfer_deadline = NEVER
 
     def _turn(self) -> Turn:
-        return turn_of(self.node_id, self.configuration.voters, self._lost_peers | {self.leader_id, self.vote})
+        return turn_of(self.node_id, self.configuration.electors, self._lost_peers | {self.leader_id, self.vote})
 
     def _schedule(self, now: int) -> None:
         """Sets ``next_deadline`` after anything that can move it."""
@@ -318,7 +367,7 @@ class Candidacy:
 
         (Else both would win their pre-vote, split the vote, and the group waits for another election timeout.)
         """
-        voters, last = self.configuration.voters, self._log.last
+        voters, last = self.configuration.electors, self._log.last
         theirs = claim(rival.sender, rival.last_index, rival.last_term, voters)
         if theirs < claim(self.node_id, last.index, last.term, voters):
             return False

@@ -9,6 +9,7 @@ import random
 from collections.abc import Callable, Container, Mapping
 from types import MappingProxyType
 
+from quorumlog.raft import membership
 from quorumlog.raft.errors import (
     InvariantViolationError,
     NotLeaderError,
@@ -245,23 +246,26 @@ class RaftGroup(Replica):
         return self._append_own(seal)
 
     def propose_configuration(self, now: int, configuration: Configuration) -> Entry:
-        """Appends a change of members; it applies once committed. One at a time, and only learners may change.
+        """Appends a change of members; it applies once committed, one at a time.
+
+        New voters are learners first, and it is for the caller to wait until they have caught up. Where the voters
+        change, the group passes through the joint configuration (thesis §4.3), which its leader leaves by itself.
+
+        Arguments:
+            now: the time.
+            configuration: the members wanted in the end; not joint.
 
         Raises:
             NotLeaderError: it does not lead.
             ProposalRefusedError: not now; nothing was appended.
-            UnsupportedChangeError: the voters would change.
+            UnsupportedChangeError: no such change can be made.
         """
         self._leading()
-        if configuration.voters != self.configuration.voters:
-            raise UnsupportedChangeError("voters cannot be changed yet, only learners")
-        if self._pending_configuration_index > self._log.applied_index:
+        if self._pending_configuration_index > self._log.applied_index or self.configuration.is_joint:
             raise ProposalRefusedError(Refusal.CONFIGURATION_PENDING)
+        change = membership.next_step(self.configuration, configuration)
         self._stir(now)
-        sealer = self._sealer
-        entry = self._append_own(lambda index, term, previous: sealer.config(index, term, previous, configuration))
-        self._pending_configuration_index = entry.index
-        return entry
+        return self._append_configuration(change)
 
     def _leading(self) -> Replication:
         replication = self._replication
@@ -285,6 +289,8 @@ class RaftGroup(Replica):
 
     def transfer_leadership(self, now: int, to: int) -> None:
         """Hands leadership to a voter as soon as it has everything; given up after an election timeout.
+
+        While the voters are being replaced only one of the new ones will do.
 
         Raises:
             NotLeaderError: this replica does not lead.
@@ -334,6 +340,8 @@ class RaftGroup(Replica):
         if replication is None:
             return self._heartbeat_round
         self._stir(now)
+        # Where a transfer of leadership held it up.
+        self._leave_joint()
         self._heartbeat_round += 1
         commit_index = self._log.commit_index
         for member, progress in replication.progress.items():
@@ -357,10 +365,13 @@ class RaftGroup(Replica):
 
         Returns:
             False, with nothing done, unless this replica leads, everything is committed, applied and held by all
-            reachable members, these are a quorum, and nothing was appended since the last heartbeat.
+            reachable members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not
+            being replaced.
         """
         replication, log = self._replication, self._log
         if replication is None or self._transferee != NO_NODE or self._heartbeat_memory_index != log.last.index:
+            return False
+        if self.configuration.is_joint:
             return False
         at_rest = log.applied_index == log.commit_index == log.durable_index == log.last.index
         if not at_rest or not self.leads_committed or not replication.is_settled(reachable):
@@ -420,8 +431,11 @@ class RaftGroup(Replica):
         snapshot, truncate_from, entries = log.take_unhanded()
         voted = (self.term, self.vote)
         hard_state = None
-        if voted != self._handed_hard_state or snapshot is not None:
+        if voted != self._handed_hard_state or snapshot is not None or membership.is_changed_by(entries):
             # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
+            # A change of members too: whoever has a change on disk knows from that moment on that the one before it is
+            # committed. Else a replica that restarts with both could campaign among voters who are two changes old,
+            # and a quorum of them need not have met one of today's (scenario 9).
             hard_state = HardState(self.term, self.vote, log.commit_index)
             self._handed_hard_state = voted
         committed = self._deliver()
@@ -435,10 +449,23 @@ class RaftGroup(Replica):
         committed = self._log.deliver(self._options.max_apply_bytes)
         for entry in committed:
             if entry.kind is EntryKind.CONFIG:
-                self.configuration = self._sealer.configuration_of(entry)
-                if self._replication is not None:
-                    self._replication.configure(self.configuration)
+                self._configure(entry.index, self._sealer.configuration_of(entry))
+        if committed:
+            self._leave_joint()
         return committed
+
+    @property
+    def is_configuration_everywhere(self) -> bool:
+        """True for a leader all of whose voters durably hold the change that made them voters, and all before it.
+
+        Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
+        its vote, and a replica that is made anew there would have forgotten what it must refuse.
+        """
+        replication = self._replication
+        if replication is None or self.configuration.is_joint or not self.leads_committed:
+            return False
+        wanted = max(replication.term_start, self.configuration_index)
+        return all(self.progress[voter].match_index >= wanted for voter in self.configuration.voters)
 
     def wants_append(self, to: int, *, commit_only: bool = True) -> bool:
         """True when ``to`` should get entries, a probe, or a newer commit index, and its window has room.
@@ -448,7 +475,8 @@ class RaftGroup(Replica):
         return self._replication is not None and self._replication.wants_append(to, commit_only=commit_only)
 
     def match_of(self, copies: int) -> int:
-        """The highest index that is durable on at least ``copies`` voters, this one included; leaders only."""
+        """The highest index that is durable on at least ``copies`` voters, of those that will remain if they are being
+        replaced; leaders only."""
         assert self._replication is not None
         matches = [
             self.durable_index if node == self.node_id else self.progress[node].match_index

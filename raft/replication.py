@@ -53,16 +53,21 @@ class Replication:
         self.term = term
         self.term_start = log.last.index + 1
         self.uncommitted_bytes = 0
-        self._halves: Halves = (configuration.voters,)
+        self._halves: Halves = configuration.halves
         self.progress = {member: self._fresh(now) for member in configuration.members}
         self.note_own_durability()
 
-    def configure(self, configuration: Configuration) -> None:
-        """Members changed. Who stays keeps its progress; who is new is probed, and counts as heard just now."""
+    def configure(self, configuration: Configuration) -> int:
+        """Members changed. Who stays keeps its progress; who is new is probed, and counts as heard just now.
+
+        Returns:
+            That time, when somebody was last heard.
+        """
         known = self.progress
         newest_contact = max(progress.last_contact for progress in known.values())
-        self._halves = (configuration.voters,)
+        self._halves = configuration.halves
         self.progress = {member: known.get(member) or self._fresh(newest_contact) for member in configuration.members}
+        return newest_contact
 
     def _fresh(self, now: int) -> Progress:
         inflights = Inflights(self._options.max_inflight_appends, self._options.max_inflight_bytes)

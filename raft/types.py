@@ -57,20 +57,43 @@ ORIGIN = EntryId(0, 0, 0)
 @dataclass(slots=True, frozen=True)
 class Configuration:
     """Members of a group. A node is a voter or a learner, never both. Voters stand in the order of preference: of those
-    that are up to date the first should lead, and elections see to it that it usually does."""
+    that are up to date the first should lead, and elections see to it that it usually does.
+
+    While the voters are being replaced it is *joint* (Raft thesis §4.3): ``outgoing`` are the voters before the change,
+    and every decision needs a majority of them and a majority of ``voters``.
+    """
 
     voters: tuple[int, ...]
     learners: tuple[int, ...] = ()
+    outgoing: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        members = self.voters + self.learners
-        if not self.voters or len(set(members)) != len(members):
+        members = self.members
+        if not self.voters or len(set(members)) != len(members) or len(set(self.outgoing)) != len(self.outgoing):
             raise ValueError(f"a configuration has at least one voter and no node twice: {self}")
 
     @property
+    def is_joint(self) -> bool:
+        """True while the voters are being replaced."""
+        return bool(self.outgoing)
+
+    @property
+    def halves(self) -> tuple[tuple[int, ...], ...]:
+        """The sets of voters of each of which a decision needs a majority."""
+        return (self.voters, self.outgoing) if self.outgoing else (self.voters,)
+
+    @property
+    def electors(self) -> tuple[int, ...]:
+        """Every node with a vote in some half, in the order of preference: those that stay or come, then those that
+        leave."""
+        if not self.outgoing:
+            return self.voters
+        return self.voters + tuple(node for node in self.outgoing if node not in self.voters)
+
+    @property
     def members(self) -> tuple[int, ...]:
-        """Voters, then learners."""
-        return self.voters + self.learners
+        """Voters of either half, then learners."""
+        return self.electors + self.learners
 
 
 @dataclass(slots=True, frozen=True)

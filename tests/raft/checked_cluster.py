@@ -15,10 +15,13 @@ from raft_cluster import Cluster
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Progress, ProgressState
+from quorumlog.raft.quorum import Halves
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import (
     NO_NODE,
+    Configuration,
     Entry,
+    EntryKind,
     HardState,
     Role,
 )
@@ -40,17 +43,35 @@ HEALING_ROUNDS = 100
 class CheckedCluster(Cluster):
     """A cluster that fails as soon as a promise is broken."""
 
-    def __init__(self, voters: tuple[int, ...], learners: tuple[int, ...], seed: int, lazy_commit: bool) -> None:
+    def __init__(
+        self,
+        voters: tuple[int, ...],
+        learners: tuple[int, ...],
+        seed: int,
+        lazy_commit: bool,
+        spare: tuple[int, ...] = (),
+    ) -> None:
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, tuple[int, int]] = {}
         self.committed_in: dict[int, int] = {}
         self.seen: dict[int, tuple[int, int, Role]] = {}
         self.promised: dict[int, HardState] = {}
         self.identities: dict[tuple[int, int], int] = {}
-        super().__init__(voters, learners, seed=seed, options=SMALL)
+        #: Members as of each change that is known to be committed, by its index.
+        self.configurations = {0: Configuration(voters, learners)}
+        super().__init__(voters, learners, seed=seed, options=SMALL, spare=spare)
         self.lazy_commit = lazy_commit
 
     # -- what the driver does -------------------------------------------------------------------------------------
+
+    def destroy_removed(self, node_id: int) -> None:
+        """Destroys a replica that is no member any more, as soon as a leader may have that done."""
+        for leader in self.leading():
+            core = self.core(leader)
+            if core.is_configuration_everywhere and node_id not in core.configuration.members:
+                self.destroy(node_id, Configuration(core.configuration.voters, (node_id,)))
+                self.seen.pop(node_id, None)
+                return
 
     def crash(self, node_id: int, synced: int = 0) -> None:
         super().crash(node_id, synced)
@@ -71,6 +92,19 @@ class CheckedCluster(Cluster):
         expected = self.replicas[node_id].applied_from + len(self.replicas[node_id].applied) + 1
         assert entry.index == expected, "applied out of order"
         self.check_quorum_holds(entry.index, entry.hash)
+
+        if entry.kind is EntryKind.CONFIG:
+            self.changed_members(entry)
+
+    def changed_members(self, entry: Entry) -> None:
+        """A joint configuration is left exactly once, for its own new voters; and entered from the one before it."""
+        if entry.index in self.configurations:
+            return
+        before = self.configurations[max(index for index in self.configurations if index < entry.index)]
+        after = self.sealer.configuration_of(entry)
+        assert before.is_joint or after.outgoing in ((), before.voters), f"{before} becomes {after}"
+        assert not before.is_joint or after == Configuration(before.voters, before.learners), f"{before}: {after}"
+        self.configurations[entry.index] = after
 
     # -- what must hold -------------------------------------------------------------------------------------------
 
@@ -106,7 +140,7 @@ class CheckedCluster(Cluster):
             if self.leaders.setdefault(core.term, node_id) != node_id:
                 raise AssertionError(f"two leaders in term {core.term}")
             self.check_leader(node_id, core)
-            alone = core.configuration.voters == (node_id,)
+            alone = core.configuration.electors == (node_id,)
             latest = NEVER if alone else self.now + timeout
         else:
             assert core.uncommitted_bytes == 0
@@ -162,9 +196,16 @@ class CheckedCluster(Cluster):
                 assert size == sum(len(entry.data) for entry in entries), "in-flight bytes are of other entries"
 
     def check_quorum_holds(self, index: int, entry_hash: int) -> None:
-        voters = self.configuration.voters
-        holders = sum(self.holds(voter, index, entry_hash) for voter in voters)
-        assert holders > len(voters) // 2, f"entry {index} is committed, but not synced on a quorum"
+        # By the voters of today, or by those before them: who committed it may not have applied the last change yet.
+        newest = sorted(self.configurations)[-2:]
+        assert any(self.quorum_holds(self.configurations[at].halves, index, entry_hash) for at in newest), (
+            f"entry {index} is committed, but not synced on a quorum"
+        )
+
+    def quorum_holds(self, halves: Halves, index: int, entry_hash: int) -> bool:
+        return all(
+            sum(self.holds(voter, index, entry_hash) for voter in voters) > len(voters) // 2 for voters in halves
+        )
 
     def uncommitted(self, node_id: int) -> list[Entry]:
         core = self.core(node_id)
@@ -220,6 +261,8 @@ class CheckedCluster(Cluster):
         if len(leaders) != 1:
             return False
         leader = self.core(leaders[0])
+        if leader.configuration.is_joint:
+            return False
         members = [self.core(member) for member in leader.configuration.members]
         return all(
             core.last_id == leader.last_id

@@ -43,13 +43,13 @@ class Sealer:
         return self.entry(EntryKind.NOOP, index, term, previous_hash, b"")
 
     def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
-        voters = ",".join(map(str, configuration.voters))
-        learners = ",".join(map(str, configuration.learners))
-        return self.entry(EntryKind.CONFIG, index, term, previous_hash, f"{voters}|{learners}".encode())
+        parts = (configuration.voters, configuration.learners, configuration.outgoing)
+        text = "|".join(",".join(map(str, part)) for part in parts)
+        return self.entry(EntryKind.CONFIG, index, term, previous_hash, text.encode())
 
     def configuration_of(self, entry: Entry) -> Configuration:
-        voters, learners = (tuple(int(i) for i in part.split(",") if i) for part in entry.data.decode().split("|"))
-        return Configuration(voters, learners)
+        parts = (tuple(int(node) for node in part.split(",") if node) for part in entry.data.decode().split("|"))
+        return Configuration(*parts)
 
 
 def check_chain(previous: EntryId, entry: Entry) -> None:
@@ -186,6 +186,17 @@ class Cluster:
             replica.disk.sync(ready)
         replica.unsynced = []
         replica.core = None
+
+    def destroy(self, node_id: int, configuration: Configuration) -> None:
+        """Destroys a replica that was removed and makes a new one in its place, a learner as of ``configuration``.
+
+        Of the former one only its term is remembered: the new one begins in the next, so that no leader takes an old
+        answer for one of its own, and no vote is given twice.
+        """
+        term = self.replicas[node_id].disk.hard_state.term
+        self.crash(node_id)
+        self.replicas[node_id] = Replica(node_id, Disk(configuration, HardState(term + 1)))
+        self.start(node_id)
 
     def snapshot_of(self, node_id: int) -> Snapshot | None:
         """The newest state: here it is only what was applied."""

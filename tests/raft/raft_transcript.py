@@ -6,6 +6,8 @@
     elect 1                                          a campaign in which nothing goes wrong
     campaign 1 / timeout 1 / wait 5ms                an election now; at its deadline; let time pass
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
+    replace 1 2 3 4 [learners 5]                     node 1 proposes other voters
+    destroy 4 [voters 1 2 3]                         a removed replica is destroyed, and made anew as a learner
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
@@ -17,6 +19,7 @@
     state / log 1 / progress 1 / network / deadline 1  print
     expect leader 1|none, expect commit 1 5, expect role 1 follower, expect term 1 2, expect log 1 1/1 2/1,
     expect applied 1 a b, expect durable 1 5, expect vote 1 2, expect uncommitted 1 0, expect refused 1 text,
+    expect members 1 1,2,3->1,2,4+5 (joint, with a learner), expect everywhere 1,
     expect quiescent 1, expect awake 1, expect readable 1 NAME 5, expect unreadable 1 NAME
 
 Filters: ``to=2``, ``from=1``, ``type=Append`` (a prefix of the message's name). Lines with ``#`` are comments. An
@@ -28,7 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 
-from raft_cluster import Cluster
+from raft_cluster import Cluster, Sealer
 
 from quorumlog.raft.errors import RaftError
 from quorumlog.raft.options import RaftOptions
@@ -93,8 +96,7 @@ class Script:
     # -- the cluster ------------------------------------------------------------------------------------------
 
     def do_voters(self, words: list[str], options: dict[str, str]) -> None:
-        parts = " ".join(words).split("learners")
-        voters, learners = (tuple(map(int, part.split())) for part in (*parts, "")[:2])
+        voters, learners = split(words)
         limits = RaftOptions(**{name: int(value) for name, value in options.items() if name != "spare"})
         spare = tuple(map(int, options["spare"].split(","))) if "spare" in options else ()
         self.cluster = Cluster(voters, learners, options=limits, spare=spare)
@@ -120,6 +122,14 @@ class Script:
         core = self.cluster.core(int(words[0]))
         learners = tuple(map(int, words[1:]))
         core.propose_configuration(self.cluster.now, Configuration(core.configuration.voters, learners))
+
+    def do_replace(self, words: list[str], options: dict[str, str]) -> None:
+        core = self.cluster.core(int(words[0]))
+        voters, learners = split(words[1:])
+        core.propose_configuration(self.cluster.now, Configuration(voters, learners))
+
+    def do_destroy(self, words: list[str], options: dict[str, str]) -> None:
+        self.cluster.destroy(int(words[0]), Configuration(tuple(map(int, words[2:])), (int(words[0]),)))
 
     def do_heartbeat(self, words: list[str], options: dict[str, str]) -> None:
         self.cluster.core(int(words[0])).heartbeat(self.cluster.now)
@@ -291,6 +301,8 @@ class Script:
             "applied": lambda: [
                 e.data.decode() for e in self.cluster.replicas[core.node_id].applied if e.kind is EntryKind.COMMAND
             ],
+            "members": lambda: [describe_members(core.configuration)],
+            "everywhere": lambda: [] if core.is_configuration_everywhere else ["not everywhere"],
             "uncommitted": lambda: [str(core.uncommitted_bytes)],
             "quiescent": lambda: [] if core.quiescent else ["awake"],
             "awake": lambda: ["quiescent"] if core.quiescent else [],
@@ -298,9 +310,27 @@ class Script:
         assert found == rest[1:], f"found {found}"
 
 
+def split(words: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """Voters and learners of a command."""
+    parts = " ".join(words).split("learners")
+    voters, learners = (tuple(map(int, part.split())) for part in (*parts, "")[:2])
+    return voters, learners
+
+
+def describe_members(configuration: Configuration) -> str:
+    outgoing, voters, learners = (
+        ",".join(map(str, nodes)) for nodes in (configuration.outgoing, configuration.voters, configuration.learners)
+    )
+    return f"{outgoing}->" * bool(outgoing) + voters + f"+{learners}" * bool(learners)
+
+
 def describe_entry(entry: Entry) -> str:
-    kind = {EntryKind.NOOP: "", EntryKind.CONFIG: ":learners"}.get(entry.kind, f":{entry.data.decode()}")
-    return f"{entry.index}/{entry.term}{kind}"
+    match entry.kind:
+        case EntryKind.NOOP:
+            return f"{entry.index}/{entry.term}"
+        case EntryKind.CONFIG:
+            return f"{entry.index}/{entry.term}:{describe_members(Sealer().configuration_of(entry))}"
+    return f"{entry.index}/{entry.term}:{entry.data.decode()}"
 
 
 def describe_write(ready: Ready) -> str:

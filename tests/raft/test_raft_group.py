@@ -191,12 +191,16 @@ def test_refused_proposals_are_not_sealed_and_say_why() -> None:
     assert cluster.core(1).is_transferring
 
 
-def test_only_learners_change_and_one_change_at_a_time() -> None:
+def test_new_voters_are_learners_first_and_members_change_once_at_a_time() -> None:
     cluster = Cluster((1, 2, 3), spare=(4,))
     cluster.elect(1)
     core = cluster.core(1)
-    with pytest.raises(UnsupportedChangeError, match="only learners"):
+    with pytest.raises(UnsupportedChangeError, match="learners first"):
         core.propose_configuration(0, Configuration((1, 2, 4)))
+    with pytest.raises(UnsupportedChangeError, match="cannot become learners"):
+        core.propose_configuration(0, Configuration((1, 2), (3,)))
+    with pytest.raises(UnsupportedChangeError, match="only their leader"):
+        core.propose_configuration(0, Configuration((1, 2), (), (1, 2, 3)))
     core.propose_configuration(0, Configuration((1, 2, 3), (4,)))
     with pytest.raises(ProposalRefusedError) as refusal:
         core.propose_configuration(0, Configuration((1, 2, 3)))

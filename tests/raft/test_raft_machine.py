@@ -32,7 +32,7 @@ CONTINUOUS = settings(derandomize=True, max_examples=250, stateful_step_count=60
 SEARCH = settings(max_examples=COURSES or 1, stateful_step_count=100, print_blob=True)
 
 #: Taken modulo the number of nodes, so that any number is one.
-node = st.integers(0, 4)
+node = st.integers(0, 5)
 place = st.integers(0, 30)
 yes = st.booleans()
 
@@ -52,10 +52,18 @@ class Courses(RuleBasedStateMachine):
         self.stalled: set[int] = set()
         self.delayed: list[Message] = []
 
-    @initialize(voters=st.sampled_from((3, 3, 5, 4, 2, 1)), learner=yes, lazy=yes, seed=st.integers(0, 9), led=yes)
-    def begin(self, voters: int, learner: bool, lazy: bool, seed: int, led: bool) -> None:
+    @initialize(
+        voters=st.sampled_from((3, 3, 5, 4, 2, 1)),
+        learner=yes,
+        spare=st.integers(0, 2),
+        lazy=yes,
+        seed=st.integers(0, 9),
+        led=yes,
+    )
+    def begin(self, voters: int, learner: bool, spare: int, lazy: bool, seed: int, led: bool) -> None:
         learners = (voters + 1,) if learner else ()
-        self.cluster = CheckedCluster(tuple(range(1, voters + 1)), learners, seed, lazy)
+        spares = tuple(range(voters + learner + 1, voters + learner + spare + 1))
+        self.cluster = CheckedCluster(tuple(range(1, voters + 1)), learners, seed, lazy, spares)
         if led:
             self.cluster.elect(1)
 
@@ -136,7 +144,7 @@ class Courses(RuleBasedStateMachine):
         writing = [node_id for node_id, replica in self.cluster.replicas.items() if replica.unsynced]
         self.cluster.persist(writing[which % len(writing)], writes)
 
-    @rule(which=node, synced=st.lists(st.integers(0, 3), min_size=6, max_size=6), noticed=yes, all_of_them=yes)
+    @rule(which=node, synced=st.lists(st.integers(0, 3), min_size=8, max_size=8), noticed=yes, all_of_them=yes)
     def crash_or_start(self, which: int, synced: list[int], noticed: bool, all_of_them: bool) -> None:
         """A process dies, or the power fails everywhere; of the writes under way the oldest were synced."""
         cluster = self.cluster
@@ -222,18 +230,43 @@ class Courses(RuleBasedStateMachine):
     def transfer(self, which: int, to: int) -> None:
         leaders = self.cluster.leading()
         leader = leaders[which % len(leaders)]
-        voters = [voter for voter in self.cluster.configuration.voters if voter != leader]
+        voters = [voter for voter in self.cluster.core(leader).configuration.voters if voter != leader]
         if voters:
-            self.cluster.core(leader).transfer_leadership(self.cluster.now, voters[to % len(voters)])
+            with contextlib.suppress(RaftError):
+                self.cluster.core(leader).transfer_leadership(self.cluster.now, voters[to % len(voters)])
+
+    @precondition(lambda self: self.cluster.leading())
+    @rule(which=node, wanted=st.lists(node, min_size=1, max_size=4), calm=yes)
+    def replace_voters(self, which: int, wanted: list[int], calm: bool) -> None:
+        """Other voters are wanted: whoever is no member becomes a learner first, all others change at once."""
+        leaders = self.cluster.leading()
+        core = self.cluster.core(leaders[which % len(leaders)])
+        voters = tuple(dict.fromkeys(number % len(self.cluster.replicas) + 1 for number in wanted))
+        known = core.configuration
+        with contextlib.suppress(RaftError):
+            new = tuple(voter for voter in voters if voter not in known.members)
+            if new:
+                core.propose_configuration(self.cluster.now, Configuration(known.voters, (*known.learners, *new)))
+                if not calm:
+                    return
+                self.cluster.settle(stalled=self.stalled)
+            learners = tuple(learner for learner in core.configuration.learners if learner not in voters)
+            core.propose_configuration(self.cluster.now, Configuration(voters, learners))
+
+    @rule(which=node)
+    def destroy_a_removed_replica(self, which: int) -> None:
+        self.cluster.destroy_removed(which % len(self.cluster.replicas) + 1)
 
     @rule(which=node, back=st.integers(0, 2))
     def compact_or_change_learners(self, which: int, back: int) -> None:
         core = self.chosen(which)
         top = min(core.applied_index, core.durable_index) - back
         if core.is_leader and self.cluster.configuration.learners and back == 0:
-            learners = () if core.configuration.learners else self.cluster.configuration.learners
+            known = core.configuration
+            spare = (node for node in self.cluster.configuration.learners if node not in known.members)
+            learners = () if known.learners else tuple(spare)
             with contextlib.suppress(RaftError):
-                core.propose_configuration(self.cluster.now, Configuration(core.configuration.voters, learners))
+                core.propose_configuration(self.cluster.now, Configuration(known.voters, learners))
         elif not self.cluster.replicas[core.node_id].unsynced and top >= core.first_index:
             self.cluster.compact(core.node_id, top)
 
