@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, Configuration, DurableToken, Entry, Message, Ready, Snapshot
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
@@ -172,6 +173,9 @@ class GroupHost:
             self._gathering.messages.append((group, message))
         if ready.committed:
             replica.machine.apply(ready.committed)
+            if is_changed_by(ready.committed):
+                # With the table's rows, which say that it is applied: a restart applies nothing twice.
+                self._write_of(group).configuration = replica.raft.configuration
         if group in self._gathering.writes:
             self._gathering.writes[group].table.update(replica.machine.take_rows())
 

@@ -14,7 +14,6 @@ from google.protobuf.message import DecodeError
 from quorumlog.raft.types import (
     AppendRequest,
     AppendResponse,
-    Configuration,
     Entry,
     EntryId,
     EntryKind,
@@ -35,6 +34,7 @@ from quorumlog.server.events import (
     SnapshotOffer,
     Stream,
 )
+from quorumlog.server.sealing import configuration_from_proto, configuration_to_proto
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
 from quorumlog.v1.splicing import field_tag, varint
@@ -350,8 +350,7 @@ def _snapshot_chunk(wire: peer_pb2.SnapshotChunk, chunk: SnapshotChunk) -> None:
         offer, body = chunk.offer, wire.offer
         body.term = offer.term
         body.last_index, body.last_term, body.last_hash = offer.last
-        body.configuration.voters.extend(offer.configuration.voters)
-        body.configuration.learners.extend(offer.configuration.learners)
+        body.configuration.CopyFrom(configuration_to_proto(offer.configuration))
         body.slices, body.size_bytes, body.crc32c = offer.slices, offer.size_bytes, offer.checksum
 
 
@@ -364,7 +363,7 @@ def _read_snapshot_chunk(wire: peer_pb2.SnapshotChunk) -> SnapshotChunk:
 
 def _read_offer(wire: peer_pb2.SnapshotOffer) -> SnapshotOffer:
     try:
-        configuration = Configuration(tuple(wire.configuration.voters), tuple(wire.configuration.learners))
+        configuration = configuration_from_proto(wire.configuration)
     except ValueError as error:
         raise FrameError(str(error)) from None
     last = EntryId(wire.last_index, wire.last_term, wire.last_hash)

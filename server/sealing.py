@@ -13,12 +13,18 @@ Seal = Callable[[int, int, int], Entry]
 
 def configuration_to_proto(configuration: Configuration) -> peer_pb2.GroupConfiguration:
     """The wire form of a configuration."""
-    return peer_pb2.GroupConfiguration(voters=configuration.voters, learners=configuration.learners)
+    return peer_pb2.GroupConfiguration(
+        voters=configuration.voters, learners=configuration.learners, outgoing_voters=configuration.outgoing
+    )
 
 
 def configuration_from_proto(message: peer_pb2.GroupConfiguration) -> Configuration:
-    """The configuration in its wire form."""
-    return Configuration(tuple(message.voters), tuple(message.learners))
+    """The configuration in its wire form.
+
+    Raises:
+        ValueError: it is none.
+    """
+    return Configuration(tuple(message.voters), tuple(message.learners), tuple(message.outgoing_voters))
 
 
 class GroupSealer:

@@ -40,7 +40,7 @@ _SLICE = struct.Struct(">IQI")
 _PREFIX = struct.Struct("<BI")
 _HARD_STATE = struct.Struct("<QqQ")
 _ENTRY_ID = struct.Struct("<QQQ")
-_MEMBER_COUNTS = struct.Struct("<HH")
+_MEMBER_COUNTS = struct.Struct("<HHH")
 _OFFSET_ROW = struct.Struct("<QqQq")
 _SNAPSHOT_DATA = struct.Struct("<QIQI")
 
@@ -146,18 +146,18 @@ def unpack_entry_id(body: bytes) -> EntryId:
 
 def pack_configuration(configuration: Configuration) -> bytes:
     """Body of a configuration's row."""
-    members = configuration.members
-    counts = _MEMBER_COUNTS.pack(len(configuration.voters), len(configuration.learners))
-    return counts + struct.pack(f"<{len(members)}q", *members)
+    parts = (configuration.voters, configuration.learners, configuration.outgoing)
+    nodes = [node for part in parts for node in part]
+    return _MEMBER_COUNTS.pack(*map(len, parts)) + struct.pack(f"<{len(nodes)}q", *nodes)
 
 
 def unpack_configuration(body: bytes) -> Configuration:
     """The configuration in a row's body."""
     if len(body) < _MEMBER_COUNTS.size:
         raise RowError(f"configuration of {len(body)} bytes is too short")
-    voters, learners = _MEMBER_COUNTS.unpack_from(body)
-    members = _unpack(struct.Struct(f"<{voters + learners}q"), body[_MEMBER_COUNTS.size :])
-    return Configuration(members[:voters], members[voters:])
+    voters, learners, outgoing = _MEMBER_COUNTS.unpack_from(body)
+    nodes = _unpack(struct.Struct(f"<{voters + learners + outgoing}q"), body[_MEMBER_COUNTS.size :])
+    return Configuration(nodes[:voters], nodes[voters : voters + learners], nodes[voters + learners :])
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:

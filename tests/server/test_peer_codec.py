@@ -155,7 +155,7 @@ def test_a_greeting_says_who_it_is_from() -> None:
         decode_identity(parse_frame(b"").identity)
 
 
-OFFER = SnapshotOffer(TERM, EntryId(40, 6, 2**64 - 1), Configuration((3, 1, 2), (4,)), 2, 5, 2**32 - 1)
+OFFER = SnapshotOffer(TERM, EntryId(40, 6, 2**64 - 1), Configuration((3, 1, 2), (4,), (5, 1, 2)), 2, 5, 2**32 - 1)
 
 
 def test_slices_of_snapshots_and_their_receipts_arrive_as_they_were_sent() -> None:

@@ -691,6 +691,7 @@ class GroupConfiguration(_message.Message):
 
     VOTERS_FIELD_NUMBER: _builtins.int
     LEARNERS_FIELD_NUMBER: _builtins.int
+    OUTGOING_VOTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids that vote."""
@@ -699,15 +700,20 @@ class GroupConfiguration(_message.Message):
     def learners(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids that only receive."""
 
+    @_builtins.property
+    def outgoing_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids that voted before, while the voters are being replaced: decisions need a majority of them too."""
+
     def __init__(
         self,
         *,
         voters: _abc.Iterable[_builtins.int] | None = ...,
         learners: _abc.Iterable[_builtins.int] | None = ...,
+        outgoing_voters: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learners", b"learners", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learners", b"learners", "outgoing_voters", b"outgoing_voters", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
