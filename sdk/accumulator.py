@@ -6,6 +6,7 @@ reserved in steps, not per record, so that a record usually costs one comparison
 
 from __future__ import annotations
 
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
@@ -80,6 +81,8 @@ class Accumulator:
         buffer_memory: bytes that all batches together may take, until they are acknowledged.
         clock: monotonic seconds.
         wake: called, under no promise about the thread, when the sender has something to look at.
+        cut_by_time: whether batches are closed when they have lingered, or when memory is short; else only when they
+            are full or flushed, the same in each run.
     """
 
     def __init__(
@@ -90,12 +93,15 @@ class Accumulator:
         buffer_memory: int,
         clock: Callable[[], float],
         wake: Callable[[], None],
+        cut_by_time: bool = True,
     ) -> None:
         self.lock = threading.Lock()
         self.topics: dict[str, TopicBuffers] = {}
         self.loop_thread = 0
         self._batch_size = batch_size
-        self._linger_s = linger_s
+        self._linger_s = linger_s if cut_by_time else math.inf
+        self._cut_by_time = cut_by_time
+        self._shut = False
         self._free_bytes = buffer_memory
         self._clock = clock
         self._wake = wake
@@ -154,6 +160,8 @@ class Accumulator:
         size: int,
     ) -> ProducerBatch | None:
         """A batch with room for ``size`` bytes: the open one grown, or a new one."""
+        if self._shut:
+            return None
         if batch is not None and not batch.closed:
             allowance = self._batch_size - batch.reserved_bytes
             if size - batch.room <= allowance:
@@ -161,7 +169,7 @@ class Accumulator:
                 if not self._reserve(batch, step):
                     return None
                 return batch
-            batch.close()
+            self._cut(batch)
             self._wake()
         if partition is None:
             buffer = topic.sticky = topic.next_partition()
@@ -171,6 +179,12 @@ class Accumulator:
                 return self._make_room(topic, buffer, newest, buffer.partition, size)
         assert buffer is not None
         return self._open(buffer, size)
+
+    def _cut(self, batch: ProducerBatch) -> None:
+        batch.close()
+        if not self._cut_by_time:
+            # It may have waited for company for long; the time to deliver it begins now.
+            batch.created_s = self._clock()
 
     def _open(self, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
         batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
@@ -203,13 +217,13 @@ class Accumulator:
         with self.lock:
             buffer = topic.next_partition() if partition is None else topic.partitions[partition]
             batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
-            if not self._reserve(batch, columns.nbytes + BATCH_BASE_BYTES):
+            if self._shut or not self._reserve(batch, columns.nbytes + BATCH_BASE_BYTES):
                 return None
             batch.columns = columns
             batch.delivery.timestamps_ns = None
             batch.close()
             if buffer.waiting and not buffer.waiting[-1].closed:
-                buffer.waiting[-1].close()
+                self._cut(buffer.waiting[-1])
             self._enqueue(buffer, batch)
             self._wake()
             return batch
@@ -224,12 +238,13 @@ class Accumulator:
         next_deadline: float | None = None
         with self.lock:
             now = self._clock()
-            hurry = self._flushes > 0 or bool(self._room_waiters)
+            hurry = self._cut_by_time and (self._flushes > 0 or bool(self._room_waiters))
             for buffer in list(self._active):
                 batch = buffer.waiting[0]
                 deadline = batch.created_s + self._linger_s
                 if not (batch.closed or hurry or now >= deadline):
-                    next_deadline = deadline if next_deadline is None else min(next_deadline, deadline)
+                    if self._cut_by_time:
+                        next_deadline = deadline if next_deadline is None else min(next_deadline, deadline)
                     continue
                 if not can_send(buffer):
                     continue
@@ -250,6 +265,8 @@ class Accumulator:
         with self.lock:
             for buffer in list(self._active):
                 while buffer.waiting and buffer.waiting[0].created_s < created_before_s:
+                    if not (self._cut_by_time or buffer.waiting[0].closed):
+                        break
                     batch = buffer.waiting.popleft()
                     if not batch.closed:
                         batch.close()
@@ -275,15 +292,23 @@ class Accumulator:
             self._room_waiters.append(callback)
         self._wake()
 
-    def incomplete(self) -> Iterable[ProducerBatch]:
-        """The batches that are not resolved yet, waiting or sent."""
+    def shut(self) -> Iterable[ProducerBatch]:
+        """Takes no more records. Returns the batches that are not resolved yet, waiting or sent."""
         with self.lock:
+            self._shut = True
+            for buffer in self._active:
+                if buffer.waiting and not buffer.waiting[-1].closed:
+                    self._cut(buffer.waiting[-1])
             return list(self._incomplete)
 
     def begin_flush(self) -> list[ProducerBatch]:
         """Until :meth:`end_flush` no batch lingers. Returns the batches that the flush is about."""
         with self.lock:
             self._flushes += 1
+            if not self._cut_by_time:
+                for buffer in self._active:
+                    if not buffer.waiting[-1].closed:
+                        self._cut(buffer.waiting[-1])
             batches = list(self._incomplete)
         self._wake()
         return batches

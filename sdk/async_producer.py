@@ -26,6 +26,7 @@ from quorumlog.sdk.errors import (
     IllegalStateError,
     InvalidPartitionsError,
     InvalidRecordError,
+    QuorumlogError,
     RecordTooLargeError,
     RequestTimedOutError,
 )
@@ -74,6 +75,7 @@ class ProducerCore:
             buffer_memory=config.buffer_memory,
             clock=self._clock,
             wake=self._wake,
+            cut_by_time=not config.replayable,
         )
         self.cluster = Cluster(
             parse_bootstrap_servers(config.bootstrap_servers),
@@ -145,7 +147,11 @@ class ProducerCore:
                 raise _no_such_partition(buffers, partition)
         elif not self._sticky or key is not None:
             partition = self._choose(buffers, key)
+        elif self.config.replayable:
+            raise _not_replayable("neither a key nor a partition")
         if timestamp_ms is None:
+            if self.config.replayable:
+                raise _not_replayable("no timestamp_ms")
             timestamp_ns = time.time_ns()
         elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
             timestamp_ns = timestamp_ms * 1_000_000
@@ -159,6 +165,8 @@ class ProducerCore:
             return ask_custom(partitioner, key, len(buffers.partitions), buffers.available)
         if key is not None:
             return partition_for_key(key, len(buffers.partitions))
+        if self.config.replayable:
+            raise _not_replayable("neither a key nor a partition")
         candidates = buffers.available or range(len(buffers.partitions))
         self._turn += 1
         return candidates[self._turn % len(candidates)]
@@ -177,10 +185,14 @@ class ProducerCore:
         table = to_log_schema(data, time.time_ns() // 1_000_000)
         if buffers.compacted and table.column(KEY).null_count:
             raise _no_key(buffers)
+        if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
+            raise _not_replayable("no timestamp")
         limit = self.arrow_batch_bytes - BATCH_BASE_BYTES
         pieces = [(partition, table)] if partition is not None else split_by_partition(table, len(buffers.partitions))
         cut: list[tuple[int | None, pa.RecordBatch]] = []
         for target, rows in pieces:
+            if target is None and rows.num_rows and self.config.replayable:
+                raise _not_replayable("neither a key nor a partition")
             for batch in rows.combine_chunks().to_batches():
                 cut.extend(
                     (target, without_dead_headers(piece)) for piece in split_by_bytes(batch, limit) if piece.num_rows
@@ -221,12 +233,21 @@ class ProducerCore:
         self.fork.check()
         if self.closed:
             raise ClientClosedError("the producer is closed")
+        if isinstance(self._defect, QuorumlogError):
+            raise type(self._defect)(self._defect.message, retriable=False)
         if self._defect is not None:
             raise IllegalStateError(f"the producer has failed and takes no more records: {self._defect!r}")
 
     def _broke(self, error: Exception) -> None:
         self._defect = error
         self.usable = False
+
+    def check_epoch_complete(self) -> None:
+        """Looks whether the log has of a replayable epoch what was sent; for when everything has been flushed."""
+        self.check_usable()
+        if not self.config.replayable:
+            raise IllegalStateError("only a producer with a producer_epoch has an epoch to end")
+        self.sender.check_complete()
 
     def buffer_full(self) -> BufferExhaustedError:
         """The error of a send that has waited long enough."""
@@ -346,6 +367,11 @@ class AsyncProducer:
         self._core.check_usable()
         await flush_core(self._core, timeout)
 
+    async def end_epoch(self, timeout: float | None = None) -> None:
+        """Ends a replayable epoch; see :meth:`quorumlog.sdk.Producer.end_epoch`."""
+        await self.flush(timeout)
+        self._core.check_epoch_complete()
+
     async def close(self, timeout: float | None = None) -> None:
         """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
         if not self._core.closed:
@@ -407,6 +433,10 @@ def _no_key(buffers: TopicBuffers) -> InvalidRecordError:
     return InvalidRecordError(
         f"topic {buffers.name!r} is compacted, it keeps the last record of each key: give every record a key"
     )
+
+
+def _not_replayable(what: str) -> IllegalArgumentError:
+    return IllegalArgumentError(f"a record has {what}: with a producer_epoch, a replay could not be equal; give it")
 
 
 def _no_such_partition(buffers: TopicBuffers, partition: object) -> InvalidPartitionsError:

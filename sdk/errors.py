@@ -269,6 +269,14 @@ class InvalidConfigError(QuorumlogError):
     """An unknown configuration key, or a value outside its type or range."""
 
 
+class PolicyViolationError(QuorumlogError):
+    """The topic's cleanup policy does not allow what was asked."""
+
+
+class ReassignmentInProgressError(QuorumlogError):
+    """The partition is being moved already, or there is no move to cancel."""
+
+
 class NotControllerError(QuorumlogError):
     """The node is not the active controller."""
 
@@ -318,6 +326,8 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.INVALID_REPLICATION_FACTOR: InvalidReplicationFactorError,
     _Code.INVALID_REPLICA_ASSIGNMENT: InvalidReplicaAssignmentError,
     _Code.INVALID_CONFIG: InvalidConfigError,
+    _Code.POLICY_VIOLATION: PolicyViolationError,
+    _Code.REASSIGNMENT_IN_PROGRESS: ReassignmentInProgressError,
     _Code.NOT_CONTROLLER: NotControllerError,
     _Code.CLUSTER_NOT_FORMED: ClusterNotFormedError,
 }

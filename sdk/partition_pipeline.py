@@ -20,7 +20,8 @@ from quorumlog.sdk.errors import (
     RequestTimedOutError,
     UnknownProducerIdError,
 )
-from quorumlog.sdk.producer_batch import ProducerBatch, ProducerIdentity
+from quorumlog.sdk.producer_batch import ProducerBatch
+from quorumlog.sdk.producer_identity import ProducerIdentity
 from quorumlog.v1.entry import NO_SEQUENCE, SEQUENCE_MODULUS, Codec
 
 _SEQUENCE_ERRORS = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
@@ -44,10 +45,11 @@ class PartitionPipeline:
         gap: a sequence was given out and will not reach the log, so that nothing after it can under this identity.
         retry_at_s: when to send again what has no attempt under way; None if there is nothing, or it was sent.
         failures: failed attempts since the last success.
+        log_sequence: the sequence after the newest batch that the log is known to have of a replayable epoch.
     """
 
     __slots__ = ("_codec", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity", "in_flight",
-                 "leader_epoch", "next_sequence", "partition", "retry_at_s", "topic")  # fmt: skip
+                 "leader_epoch", "log_sequence", "next_sequence", "partition", "retry_at_s", "topic")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, *, idempotent: bool, max_in_flight: int, codec: Codec) -> None:
         self.topic = topic
@@ -58,6 +60,7 @@ class PartitionPipeline:
         self.gap = False
         self.retry_at_s: float | None = None
         self.failures = 0
+        self.log_sequence = 0
         #: The leader epoch under which attempts were last sent.
         self.leader_epoch = -1
         self._taken = 0

@@ -135,6 +135,21 @@ class Producer:
         self._core.check_usable()
         self._background.run(flush_core(self._core, timeout))
 
+    def end_epoch(self, timeout: float | None = None) -> None:
+        """Ends the epoch of a producer that was given one: flushes, and makes sure that the log has of it what was sent
+        and no more, in each partition that something was sent to. Call it once, when everything has been sent.
+
+        Arguments:
+            timeout: in seconds.
+
+        Raises:
+            DuplicateSequenceMismatchError: an earlier run of the epoch sent more: this one is no replay of it.
+            IllegalStateError: the producer has no ``producer_epoch``.
+            RequestTimedOutError: flushing took longer than ``timeout``.
+        """
+        self.flush(timeout)
+        self._core.check_epoch_complete()
+
     def close(self, timeout: float | None = None) -> None:
         """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice.
 

@@ -3,21 +3,14 @@
 from __future__ import annotations
 
 from array import array
-from typing import NamedTuple
 
 import pyarrow as pa
 
 from quorumlog.sdk.delivery import Delivery
+from quorumlog.sdk.producer_identity import ProducerIdentity
 from quorumlog.sdk.record_batch import EncodedPayload, batch_from_columns, encode
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Codec, build_batch
-
-
-class ProducerIdentity(NamedTuple):
-    """What the log knows an idempotent producer by."""
-
-    producer_id: int
-    epoch: int
+from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
 
 
 class ProducerBatch:
@@ -99,6 +92,7 @@ class ProducerBatch:
             self.encoded = encode(columns, codec)
             self.keys, self.values, self.headers, self.columns = [], [], {}, None
         self.identity, self.sequence = identity, sequence
+        replayable = Attributes.REPLAYABLE if identity and identity.replayable else Attributes.NONE
         self.entry = build_batch(
             self.encoded.payload,
             record_count=self.encoded.record_count,
@@ -108,7 +102,7 @@ class ProducerBatch:
             producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
             producer_epoch=identity.epoch if identity else NO_PRODUCER_EPOCH,
             base_sequence=sequence,
-            attributes=self.encoded.attributes,
+            attributes=self.encoded.attributes | replayable,
         )
         return self.entry
 

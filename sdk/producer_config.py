@@ -38,6 +38,15 @@ class ProducerOptions(TypedDict, total=False):
     partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
     key_serializer, value_serializer: callables to bytes.
     client_id: what nodes see as the user agent.
+    producer_name: an identity that survives the process. The first record claims it; from then on an older instance of
+        the same name is refused (:class:`InvalidProducerEpochError`). The log never forgets it.
+    producer_epoch: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next. With
+        the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without being added
+        (with offset -1 when it is an old one), the rest is appended, and one that differs is refused
+        (:class:`DuplicateSequenceMismatchError`). For that, batches are cut by size and by ``flush`` alone, never by
+        time; records must be given a timestamp, and a key or a partition. A replay is equal when the same records go to
+        the same partitions in the same order, with ``flush`` at the same places and the same settings. At most 4,096
+        batches of an epoch fit into one partition.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -59,6 +68,8 @@ class ProducerOptions(TypedDict, total=False):
     key_serializer: Serializer | None
     value_serializer: Serializer | None
     client_id: str
+    producer_name: str | None
+    producer_epoch: int | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -84,6 +95,8 @@ class ProducerConfig:
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
     client_id: str = "quorumlog-producer"
+    producer_name: str | None = None
+    producer_epoch: int | None = None
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -105,6 +118,25 @@ class ProducerConfig:
         check_range(self, "retry_backoff_ms", 1, 60_000)
         check_range(self, "retry_backoff_max_ms", self.retry_backoff_ms, 60_000)
         check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
+        self._check_identity()
+
+    def _check_identity(self) -> None:
+        name, epoch = self.producer_name, self.producer_epoch
+        if name is not None and not (isinstance(name, str) and 1 <= len(name) <= 249 and name.isprintable()):
+            raise IllegalArgumentError(f"producer_name is {name!r}: give 1 to 249 printable characters")
+        if name is not None and not self.idempotent:
+            raise IllegalArgumentError("producer_name needs acks='all' and enable_idempotence")
+        if epoch is None:
+            return
+        if name is None:
+            raise IllegalArgumentError("producer_epoch needs a producer_name")
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:
+            raise IllegalArgumentError(f"producer_epoch is {epoch!r}: it must be a whole number from 0 to 2^63 - 1")
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the same epoch may be sent again from its start."""
+        return self.producer_epoch is not None
 
     @property
     def wire_acks(self) -> int:

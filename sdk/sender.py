@@ -18,6 +18,7 @@ from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     ClientClosedError,
+    InvalidProducerEpochError,
     NetworkError,
     QuorumlogError,
     RequestTimedOutError,
@@ -25,10 +26,12 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.leader_probe import LeaderProbes
+from quorumlog.sdk.named_epoch import NAME_LOST, check_complete, undelivered
 from quorumlog.sdk.partition_pipeline import PartitionPipeline, Verdict, final_error
 from quorumlog.sdk.produce_request import OutgoingProduce
-from quorumlog.sdk.producer_batch import ProducerBatch, ProducerIdentity
+from quorumlog.sdk.producer_batch import ProducerBatch
 from quorumlog.sdk.producer_config import ProducerConfig
+from quorumlog.sdk.producer_identity import ProducerIdentity, obtain_identity
 from quorumlog.sdk.record_batch import codec_named
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -57,7 +60,7 @@ class Sender:
 
     Arguments:
         clock: monotonic seconds, the accumulator's.
-        on_crash: told when a defect has ended the sender.
+        on_crash: told what has ended the sender.
     """
 
     def __init__(
@@ -106,7 +109,7 @@ class Sender:
 
     def _crash(self, error: Exception) -> None:
         self._on_crash(error)
-        self.close()
+        self.close(error if isinstance(error, QuorumlogError) else None)
 
     # --- the pump ------------------------------------------------------------------------------------------------
 
@@ -286,6 +289,8 @@ class Sender:
         if not result.HasField("error"):
             # Said late, by an attempt that was given up, it is true all the same.
             if not batch.delivery.done:
+                pipeline = self._pipeline(batch.topic, batch.partition)
+                pipeline.log_sequence = max(pipeline.log_sequence, result.next_sequence)
                 self._succeeded(batch, result.base_offset, result.log_append_time_ms)
             return
         if batch.attempt is not attempt:
@@ -310,6 +315,10 @@ class Sender:
         now = self._clock()
         pipeline = self._pipeline(batch.topic, batch.partition)
         self._last_errors[TopicPartition(batch.topic, batch.partition)] = error
+        if self._config.producer_name is not None and isinstance(error, NAME_LOST):
+            batch.attempt = None
+            self._crash(error)
+            return
         self._troubled[pipeline] = None
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s)
         if verdict is Verdict.FAIL:
@@ -371,29 +380,36 @@ class Sender:
     # --- identity ------------------------------------------------------------------------------------------------
 
     def _want_fresh_identity(self) -> None:
-        if self._identity_task is None:
+        if self._config.producer_name is not None and self._identity is not None:
+            # To claim the name once more would fence whoever has claimed it since, and what comes next could not be
+            # told from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
+            asyncio.get_running_loop().call_soon(self._lose_name)
+        elif self._identity_task is None:
             self._identity_task = asyncio.get_running_loop().create_task(self._fetch_identity())
 
     async def _fetch_identity(self) -> None:
-        request = data_plane_pb2.InitProducerIdRequest(timeout_ms=int(self._config.request_timeout_ms))
-
-        async def attempt() -> ProducerIdentity:
-            response = await self._cluster.ask_any(
-                lambda node, limit: node.data_plane.InitProducerId(request, timeout=limit)
-            )
-            if response.HasField("error"):
-                raise error_from_proto(response.error)
-            return ProducerIdentity(response.producer_id, response.producer_epoch)
-
         try:
-            identity = await self._cluster.retrying(attempt, self._delivery_s, "InitProducerId")
+            identity = await obtain_identity(self._config, self._cluster)
         except QuorumlogError as error:
             self._identity_task = None
-            self._fail_without_identity(error)
+            if isinstance(error, InvalidProducerEpochError):
+                self._crash(error)
+            else:
+                self._fail_without_identity(error)
             return
         self._identity_task = None
         if not self._closed:
             self._guarded(lambda: self._adopt(identity))
+
+    def _lose_name(self) -> None:
+        if self._closed:
+            return
+        where, pipeline = next((where, each) for where, each in self._pipelines.items() if each.gap)
+        self._crash(undelivered(self._config, pipeline, self._last_errors.get(where)))
+
+    def check_complete(self) -> None:
+        """Looks whether the log has what was sent in a replayable epoch; see :func:`named_epoch.check_complete`."""
+        check_complete(self._config, self._pipelines.values())
 
     def _adopt(self, identity: ProducerIdentity) -> None:
         self._identity = identity
@@ -469,21 +485,25 @@ class Sender:
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    def close(self) -> None:
+    def close(self, cause: QuorumlogError | None = None) -> None:
         """Stops sending; what is not resolved fails, indefinitely where an attempt may take effect."""
+        if self._closed:
+            return
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
         if self._identity_task is not None:
             self._identity_task.cancel()
         self._probes.close()
-        self._give_up(self._accumulator.incomplete())
+        self._give_up(self._accumulator.shut(), cause)
 
-    def _give_up(self, batches: Iterable[ProducerBatch]) -> None:
+    def _give_up(self, batches: Iterable[ProducerBatch], cause: QuorumlogError | None) -> None:
         for batch in batches:
             if batch.attempt is not None:
                 batch.maybe_applied = True
-            error = ClientClosedError(f"the producer was closed before {batch.topic}-{batch.partition} acknowledged")
+            error = cause or ClientClosedError(
+                f"the producer was closed before {batch.topic}-{batch.partition} acknowledged"
+            )
             batch.delivery.fail(final_error(batch, error))
             self._accumulator.complete(batch)
 

@@ -19,7 +19,8 @@ from quorumlog.sdk.errors import (
     RequestTimedOutError,
 )
 from quorumlog.sdk.partition_pipeline import PartitionPipeline, Verdict, final_error
-from quorumlog.sdk.producer_batch import ProducerBatch, ProducerIdentity
+from quorumlog.sdk.producer_batch import ProducerBatch
+from quorumlog.sdk.producer_identity import ProducerIdentity
 from quorumlog.sdk.record_batch import decode
 from quorumlog.v1.entry import Codec, parse_header
 
@@ -121,8 +122,8 @@ def test_what_follows_a_definitely_failed_batch_goes_on_under_a_fresh_identity()
     assert pipeline.needs_identity
     pipeline.adopt(ProducerIdentity(8, 0), 5.0)
     assert [(b.identity, b.sequence, b.maybe_applied) for b in (second, third)] == [
-        ((8, 0), 0, False),
-        ((8, 0), 1, False),
+        ((8, 0, False), 0, False),
+        ((8, 0, False), 1, False),
     ]
     assert pipeline.due(5.0) == [second, third]
 

@@ -394,3 +394,49 @@ async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluste
 async def _until(condition: Any) -> None:
     while not condition():  # noqa: ASYNC110 - what is waited for happens in the scripted servers
         await asyncio.sleep(0.005)
+
+
+async def test_a_log_that_has_forgotten_the_producer_gets_a_fresh_identity_and_order_is_kept(
+    cluster: ScriptedCluster,
+) -> None:
+    """It expired there, or was evicted, or the topic was created anew."""
+    async with producer_on(cluster) as producer:
+        await settled(*await send_many(producer, 3))
+        forgotten = cluster.logs[0].headers()[-1].producer_id
+
+        async def forget(cluster: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
+            if produced.header.producer_id == forgotten:
+                return error(Code.UNKNOWN_PRODUCER_ID, retriable=False)
+            return None
+
+        cluster.on_produce = forget
+        outcomes = await settled(*await send_many(producer, 20, start=3))
+        assert [metadata.offset for metadata in outcomes] == list(range(3, 23))
+    assert values_in(cluster) == list(range(23))
+    fresh = [header for header in cluster.logs[0].headers() if header.producer_id != forgotten]
+    assert [header.base_sequence for header in fresh] == list(range(20))
+    assert len({header.producer_id for header in fresh}) == 1
+
+
+async def test_what_may_be_in_a_log_that_has_forgotten_the_producer_fails_indefinitely_and_the_rest_goes_on(
+    cluster: ScriptedCluster,
+) -> None:
+    lost: list[int] = []
+
+    async def lose_then_forget(cluster: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
+        if not lost:
+            lost.append(produced.header.producer_id)
+            raise LoseStream
+        if produced.header.producer_id == lost[0]:
+            return error(Code.UNKNOWN_PRODUCER_ID, retriable=False)
+        return None
+
+    cluster.on_produce = lose_then_forget
+    async with producer_on(cluster, delivery_timeout_ms=700, max_in_flight=1) as producer:
+        first = await producer.send("t", b"0")
+        (outcome,) = await settled(first)
+        assert isinstance(outcome, QuorumlogError)
+        assert not outcome.definite
+        (second,) = await settled(*await send_many(producer, 1, start=1))
+        assert second.offset == 0
+    assert values_in(cluster) == [1]

@@ -1,0 +1,185 @@
+"""Named producers against a real node: claims, fencing, replays of an epoch, and what makes two runs equal."""
+
+from __future__ import annotations
+
+import itertools
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk.aio import AsyncProducer
+from quorumlog.sdk.errors import (
+    DuplicateSequenceMismatchError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidProducerEpochError,
+    ProducerFencedError,
+    QuorumlogError,
+)
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+_numbers = itertools.count()
+#: The same in each run, and not so old that retention removes it.
+BASE_MS = time.time_ns() // 1_000_000
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=1) as made:
+        yield made
+
+
+@pytest.fixture
+def topic(cluster: LocalCluster) -> str:
+    name = f"named-{next(_numbers)}"
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(name, 2, 1, {})])
+    return name
+
+
+def values(cluster: LocalCluster, topic: str) -> list[list[bytes]]:
+    """What each partition holds, from its start."""
+    partitions = [TopicPartition(topic, number) for number in (0, 1)]
+    found: list[list[bytes]] = [[], []]
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        consumer.assign(partitions)
+        consumer.seek_to_beginning(*partitions)
+        ends = consumer.end_offsets(partitions)
+        while any(consumer.position(partition) < ends[partition] for partition in partitions):
+            for partition, records in consumer.poll(timeout_ms=500).items():
+                found[partition.partition].extend(record.value or b"" for record in records)
+    return found
+
+
+def write(cluster: LocalCluster, topic: str, epoch: int | None, contents: list[bytes]) -> None:
+    """One run of the producer named as the topic: each value to partition 0, flushed after every second one."""
+    servers = cluster.bootstrap_servers
+    with Producer(bootstrap_servers=servers, producer_name=topic, producer_epoch=epoch) as producer:
+        handles = []
+        for number, content in enumerate(contents):
+            handles.append(producer.send(topic, content, partition=0, timestamp_ms=BASE_MS + number))
+            if number % 2:
+                producer.flush(10)
+        producer.flush(10)
+        for handle in handles:
+            handle.result(10)
+        if epoch is not None:
+            producer.end_epoch(10)
+
+
+RUN = [b"%d" % number for number in range(30)]
+
+
+def test_a_replay_adds_nothing_and_goes_on_where_the_first_run_broke_off(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, 7, RUN[:20])
+    write(cluster, topic, 7, RUN)
+    write(cluster, topic, 7, RUN)
+    write(cluster, topic, 8, RUN)
+    assert values(cluster, topic) == [[*RUN, *RUN], []]
+
+
+def test_a_replay_with_another_record_is_refused_in_one_line(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, 7, RUN)
+    with pytest.raises(DuplicateSequenceMismatchError, match="the replay differs from what was sent first") as caught:
+        write(cluster, topic, 7, [*RUN[:4], b"other", *RUN[5:]])
+    assert "\n" not in caught.value.message
+    assert values(cluster, topic) == [RUN, []]
+
+
+def test_a_shorter_replay_is_noticed_when_the_epoch_ends(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, 7, RUN)
+    with pytest.raises(DuplicateSequenceMismatchError, match=r"has 30 records in .*-0, but this replay sent only 28"):
+        write(cluster, topic, 7, RUN[:28])
+
+
+def test_whoever_claims_a_name_fences_the_former_holder(cluster: LocalCluster, topic: str) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, producer_name=topic) as former:
+        former.send(topic, b"a", partition=0).result(10)
+        former.send(topic, b"b", partition=1).result(10)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, producer_name=topic) as latter:
+            latter.send(topic, b"c", partition=0).result(10)
+            with pytest.raises(ProducerFencedError, match="another instance has taken over") as caught:
+                former.send(topic, b"d", partition=1).result(10)
+            assert (caught.value.definite, caught.value.retriable) == (True, False)
+            with pytest.raises(InvalidProducerEpochError):
+                former.send(topic, b"e", partition=0)
+            latter.send(topic, b"f", partition=0).result(10)
+    with pytest.raises(InvalidProducerEpochError, match="was claimed with epoch 1; epoch 0 is fenced"):
+        write(cluster, topic, 0, [b"g"])
+    assert values(cluster, topic) == [[b"a", b"c", b"f"], [b"b"]]
+
+
+async def test_an_async_producer_replays_tables(cluster: LocalCluster, topic: str) -> None:
+    table = pa.table(
+        {
+            "key": pa.array([b"%d" % (number % 10) for number in range(2_000)], pa.binary()),
+            "value": pa.array([b"%08d" % number for number in range(2_000)], pa.binary()),
+            "timestamp": pa.array([BASE_MS * 1_000] * 2_000, pa.timestamp("us", tz="UTC")),
+        }
+    )
+    for _ in range(2):
+        async with AsyncProducer(
+            bootstrap_servers=cluster.bootstrap_servers,
+            producer_name=topic,
+            producer_epoch=1 << 60,
+            compression_type="zstd",
+            batch_size=10_000,
+            max_request_size=10_000,
+        ) as producer:
+            for piece in (table.slice(0, 700), table.slice(700)):
+                await (await producer.send_arrow(topic, piece))
+            await producer.end_epoch(10)
+    assert sum(len(each) for each in values(cluster, topic)) == 2_000
+
+
+@pytest.mark.parametrize("lingers", [0, 5])
+def test_batches_of_a_given_epoch_are_cut_by_flush_alone(cluster: LocalCluster, topic: str, lingers: float) -> None:
+    options = {"producer_name": topic, "producer_epoch": 3, "linger_ms": lingers}
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
+        handles = [producer.send(topic, b"%d" % number, key=b"k", timestamp_ms=BASE_MS + number) for number in range(5)]
+        with pytest.raises(QuorumlogError, match="no acknowledgement"):
+            handles[0].result(0.3)
+        producer.flush(10)
+        assert [handle.result(1).offset for handle in handles] == [0, 1, 2, 3, 4]
+
+
+def test_what_could_not_be_replayed_is_refused_before_it_is_sent(cluster: LocalCluster, topic: str) -> None:
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, producer_name="n", producer_epoch=1) as producer:
+        for arguments, missing in (
+            ({"key": b"k"}, "no timestamp_ms"),
+            ({"timestamp_ms": 5}, "neither a key nor a partition"),
+        ):
+            with pytest.raises(IllegalArgumentError, match=missing):
+                producer.send(topic, b"v", **arguments)
+        for table, missing in (
+            (pa.table({"key": [b"k"], "value": [b"v"]}), "no timestamp"),
+            (pa.table({"value": [b"v"], "timestamp": pa.array([5], pa.timestamp("us", "UTC"))}), "neither a key"),
+        ):
+            with pytest.raises(IllegalArgumentError, match=missing):
+                producer.send_arrow(topic, table)
+        assert producer.send(topic, b"v", partition=0, timestamp_ms=5).done() is False
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as unnamed, pytest.raises(IllegalStateError):
+        unnamed.end_epoch(1)
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ({"producer_name": ""}, "producer_name is ''"),
+        ({"producer_name": "a\nb"}, "1 to 249 printable characters"),
+        ({"producer_name": "n", "acks": 1}, "producer_name needs acks='all'"),
+        ({"producer_epoch": 1}, "producer_epoch needs a producer_name"),
+        ({"producer_name": "n", "producer_epoch": 1 << 63}, "from 0 to 2\\^63 - 1"),
+        ({"producer_name": "n", "producer_epoch": -1}, "from 0 to 2\\^63 - 1"),
+        ({"producer_name": "n", "producer_epoch": "7"}, "producer_epoch is '7'"),
+    ],
+)
+def test_a_wrong_identity_is_one_clear_line(options: dict[str, Any], line: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=line) as caught:
+        Producer(**options)
+    assert "\n" not in caught.value.message
