@@ -48,22 +48,20 @@ class Checkpoint:
         self,
         last: EntryId,
         configuration: Configuration,
-        applied_configuration: Configuration,
         done: Callable[[Snapshot], None],
     ) -> None:
         """Switches to what was added, and gives up the log up to ``last``, with the next transaction.
 
         Arguments:
             last: the last entry that the snapshot stands for; applied and durable.
-            configuration: at that entry.
-            applied_configuration: at the last applied entry, which the group's table knows.
+            configuration: at that entry, or at a later one that is applied.
             done: told of the snapshot once it is durable; never, if it was abandoned.
         """
         assert not self.abandoned and not self._finished and self.slices
         self._finished = True
         data = SnapshotData(self._stage, self.slices, self.size_bytes, self._checksum)
         snapshot = Snapshot(last, configuration, data)
-        self._host.checkpoint(self.group, snapshot, applied_configuration)
+        self._host.checkpoint(self.group, snapshot)
         self._host.replicas[self.group].raft.compact(last)
 
         def durable() -> None:
@@ -131,7 +129,7 @@ class CheckpointWriter:
             start = checkpoint.size_bytes
             checkpoint.add(data[start : start + self._slice_bytes])
             if checkpoint.size_bytes == len(data):
-                checkpoint.finish(last, configuration, configuration, done)
+                checkpoint.finish(last, configuration, done)
             else:
                 self._host.after_durable(go_on)
 

@@ -15,7 +15,7 @@ from typing import Protocol
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
-from quorumlog.raft.types import AppendResponse, Configuration, DurableToken, Entry, Message, Ready, Snapshot
+from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
 
 
@@ -118,19 +118,18 @@ class GroupHost:
         """Nobody will switch to that stage: with the next transaction its slices become garbage."""
         self._write_of(group).unstage.append(stage)
 
-    def checkpoint(self, group: int, snapshot: Snapshot, configuration: Configuration) -> None:
+    def checkpoint(self, group: int, snapshot: Snapshot) -> None:
         """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction.
 
-        The table goes with it: entries that are dropped must never be needed again to bring it up to date.
-
-        Arguments:
-            configuration: at the applied entry, to which the table belongs.
+        The table and the configuration go with it, as they are now: entries that are dropped must never be needed again
+        to bring them up to date.
         """
+        replica = self.replicas[group]
         write = self._write_of(group)
         write.checkpoint = snapshot
-        write.configuration = configuration
+        write.configuration = replica.raft.configuration
         write.compact_to = snapshot.last
-        write.table.update(self.replicas[group].machine.take_rows())
+        write.table.update(replica.machine.take_rows())
 
     @property
     def has_work(self) -> bool:

@@ -80,7 +80,7 @@ class PartitionCheckpoints:
         partition.state_bytes = len(state)
         checkpoint = self._snapshots.checkpoints.open(group)
         checkpoint.add(state)
-        checkpoint.finish(raft.entry_id(anchor), raft.configuration, raft.configuration, partition.checkpointed)
+        checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
         self._host.after_durable(self.go_on)
 
 
