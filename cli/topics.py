@@ -8,6 +8,7 @@ import typer
 
 from quorumlog.cli import topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.delete_records import delete_records
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -102,6 +103,11 @@ def describe(
         return
     for topic, partition in found:
         print(topic_text.partition_line(topic, partition))
+
+
+app.command("delete-records", epilog="Example: quorumlog topics delete-records orders --partition 0 --before 42")(
+    delete_records
+)
 
 
 def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -> PartitionFilter | None:

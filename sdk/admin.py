@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -55,6 +55,10 @@ class Admin:
     ) -> dict[TopicPartition, QuorumlogError | None]:
         """Hands partitions over to their preferred leaders; see :meth:`AsyncAdmin.elect_leaders`."""
         return self._background.run(self._core.elect_leaders(partitions))
+
+    def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the oldest records of partitions; see :meth:`AsyncAdmin.delete_records`."""
+        return self._background.run(self._core.delete_records(records_to_delete))
 
     def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""

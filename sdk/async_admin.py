@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Self, TypedDict, Unpack
@@ -22,6 +22,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.record_deletion import delete_records
 from quorumlog.sdk.types import (
     BrokerDescription,
     ClusterDescription,
@@ -255,6 +256,32 @@ class AsyncAdmin:
             else None
             for result in response.results
         }
+
+    async def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the oldest records of partitions: the log start moves up, on every replica.
+
+        What is deleted cannot be read any more once this returns; its disk space is given back in whole batches, in the
+        background. Doing it again does no harm.
+
+        Arguments:
+            records_to_delete: for each partition the first offset to keep; -1 deletes everything there is.
+
+        Returns:
+            The offset at which each partition starts now.
+
+        Raises:
+            OffsetOutOfRangeError: an offset lies beyond the high watermark.
+            PolicyViolationError: the topic is compacted.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        wanted = {TopicPartition(*tp): offset for tp, offset in records_to_delete.items()}
+        for tp, offset in wanted.items():
+            if offset < -1:
+                raise IllegalArgumentError(
+                    f"offset {offset} of {tp.topic}-{tp.partition}: give 0 or more, or -1 for all"
+                )
+        return await delete_records(self._cluster, wanted, self._limit_s)
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
 from quorumlog.sdk.backoff import Backoff
@@ -12,6 +12,7 @@ from quorumlog.sdk.errors import (
     ClientClosedError,
     ClusterNotFormedError,
     IllegalArgumentError,
+    InvalidPartitionsError,
     LeaderNotAvailableError,
     NetworkError,
     NoBrokersAvailableError,
@@ -20,6 +21,7 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 
 Reply = TypeVar("Reply")
@@ -200,6 +202,21 @@ class Cluster:
         if found is None:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")
         return found
+
+    async def require_partitions(self, wanted: Iterable[TopicPartition], limit_s: float) -> None:
+        """Makes sure that partitions exist.
+
+        Raises:
+            InvalidPartitionsError: there is no such partition.
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        views = await self.ensure_topics(sorted({tp.topic for tp in wanted}), limit_s)
+        for tp in wanted:
+            if not 0 <= tp.partition < len(views[tp.topic].partitions):
+                last = len(views[tp.topic].partitions) - 1
+                raise InvalidPartitionsError(
+                    f"there is no partition {tp.partition} in topic {tp.topic!r}: it has 0 to {last}"
+                )
 
     # --- questions that any node can answer ----------------------------------------------------------------------
 

@@ -13,7 +13,6 @@ from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
-    InvalidPartitionsError,
     QuorumlogError,
     UnknownServerError,
     error_from_proto,
@@ -48,13 +47,7 @@ async def find_offsets(
         UnknownTopicOrPartitionError: there is no such topic.
         RequestTimedOutError: not all leaders answered within ``limit_s``.
     """
-    views = await cluster.ensure_topics(sorted({tp.topic for tp in wanted}), limit_s)
-    for tp in wanted:
-        if not 0 <= tp.partition < len(views[tp.topic].partitions):
-            last = len(views[tp.topic].partitions) - 1
-            raise InvalidPartitionsError(
-                f"there is no partition {tp.partition} in topic {tp.topic!r}: it has 0 to {last}"
-            )
+    await cluster.require_partitions(wanted, limit_s)
     search = _Search(wanted)
 
     async def attempt() -> None:

@@ -1,0 +1,86 @@
+"""``quorumlog topics delete-records``: moves the log start of partitions up."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import TopicPartition
+
+_FILE_FORM = '{"partitions": [{"topic": "orders", "partition": 0, "offset": 42}]}'
+
+
+def delete_records(
+    topic: Annotated[str | None, typer.Argument(help="Which topic; none with --offset-json-file.")] = None,
+    *,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Which partition; repeatable; all without one.")
+    ] = None,
+    before: Annotated[
+        int | None, typer.Option("--before", metavar="OFFSET", help="The first offset to keep; -1 deletes all.")
+    ] = None,
+    offset_json_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--offset-json-file", metavar="FILE", help="As kafka-delete-records takes it, instead of the others."
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes the records before an offset, on every replica, for good. Batches go from the disk as wholes."""
+    from quorumlog.sdk import TopicPartition
+
+    if (offset_json_file is None) == (topic is None or before is None):
+        raise CommandError("give a topic and --before OFFSET, or --offset-json-file FILE", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        if offset_json_file is not None:
+            wanted = _from_file(offset_json_file)
+        else:
+            assert topic is not None and before is not None
+            if before < -1:
+                raise CommandError(f"--before {before}: give an offset of 0 or more, or -1 for all", WRONG_USAGE)
+            [description] = admin.describe_topics([topic])
+            numbers = partition or [each.partition for each in description.partitions]
+            wanted = {TopicPartition(topic, number): before for number in numbers}
+        starts = admin.delete_records(wanted)
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "log_start_offset": start}
+        for tp, start in sorted(starts.items())
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+    else:
+        print_table(("Topic", "Partition", "LogStartOffset"), (list(row.values()) for row in rows))
+
+
+def _from_file(path: Path) -> dict[TopicPartition, int]:
+    from quorumlog.sdk import TopicPartition
+
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {path}: {error}", WRONG_USAGE) from None
+    except json.JSONDecodeError as error:
+        raise CommandError(f"{path} is no JSON: {error}; expected {_FILE_FORM}", WRONG_USAGE) from None
+    wanted: dict[TopicPartition, int] = {}
+    try:
+        for row in content["partitions"]:
+            topic, number, offset = row["topic"], row["partition"], row["offset"]
+            if type(topic) is not str or type(number) is not int or type(offset) is not int or offset < -1:
+                raise TypeError
+            if wanted.setdefault(TopicPartition(topic, number), offset) != offset:
+                raise CommandError(f"{path} names {topic}-{number} twice, with different offsets", WRONG_USAGE)
+    except (KeyError, TypeError):
+        raise CommandError(f"{path} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+    if not wanted:
+        raise CommandError(f"{path} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
+    return wanted
