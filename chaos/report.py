@@ -166,21 +166,25 @@ class Report:
             indent=2,
         )
 
-    def write(self, directory: Path, history: History) -> None:
-        """Writes report.json, history.jsonl and index.html."""
+    def write(self, directory: Path, history: History | None) -> None:
+        """Writes report.json, index.html and, where there is one, history.jsonl."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_text(self.to_json() + "\n", encoding="utf-8")
         (directory / "index.html").write_text(self._page(history), encoding="utf-8")
-        history.save(directory / "history.jsonl")
+        if history is not None:
+            history.save(directory / "history.jsonl")
 
-    def _page(self, history: History) -> str:
+    def _page(self, history: History | None) -> str:
         verdict = "kept every promise" if self.passed else "BROKE A PROMISE"
         lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in self.rounds)))
+        timeline = ""
+        if history is not None:
+            timeline = f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(history, self.rounds)}"
         return (
             f"<!doctype html><meta charset=utf-8><title>{html.escape(self.scenario)}</title>"
             "<style>body{font:15px sans-serif;max-width:70em;margin:2em auto}pre{white-space:pre-wrap}</style>"
             f"<h1>{html.escape(self.scenario)}: {verdict}</h1><p>{html.escape(self.summary_line)}</p>"
-            f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(history, self.rounds)}<pre>{lines}</pre>"
+            f"{timeline}<pre>{lines}</pre>"
         )
 
 

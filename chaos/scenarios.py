@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from quorumlog.chaos import exactly_once
 from quorumlog.chaos.ballast import BallastError
 from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.leaderships import Leadership
@@ -132,6 +133,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(
             "steady", "no fault under a share of the peak load: no leader and no term may change", 0, None,
         ),
+        Scenario(exactly_once.NAME, exactly_once.SUMMARY, exactly_once.ROUNDS, None),
     )
 }  # fmt: skip
 
@@ -262,6 +264,7 @@ def run_scenario(
     rounds: int | None = None,
     report_dir: str | Path | None = None,
     load: float = DEFAULT_LOAD,
+    records: int | None = None,
     say: Say = print,
 ) -> Report:
     """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
@@ -272,16 +275,21 @@ def run_scenario(
         rounds: how often the fault strikes; the scenario's own number when None.
         report_dir: where report.json, history.jsonl and index.html go; nowhere when None.
         load: share of the peak rate, where there is no fault.
+        records: how many are sent in all, where they are numbered.
         say: takes lines about progress.
 
     Raises:
-        ValueError: no such scenario, or a load that is none.
+        ValueError: no such scenario, a load that is none, or a number of records for a scenario that has none.
     """
     scenario = SCENARIOS.get(name)
     if scenario is None:
         raise ValueError(f"there is no scenario {name!r}: say one of {', '.join(SCENARIOS)}")
     if not 0 < load <= 1:
         raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
+    if name == exactly_once.NAME:
+        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say)
+    if records is not None:
+        raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     wanted = scenario.rounds if rounds is None else rounds
     say(f"{scenario.name}: {scenario.summary}; seed {seed}" + (f", {wanted} rounds" if scenario.fault else ""))

@@ -32,6 +32,7 @@ def run(
     load: Annotated[
         float | None, typer.Option("--load", metavar="SHARE", help="Of the peak rate, where nothing is hurt; 0.8.")
     ] = None,
+    records: Annotated[int | None, typer.Option("--records", min=1, help="Sent in all by exactly-once; 60000.")] = None,
     report: Annotated[
         Path | None, typer.Option("--report", metavar="DIR", help="Write history and verdict into this directory.")
     ] = None,
@@ -51,6 +52,7 @@ def run(
         rounds=rounds,
         report_dir=report,
         load=DEFAULT_LOAD if load is None else load,
+        records=records,
         say=lambda line: print(line, file=sys.stderr if as_json else sys.stdout, flush=True),
     )
     if as_json:

@@ -55,7 +55,16 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once"}
+
+
+def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:
+    report = run_scenario("exactly-once", rounds=3, records=20_000, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert (report.acknowledged, report.unknown, report.failed, report.read) == (20_000, 0, 0, 20_000)
+    assert len(report.rounds) == 3
+    assert json.loads((tmp_path / "report.json").read_text())["read"] == 20_000
+    assert node_processes() == []
 
 
 def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_path: Path) -> None:
@@ -73,6 +82,15 @@ def test_nothing_moves_without_a_fault_and_the_load_is_what_was_asked_for(tmp_pa
 def test_a_load_that_is_no_share_of_the_peak_is_refused(load: float) -> None:
     with pytest.raises(ValueError, match="is no share of the peak: say one from above 0 to 1"):
         run_scenario("steady", load=load)
+
+
+@pytest.mark.parametrize(
+    ("name", "records", "line"),
+    [("exactly-once", 100, "100 records are too few for 6 rounds"), ("steady", 10_000, "only exactly-once takes")],
+)
+def test_a_number_of_records_that_makes_no_sense_is_refused(name: str, records: int, line: str) -> None:
+    with pytest.raises(ValueError, match=line):
+        run_scenario(name, records=records)
 
 
 def test_nothing_is_left_behind_when_a_run_is_interrupted(monkeypatch: pytest.MonkeyPatch) -> None:

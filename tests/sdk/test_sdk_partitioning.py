@@ -28,6 +28,36 @@ def test_murmur2_gives_what_kafkas_own_test_expects(key: bytes, signed: int) -> 
     assert partition_of_key(key, 1000) == (signed & 0x7FFFFFFF) % 1000
 
 
+# librdkafka, src/rdmurmur2.c, unittest_murmur2
+LIBRDKAFKAS = {
+    b"kafka": 0xD067CF64,
+    b"giberish123456789": 0x8F552B0C,
+    b"1234": 0x9FC97B14,
+    b"234": 0xE7C009CA,
+    b"34": 0x873930DA,
+    b"4": 0x5A4B5CA1,
+    b"PreAmbleWillBeRemoved,ThePrePartThatIs": 0x78424F1C,
+    b"reAmbleWillBeRemoved,ThePrePartThatIs": 0x4A62B377,
+    b"eAmbleWillBeRemoved,ThePrePartThatIs": 0xE0E4E09E,
+    b"AmbleWillBeRemoved,ThePrePartThatIs": 0x62B8B43F,
+    b"": 0x106E08D9,
+}
+# kafka-python, test/test_partitioner.py, test_murmur2_java_compatibility: of 1000 partitions
+KAFKA_PYTHONS = {b"": 681, b"a": 524, b"ab": 434, b"abc": 107, b"123456789": 566, b"\x00 ": 742}
+
+
+@pytest.mark.parametrize(("key", "expected"), LIBRDKAFKAS.items())
+def test_murmur2_gives_what_librdkafkas_test_expects(key: bytes, expected: int) -> None:
+    assert murmur2(key) == expected
+    for count in (1, 2, 3, 7, 12, 100):
+        assert partition_for_key(key, count) == (expected & 0x7FFFFFFF) % count
+
+
+@pytest.mark.parametrize(("key", "partition"), KAFKA_PYTHONS.items())
+def test_keys_go_to_the_partitions_that_kafka_pythons_test_expects(key: bytes, partition: int) -> None:
+    assert partition_for_key(key, 1000) == partition
+
+
 def test_long_keys_are_hashed_alike_but_not_kept_in_the_cache() -> None:
     before = partition_of_key.cache_info().currsize
     key = b"k" * 1_000_000

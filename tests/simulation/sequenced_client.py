@@ -5,7 +5,8 @@ from __future__ import annotations
 from quiet_cluster import TOPIC, Quiet
 
 from quorumlog.chaos.invariants import values_of
-from quorumlog.raft.types import EntryKind
+from quorumlog.raft.types import EntryKind, TimeoutNow
+from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import Attributes, Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -90,3 +91,17 @@ def tables_of(quiet: Quiet, group: int) -> list[dict[bytes, bytes]]:
     """What each replica's producer table holds."""
     machines = [process.replicas[group].machine for process in quiet.cluster.processes.values()]
     return [machine.producers.rows() for machine in machines]  # type: ignore[attr-defined]
+
+
+def make_leader(quiet: Quiet, group: int, node: int) -> None:
+    """Hands a group's leadership to a node, as often as it takes: its links may only just be opening again."""
+    raft = quiet.replicas_of(group)[node]
+    for _ in range(10):
+        leader = quiet.led_by(group)
+        if leader == node and raft.leads_committed:
+            return
+        if leader is not None and leader != node:
+            transfer = TimeoutNow(leader, node, raft.term)
+            quiet.cluster.deliver(node, FrameReceived(leader, PeerFrame(Stream.CONTROL, messages=[(group, transfer)])))
+        quiet.run(0.5)
+    raise AssertionError(f"node {node} does not come to lead group {group}")

@@ -6,8 +6,9 @@ from collections.abc import Callable
 
 import pytest
 from quiet_cluster import Quiet
-from sequenced_client import SequencedClient, log_of, tables_of
+from sequenced_client import SequencedClient, log_of, make_leader, tables_of
 
+from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -115,3 +116,47 @@ def test_a_producer_on_the_way_back_from_oblivion_begins_anew() -> None:
     restart_everybody(quiet)
     assert fresh.sent("c", 1).error.code == ErrorCode.NONE
     assert log_of(quiet, group) == ["a", "b", "c"]
+
+
+def delete_everything(quiet: Quiet, topic_id: bytes) -> None:
+    (group,) = quiet.groups()
+    leader = quiet.led_by(group)
+    assert leader is not None
+    answers: list[object] = []
+    request = admin_pb2.DeleteRecordsRequest(timeout_ms=2_000)
+    request.partitions.add(topic_id=topic_id, partition=0, before_offset=-1)
+    quiet.cluster.request("admin", leader, request, answers.append)
+    quiet.until(lambda: bool(answers), 5)
+    (answer,) = answers
+    assert isinstance(answer, admin_pb2.DeleteRecordsResponse)
+    assert answer.results[0].error.code == ErrorCode.NONE, answer
+
+
+def test_producers_are_known_when_retention_has_removed_all_that_they_sent_also_by_who_was_given_a_snapshot() -> None:
+    quiet = quiet_cluster()
+    (group,) = quiet.groups()
+    named, unnamed = SequencedClient(quiet, "query-1", epoch=5), SequencedClient(quiet)
+    away = next(node for node in quiet.cluster.node_ids if node != quiet.led_by(group))
+    quiet.cluster.processes[away].die(silent=True)
+    for number in range(70):
+        assert named.sent(f"v{number}", number).error.code == ErrorCode.NONE
+    for number in range(7):
+        assert unnamed.sent(f"u{number}", number).error.code == ErrorCode.NONE
+    delete_everything(quiet, named.topic_id)
+    quiet.run(5)
+    quiet.cluster.start(away)
+    quiet.run(5)
+    assert quiet.replicas_of(group)[away].first_index > 70, "it has caught up with the log, not by a snapshot"
+    restart_everybody(quiet)
+    tables = tables_of(quiet, group)
+    assert len(tables[0]) == 2 + 2  # each producer's row, and two of digests
+    assert tables[0] == tables[1] == tables[2]
+    make_leader(quiet, group, away)
+    again = SequencedClient(quiet, "query-1", epoch=5)
+    for number in range(70):
+        assert again.sent(f"v{number}", number).error.code == ErrorCode.NONE
+    assert again.sent("other", 3).error.code == ErrorCode.DUPLICATE_SEQUENCE_MISMATCH
+    assert outcome(unnamed.sent("u0", 0)) == (0, -1, 0)
+    assert outcome(unnamed.sent("u6", 6)) == (0, 76, 0)
+    assert outcome(again.sent("v70", 70)) == (0, 77, 71)
+    assert log_of(quiet, group) == ["v70"]

@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import pytest
 from quiet_cluster import Quiet
-from sequenced_client import SequencedClient, log_of
-
-from quorumlog.raft.types import TimeoutNow
-from quorumlog.server.events import FrameReceived, PeerFrame, Stream
+from sequenced_client import SequencedClient, log_of, make_leader
 
 SEEDS = range(1, 5)
 
@@ -55,20 +52,6 @@ def test_a_retry_of_an_old_batch_waits_until_the_newest_is_committed() -> None:
     assert (result.error.code, result.base_offset) == (0, -1)
     assert client.sent("b", 7).base_offset == 7
     assert log_of(quiet, group) == [*(f"v{number}" for number in range(7)), "b"]
-
-
-def make_leader(quiet: Quiet, group: int, node: int) -> None:
-    """Hands a group's leadership to a node, as often as it takes: its links may only just be opening again."""
-    raft = quiet.replicas_of(group)[node]
-    for _ in range(10):
-        leader = quiet.led_by(group)
-        if leader == node and raft.leads_committed:
-            return
-        if leader is not None and leader != node:
-            transfer = TimeoutNow(leader, node, raft.term)
-            quiet.cluster.deliver(node, FrameReceived(leader, PeerFrame(Stream.CONTROL, messages=[(group, transfer)])))
-        quiet.run(0.5)
-    raise AssertionError(f"node {node} does not come to lead group {group}")
 
 
 @pytest.mark.scenario("22a")

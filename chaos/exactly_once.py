@@ -1,0 +1,212 @@
+"""Exactly once through faults: numbered records by several idempotent producers while leaders are killed, stopped and
+paused; then everything is read back, and there must be one copy of each, in order.
+
+A run has a stretch of records for each round and one more. A round strikes while its stretch is being written, waits
+until all of it is acknowledged without the victim, and mends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import random
+import secrets
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
+from quorumlog.chaos.once_checker import OnceChecker, read_back
+from quorumlog.chaos.once_writers import Fate, Gate, OnceWriter, WriterKind
+from quorumlog.chaos.replica_logs import replicas_agree
+from quorumlog.chaos.report import Report, Round
+from quorumlog.chaos.watchdog import Watchdog
+from quorumlog.sdk import Admin, NewTopic, TopicPartition
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
+
+NAME = "exactly-once"
+SUMMARY = "numbered records of idempotent producers, some named, some replaying, through kill -9, SIGTERM and SIGSTOP"
+ROUNDS = 6
+RECORDS = 60_000
+TOPIC = "once"
+NODES = 3
+PARTITIONS = 3
+WRITERS = (WriterKind.UNNAMED, WriterKind.UNNAMED, WriterKind.NAMED, WriterKind.REPLAYING)
+#: Share of a stretch that is acknowledged before the fault strikes.
+STRIKE_AT = 0.2
+STRETCH_TIMEOUT_S = 180.0
+FULL_TIMEOUT_S = 60.0
+READ_TIMEOUT_S = 300.0
+
+Say = Callable[[str], None]
+
+
+@dataclass(slots=True, frozen=True)
+class Blow:
+    """A fault of the leader of some partition, and its end."""
+
+    name: str
+    hurt: Callable[[Nemesis, int], None]
+    mend: Callable[[Nemesis, int], None]
+
+
+BLOWS = (
+    Blow("kill -9", Nemesis.kill, Nemesis.start),
+    Blow("SIGTERM", Nemesis.stop, Nemesis.start),
+    Blow("SIGSTOP", Nemesis.pause, Nemesis.resume),
+)
+
+
+class OnceRun:
+    """One run against a cluster of its own.
+
+    Arguments:
+        records: that all writers together send.
+    """
+
+    def __init__(self, cluster: LocalCluster, admin: Admin, seed: int, records: int, say: Say) -> None:
+        self.rounds: list[Round] = []
+        self._cluster = cluster
+        self._say = say
+        self._rng = random.Random(seed)
+        self._gate = Gate()
+        count = -(-records // len(WRITERS))
+        self.writers = [
+            OnceWriter(number, kind, count, cluster.bootstrap_servers, TOPIC, self._gate, self._rng.getrandbits(32))
+            for number, kind in enumerate(WRITERS)
+        ]
+        self._count = count
+        self._nemeses = [
+            Nemesis(cluster, admin, TopicPartition(TOPIC, number), self._rng) for number in range(PARTITIONS)
+        ]
+        self._began = time.monotonic()
+        self._progress: list[int] = []
+
+    def now_us(self) -> int:
+        """Microseconds since the run began."""
+        return int((time.monotonic() - self._began) * 1_000_000)
+
+    def go(self, rounds: int) -> float:
+        """Writes everything through the faults; returns the seconds that it took."""
+        for writer in self.writers:
+            writer.start()
+        blows = itertools.cycle(BLOWS)
+        with Watchdog(self.now_us) as watchdog:
+            for number in range(rounds):
+                self.rounds.append(self._round(number, rounds, next(blows), watchdog))
+        self._gate.open_to(self._count)
+        self._wait(lambda: not any(writer.is_alive() for writer in self.writers), "all records are resolved")
+        return self.now_us() / 1_000_000
+
+    def _round(self, number: int, rounds: int, blow: Blow, watchdog: Watchdog) -> Round:
+        nemesis = self._rng.choice(self._nemeses)
+        settled = self._settled()
+        limit = self._count * (number + 1) // (rounds + 1)
+        share = (limit - self._gate.limit) * len(self.writers)
+        self._gate.open_to(limit)
+        self._wait(
+            lambda: self._settled() >= settled + STRIKE_AT * share or self._stretch_done(), "acknowledgements come in"
+        )
+        victim = nemesis.partition_leader()
+        began = self.now_us()
+        blow.hurt(nemesis, victim)
+        self._wait(self._stretch_done, f"a stretch is written while node {victim} is away ({blow.name})")
+        mended = self.now_us()
+        blow.mend(nemesis, victim)
+        full_s = nemesis.wait_isr_full(FULL_TIMEOUT_S)
+        first, last = self._longest_gap(began, mended)
+        made = Round(
+            number=number + 1,
+            victim=victim,
+            victim_led_target=True,
+            began_us=began,
+            ended_us=self.now_us(),
+            gap_ms=(last - first) / 1_000,
+            recovery_gap_ms=0.0,
+            shrink_s=None,
+            full_s=full_s,
+            stalls=watchdog.stalls_between(first, last),
+        )
+        self._say(f"  {blow.name}, {self._settled()} records resolved;{made.line()[1:]}")
+        return made
+
+    def _settled(self) -> int:
+        return sum(writer.settled for writer in self.writers)
+
+    def _stretch_done(self) -> bool:
+        """Whether every writer has come to the gate, with nothing under way."""
+        return self._gate.waiting >= sum(writer.is_alive() for writer in self.writers)
+
+    def _wait(self, condition: Callable[[], bool], what: str) -> None:
+        settled = self._settled()
+
+        def holds() -> bool:
+            nonlocal settled
+            for writer in self.writers:
+                if writer.failure is not None:
+                    raise ChaosError(writer.failure)
+            if self._settled() != settled:
+                settled = self._settled()
+                self._progress.append(self.now_us())
+            return condition()
+
+        wait_until(holds, STRETCH_TIMEOUT_S, what)
+
+    def _longest_gap(self, first_us: int, last_us: int) -> tuple[int, int]:
+        """The two neighbouring moments furthest apart at which some acknowledgement was seen."""
+        moments = [first_us, *(moment for moment in self._progress if first_us < moment < last_us), last_us]
+        return max(itertools.pairwise(moments), key=lambda gap: gap[1] - gap[0])
+
+    def judge(self, report: Report) -> None:
+        """Reads everything back, then kills the nodes and compares what they have on disk."""
+        checker = OnceChecker(self.writers, PARTITIONS)
+        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
+        checker.finish()
+        report.read = checker.read
+        report.anomalies.extend(checker.anomalies)
+        for node in self._cluster.node_ids:
+            self._cluster.kill(node)
+        report.anomalies.extend(replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids}))
+
+
+def run_exactly_once(
+    seed: int | None, rounds: int | None, records: int | None, report_dir: str | Path | None, say: Say
+) -> Report:
+    """Runs the scenario on a fresh cluster, and judges it; see :func:`quorumlog.chaos.scenarios.run_scenario`.
+
+    Raises:
+        ValueError: fewer records than can be told apart.
+    """
+    rounds = ROUNDS if rounds is None else rounds
+    records = RECORDS if records is None else records
+    if records < 1_000 * (rounds + 1):
+        raise ValueError(f"{records} records are too few for {rounds} rounds: give at least {1_000 * (rounds + 1)}")
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
+    say(f"{NAME}: {SUMMARY}; seed {seed}, {rounds} rounds, {records} records")
+    report = Report(NAME, SUMMARY, seed)
+    began = time.monotonic()
+    run: OnceRun | None = None
+    try:
+        with (
+            LocalCluster(nodes=NODES) as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        ):
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
+            run = OnceRun(cluster, admin, seed, records, say)
+            took = run.go(rounds)
+            say(f"{records} records in {took:.1f} s, {records / took:.0f}/s, faults included; reading them back")
+            run.judge(report)
+    except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
+        report.failures.append(str(error))
+    report.duration_s = time.monotonic() - began
+    if run is not None:
+        report.rounds = run.rounds
+        report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in run.writers)
+        report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in run.writers)
+        report.failed = sum(writer.told(Fate.FAILED) for writer in run.writers)
+    if report_dir is not None:
+        report.write(Path(report_dir), None)
+    for line in report.summary():
+        say(line)
+    return report
