@@ -1,4 +1,4 @@
-"""Metadata, topic creation and descriptions, as the node serves them."""
+"""Metadata, producer identities and descriptions, as the node serves them."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker import Broker
-from quorumlog.server.controller_client import ControllerClient
+from quorumlog.server.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata_replica import MetadataReplica
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.waiting import wait_us
@@ -36,7 +36,6 @@ class AdminRequests:
         self._client = client
         self._cluster_id = cluster_id
         self._reply = reply
-        self._awaiting_topics: list[tuple[int, int, admin_pb2.CreateTopicsResponse]] = []
 
     # -- metadata ---------------------------------------------------------------------------------------------
 
@@ -72,6 +71,7 @@ class AdminRequests:
             )
             return
         described.topic_id = topic.topic_id
+        described.internal = topic.is_internal
         described.configs.update(topic.configs)
         for record in topic.partitions:
             leader, epoch = self._partitions.known_leader(record)
@@ -101,49 +101,7 @@ class AdminRequests:
             leader_epoch=record.leader_epoch,
         )
 
-    # -- changes ----------------------------------------------------------------------------------------------
-
-    def create_topics(self, now: int, request_id: int, request: admin_pb2.CreateTopicsRequest) -> None:
-        """Passes the request on, and answers once this node's own image shows the topics too."""
-        deadline = now + wait_us(request.timeout_ms)
-
-        def created(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is not None and response.HasField("create_topics"):
-                self._awaiting_topics.append((request_id, deadline, response.create_topics))
-                self.on_applied()
-                return
-            problem = _failure(response)
-            failed = admin_pb2.CreateTopicsResponse()
-            for topic in request.topics:
-                failed.results.add(name=topic.name, error=problem)
-            self._reply(request_id, failed)
-
-        self._client.ask(deadline, peer_pb2.ControllerRequest(create_topics=request), created)
-
-    def on_applied(self) -> None:
-        """The image moved on: creations that it shows by now are answered."""
-        if not self._awaiting_topics:
-            return
-        image = self._metadata.image
-        waiting = []
-        for request_id, deadline, response in self._awaiting_topics:
-            if all(r.HasField("error") or not r.topic_id or r.topic_id in image.topics_by_id for r in response.results):
-                self._reply(request_id, response)
-            else:
-                waiting.append((request_id, deadline, response))
-        self._awaiting_topics = waiting
-
-    def on_time(self, now: int) -> None:
-        """Answers creations that are done although this node's image does not show them in time."""
-        for request_id, deadline, response in self._awaiting_topics:
-            if deadline <= now:
-                self._reply(request_id, response)
-        self._awaiting_topics = [waiting for waiting in self._awaiting_topics if waiting[1] > now]
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
-        return min((deadline for _, deadline, _ in self._awaiting_topics), default=None)
+    # -- producers --------------------------------------------------------------------------------------------
 
     def init_producer_id(self, now: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
         """Gives a new producer identity, or has a named one claimed."""
@@ -155,7 +113,7 @@ class AdminRequests:
         def given(producer_id: int | None) -> None:
             response = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
             if producer_id is None:
-                response.error.CopyFrom(_failure(None))
+                response.error.CopyFrom(failure_of(None))
             else:
                 response.producer_id, response.producer_epoch = producer_id, 0
             self._reply(request_id, response)
@@ -169,7 +127,7 @@ class AdminRequests:
                 answer.producer_id = response.producer_claimed.producer_id
                 answer.producer_epoch = response.producer_claimed.producer_epoch
             else:
-                answer.error.CopyFrom(_failure(response))
+                answer.error.CopyFrom(failure_of(response))
             self._reply(request_id, answer)
 
         body = peer_pb2.ClaimProducer(name=request.name, epoch=request.epoch)
@@ -187,7 +145,7 @@ class AdminRequests:
             if response is not None and response.HasField("describe_quorum"):
                 self._reply(request_id, response.describe_quorum)
             else:
-                self._reply(request_id, admin_pb2.DescribeQuorumResponse(leader_id=-1, error=_failure(response)))
+                self._reply(request_id, admin_pb2.DescribeQuorumResponse(leader_id=-1, error=failure_of(response)))
 
         self._client.ask(
             now + 5_000_000,
@@ -218,13 +176,3 @@ class AdminRequests:
                     node_id=node, directory_id=directory, log_end_index=progress.match_index, last_contact_ms=contact
                 )
         return response
-
-
-def _failure(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:
-    if response is not None and response.HasField("error"):
-        return response.error
-    return error(
-        ErrorCode.REQUEST_TIMED_OUT,
-        "the active controller did not answer; check that a majority of the controllers is up and try again",
-        definite=False,
-    )

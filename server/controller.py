@@ -9,17 +9,17 @@ given.
 from __future__ import annotations
 
 import random
-from collections import Counter
-from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from quorumlog.server.broker_liveness import BrokerLiveness
+from quorumlog.server.controller_decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.metadata_records import ApplyResult, Broker
+from quorumlog.server.metadata_records import Broker
 from quorumlog.server.named_producers import check_claim
-from quorumlog.server.topic_creation import TopicLimits, plan_topic
+from quorumlog.server.replica_assignment import TopicLimits
+from quorumlog.server.topic_decisions import TopicDecisions
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
@@ -40,31 +40,6 @@ class ControllerOptions:
     topics: TopicLimits = field(default_factory=TopicLimits)
 
 
-def _first_response(results: Sequence[ApplyResult]) -> peer_pb2.ControllerResponse:
-    return results[0].response
-
-
-@dataclass(slots=True, frozen=True)
-class ControllerDecision:
-    """What becomes of a request: either ``response`` answers it now, or ``commands`` are to be proposed, and once all
-    of them have been applied ``answer`` makes the response.
-
-    If one of them is not committed, the request fails as a whole, and indefinitely if any was proposed.
-    """
-
-    request_id: int
-    response: peer_pb2.ControllerResponse | None = None
-    commands: tuple[metadata_log_pb2.MetadataCommand, ...] = ()
-    _merge: Callable[[Sequence[ApplyResult]], peer_pb2.ControllerResponse] = _first_response
-
-    def answer(self, results: Sequence[ApplyResult]) -> peer_pb2.ControllerResponse:
-        """The response, from what applying ``commands`` gave, in their order."""
-        assert len(results) == len(self.commands)
-        response = self._merge(results)
-        response.request_id = self.request_id
-        return response
-
-
 class Controller:
     """Decides on requests and on brokers' liveness.
 
@@ -80,7 +55,7 @@ class Controller:
         self._rng = rng
         self._options = options
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
-        self._creating: dict[bytes, tuple[int, metadata_log_pb2.CreateTopic]] = {}
+        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us)
 
     @property
     def next_deadline(self) -> int:
@@ -124,20 +99,20 @@ class Controller:
                 return self._allocate(number, wall_ms, request.allocate_producer_ids)
             case "claim_producer":
                 return self._claim(number, wall_ms, request.claim_producer)
-            case "create_topics":
-                return self._create_topics(number, now, wall_ms, request.create_topics)
+            case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs":
+                return self._topics.decide(now, wall_ms, request)
             case other:
                 problem = error(
                     ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"
                 )
-                return _refuse(number, problem)
+                return refusal(number, problem)
 
     # -- brokers --------------------------------------------------------------------------------------------------
 
     def _register(self, number: int, wall_ms: int, registration: peer_pb2.RegisterBroker) -> ControllerDecision:
         refused = self._check_registration(registration) or self._image.check_registration(registration)
         if refused is not None:
-            return _refuse(number, refused)
+            return refusal(number, refused)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, register_broker=registration)
         return ControllerDecision(number, commands=(command,))
 
@@ -161,20 +136,20 @@ class Controller:
     ) -> ControllerDecision:
         stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
         if stale is not None:
-            return _refuse(number, stale)
+            return refusal(number, stale)
         self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
         if heartbeat.stopping:
             commands = tuple(self.on_time(now, wall_ms))
             if commands:
-                return ControllerDecision(number, commands=commands, _merge=lambda _: _heard(fenced=True))
-        return _now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+                return ControllerDecision(number, commands=commands, merge=lambda _: _heard(fenced=True))
+        return answer_now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
 
     # -- partitions -----------------------------------------------------------------------------------------------
 
     def _report_leaders(self, number: int, wall_ms: int, body: peer_pb2.ReportLeaders) -> ControllerDecision:
         refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.reports))
         if refused is not None:
-            return _refuse(number, refused)
+            return refusal(number, refused)
         refusals = [self._image.check_report(body.node_id, report) for report in body.reports]
         news = any(
             refused is None and not self._image.is_known_report(body.node_id, report)
@@ -188,7 +163,7 @@ class Controller:
     def _alter_isr(self, number: int, wall_ms: int, body: peer_pb2.AlterIsr) -> ControllerDecision:
         refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.changes))
         if refused is not None:
-            return _refuse(number, refused)
+            return refusal(number, refused)
         refusals = [self._image.check_isr_change(body.node_id, change) for change in body.changes]
         if all(refused is not None for refused in refusals):
             return self._unchanged(number, [change.group for change in body.changes], refusals)
@@ -205,66 +180,21 @@ class Controller:
         """Answers at once: nothing in the request would change the image, so that nothing needs to be written."""
         results = [self._image.change_result(group, refused) for group, refused in zip(groups, refusals, strict=True)]
         changes = peer_pb2.PartitionChangesResponse(results=results)
-        return _now(number, peer_pb2.ControllerResponse(partition_changes=changes))
+        return answer_now(number, peer_pb2.ControllerResponse(partition_changes=changes))
 
     def _allocate(self, number: int, wall_ms: int, body: peer_pb2.AllocateProducerIds) -> ControllerDecision:
         stale = self._image.check_epoch(body.node_id, body.broker_epoch)
         if stale is not None:
-            return _refuse(number, stale)
+            return refusal(number, stale)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, allocate_producer_ids=body)
         return ControllerDecision(number, commands=(command,))
 
     def _claim(self, number: int, wall_ms: int, body: peer_pb2.ClaimProducer) -> ControllerDecision:
         refused = check_claim(body) or self._image.named_producers.check(body)
         if refused is not None:
-            return _refuse(number, refused)
+            return refusal(number, refused)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, claim_producer=body)
         return ControllerDecision(number, commands=(command,))
-
-    # -- topics ---------------------------------------------------------------------------------------------------
-
-    def _create_topics(
-        self, number: int, now: int, wall_ms: int, request: admin_pb2.CreateTopicsRequest
-    ) -> ControllerDecision:
-        limit = self._options.topics.request_topics
-        if len(request.topics) > limit:
-            problem = f"{len(request.topics)} topics in one request: at most {limit} are allowed"
-            return _refuse(number, error(ErrorCode.INVALID_REQUEST, problem))
-        times = Counter(topic.name for topic in request.topics)
-        plans = [self._plan(now, topic, times[topic.name]) for topic in request.topics]
-        creations = [plan for plan in plans if isinstance(plan, metadata_log_pb2.CreateTopic)]
-        if request.validate_only or not creations:
-            for creation in creations:
-                del self._creating[creation.topic_id]
-            return _now(number, _topics_response(request, plans, []))
-        commands = tuple(
-            metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, create_topic=creation) for creation in creations
-        )
-        return ControllerDecision(
-            number, commands=commands, _merge=lambda results: _topics_response(request, plans, results)
-        )
-
-    def _plan(self, now: int, topic: admin_pb2.NewTopic, times: int) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
-        if times > 1:
-            return error(ErrorCode.INVALID_REQUEST, f"topic {topic.name} stands {times} times in the request")
-        for topic_id, (expires, creation) in list(self._creating.items()):
-            if creation.name in self._image.topics or now >= expires:
-                del self._creating[topic_id]
-        pending = [creation for _, creation in self._creating.values()]
-        plan = plan_topic(self._image, pending, topic, self._rng, self._options.topics)
-        if isinstance(plan, metadata_log_pb2.CreateTopic):
-            # It counts as load until it is applied, or so old that it must have been lost.
-            self._creating[plan.topic_id] = (now + self._options.session_timeout_us, plan)
-        return plan
-
-
-def _refuse(number: int, problem: errors_pb2.Error) -> ControllerDecision:
-    return _now(number, peer_pb2.ControllerResponse(error=problem))
-
-
-def _now(number: int, response: peer_pb2.ControllerResponse) -> ControllerDecision:
-    response.request_id = number
-    return ControllerDecision(number, response=response)
 
 
 def _heard(*, fenced: bool) -> peer_pb2.ControllerResponse:
@@ -278,21 +208,3 @@ def _identities(brokers: list[Broker]) -> list[metadata_log_pb2.BrokerIdentity]:
 def _fence(wall_ms: int, brokers: list[Broker]) -> metadata_log_pb2.MetadataCommand:
     body = metadata_log_pb2.FenceBrokers(brokers=_identities(brokers))
     return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, fence_brokers=body)
-
-
-def _topics_response(
-    request: admin_pb2.CreateTopicsRequest,
-    plans: Sequence[metadata_log_pb2.CreateTopic | errors_pb2.Error],
-    results: Sequence[ApplyResult],
-) -> peer_pb2.ControllerResponse:
-    """One outcome per topic in the request's order; those planned take theirs from ``results`` when there are any."""
-    applied = iter(results)
-    outcomes = []
-    for topic, plan in zip(request.topics, plans, strict=True):
-        if isinstance(plan, errors_pb2.Error):
-            outcomes.append(admin_pb2.CreateTopicResult(name=topic.name, error=plan))
-        elif results:
-            outcomes.append(next(applied).response.create_topics.results[0])
-        else:
-            outcomes.append(admin_pb2.CreateTopicResult(name=topic.name))
-    return peer_pb2.ControllerResponse(create_topics=admin_pb2.CreateTopicsResponse(results=outcomes))

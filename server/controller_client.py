@@ -6,7 +6,9 @@ import heapq
 from collections.abc import Callable
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.v1 import peer_pb2
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
 
@@ -71,3 +73,14 @@ class ControllerClient:
         while self._deadlines and self._deadlines[0][1] not in self._waiting:
             heapq.heappop(self._deadlines)
         return self._deadlines[0][0] if self._deadlines else None
+
+
+def failure_of(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:
+    """What a client is told when the controller refused its request as a whole, or did not answer it."""
+    if response is not None and response.HasField("error"):
+        return response.error
+    return error(
+        ErrorCode.REQUEST_TIMED_OUT,
+        "the active controller did not answer; check that a majority of the controllers is up and try again",
+        definite=False,
+    )

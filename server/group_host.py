@@ -93,6 +93,28 @@ class GroupHost:
         assert write.create is not None and write.group not in self._gathering.writes
         self._gathering.writes[write.group] = write
 
+    def destroy(self, group: int, decided_by: int) -> None:
+        """A replica, or what was found on disk of one, ends: with the next transaction it is gone for good. Nothing
+        more is written of it, and nothing said.
+
+        Arguments:
+            decided_by: the group whose state says so; the rows of its table go into the same transaction. (Else a
+                restart could find the replica gone and the decision not known yet, make an empty one in its place,
+                and let that vote.)
+        """
+        self.replicas.pop(group, None)
+        self._active.discard(group)
+        self.awake_led.discard(group)
+        batch = self._gathering
+        before = batch.writes.pop(group, None)
+        batch.tokens = [token for token in batch.tokens if token[0] != group]
+        batch.messages = [message for message in batch.messages if message[0] != group]
+        if before is not None:
+            batch.entry_bytes -= sum(len(entry.data) for entry in before.entries)
+        if before is None or before.create is None:
+            batch.writes[group] = GroupWrite(group, destroy=True)
+            self._write_of(decided_by)
+
     def touch(self, group: int) -> None:
         """The group may have something to do in this round."""
         self._active.add(group)
@@ -145,10 +167,13 @@ class GroupHost:
             groups = sorted(self._active)
             self._active.clear()
             for group in groups:
+                replica = self.replicas.get(group)
+                if replica is None:
+                    continue  # What another group has just applied has ended it.
                 touched.add(group)
-                replica = self.replicas[group]
                 while replica.raft.has_ready():
                     self._carry_out(group, replica, replica.raft.take_ready())
+        touched.intersection_update(self.replicas)
         for group in touched:
             self._arm(group)
             raft = self.replicas[group].raft

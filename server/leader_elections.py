@@ -170,8 +170,9 @@ class LeaderElections:
             done, problem = self._outcome(group, preferred)
             if not done and now >= order.deadline:
                 done = True
-                if self._partitions[group].raft.leader_id != preferred:
-                    late = f"node {preferred} has not taken over {self._partitions[group].name} in time; ask again"
+                partition = self._partitions[group]
+                if partition.raft.leader_id != preferred:
+                    late = f"node {preferred} has not taken over {partition.name} in time; ask again"
                     problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
             if done:
                 del order.groups[group]
@@ -184,7 +185,10 @@ class LeaderElections:
 
     def _outcome(self, group: int, preferred: int) -> tuple[bool, errors_pb2.Error | None]:
         """Whether it is settled, and if so what is wrong."""
-        partition = self._partitions[group]
+        partition = self._partitions.get(group)
+        if partition is None:
+            gone = "the partition was deleted, or left the node that led it; refresh the metadata"
+            return True, error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone)
         record = self._partitions.record(partition)
         raft = partition.raft
         # Waits until the metadata show it, so that who asks next sees it too.

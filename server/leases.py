@@ -131,6 +131,14 @@ class Leases:
             # The call to sleep came late, from a connection or a life that has ended.
             self._rouse(now, group, raft)
 
+    def forget(self, group: int) -> None:
+        """There is no replica of a group here any more.
+
+        Its peers' replicas are not woken: they go too, as soon as the metadata tell them.
+        """
+        self._led.discard(group)
+        self._asleep.pop(group, None)
+
     def stir(self, now: int, raft: RaftGroup) -> None:
         """Somebody stirs a sleeping group: it wakes with what is known of its peers."""
         self._rouse(now, raft.group, raft)

@@ -37,6 +37,7 @@ from quorumlog.server.retention import Retention
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
 from quorumlog.server.space_watch import SpaceWatch
+from quorumlog.server.topic_requests import TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import read_whole
@@ -56,6 +57,7 @@ class Surroundings:
         reply: answers a client's request.
         log: level, event name and fields of something that an operator would want to know.
         deliver_early: a group exists now: votes that were asked of it before are to be answered.
+        forget_group: a group has no replica here any more.
     """
 
     options: NodeOptions
@@ -68,6 +70,7 @@ class Surroundings:
     reply: Callable[[int, ProtoMessage], None]
     log: Callable[..., None]
     deliver_early: Callable[[int], None]
+    forget_group: Callable[[int], None]
 
 
 class Member:
@@ -113,6 +116,9 @@ class Member:
         self.admin = AdminRequests(
             self.metadata, self.partitions, self.broker, self.client, membership.cluster_id, surroundings.reply
         )
+        self.topics = TopicRequests(
+            lambda: self.metadata.image, self.client, options.limits.controller_requests, surroundings.reply
+        )
         self.data = DataRequests(
             self.partitions,
             options.limits,
@@ -148,6 +154,7 @@ class Member:
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, self.partitions, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         self.partitions.found(found)
+        self._remove_deleted()
         self.partitions.reconcile(now)
         surroundings.log(
             "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.founders)
@@ -200,7 +207,7 @@ class Member:
         self.retention.on_time(now, self._wall_ms)
         self.deletions.on_time(now)
         self.offsets.on_time(now)
-        self.admin.on_time(now)
+        self.topics.on_time(now)
         self.elections.on_time(now)
         self.reads.on_time(now)
         self.expiry.on_time(now)
@@ -217,7 +224,7 @@ class Member:
             self.offsets.next_deadline,
             self.retention.next_deadline,
             self.deletions.next_deadline,
-            self.admin.next_deadline,
+            self.topics.next_deadline,
             self.elections.next_deadline,
             self.reads.next_deadline,
             self.expiry.next_deadline,
@@ -309,19 +316,45 @@ class Member:
     # -- metadata ---------------------------------------------------------------------------------------------
 
     def _on_applied(self, result: ApplyResult) -> None:
+        for topic in result.deleted:
+            self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
+            for record in topic.partitions:
+                self._remove_replica(record.group)
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._now, group)
             self.partitions.metadata_changed(self._now, group)
             self._around.deliver_early(group)
         self.peers_changed = self.peers_changed or result.brokers_changed
-        self.admin.on_applied()
+        self.topics.on_applied()
+
+    def _remove_replica(self, group: int) -> None:
+        """The metadata say that a group is no more, or not here: its replica ends, whoever waits for it is told, and
+        what it has on disk is destroyed. What comes late of it finds nothing."""
+        if not self.partitions.holds(group):
+            return
+        partition = self.partitions.remove(group)
+        self._host.destroy(group, decided_by=METADATA_GROUP)
+        self._around.snapshots.group_gone(group)
+        self._around.forget_group(group)
+        if partition is None:
+            return
+        self.data.finish(partition.end())
+        self.data.fetches.group_gone(self._now, group)
+        self.offsets.group_gone(group)
+        self.deletions.group_gone(group)
+
+    def _remove_deleted(self) -> None:
+        """Replicas of topics that were deleted while this node was not told."""
+        for group in self.partitions.deleted():
+            self._remove_replica(group)
 
     def _on_restored(self) -> None:
         self.peers_changed = True
+        self._remove_deleted()
         self.partitions.reconcile(self._now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._now, partition.group)
-        self.admin.on_applied()
+        self.topics.on_applied()
 
     def _admit_learners(self) -> None:
         """Makes every registered broker that is no controller a learner of the metadata group."""
@@ -392,8 +425,15 @@ class Member:
                 self.deletions.delete(self._now, request_id, message)
             case data_plane_pb2.InitProducerIdRequest():
                 self.admin.init_producer_id(self._now, request_id, message)
-            case admin_pb2.CreateTopicsRequest():
-                self.admin.create_topics(self._now, request_id, message)
+            case (
+                admin_pb2.CreateTopicsRequest()
+                | admin_pb2.DeleteTopicsRequest()
+                | admin_pb2.CreatePartitionsRequest()
+                | admin_pb2.AlterConfigsRequest()
+            ):
+                self.topics.change(self._now, request_id, message)
+            case admin_pb2.DescribeConfigsRequest():
+                self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():
                 self.elections.elect(self._now, request_id, message)
             case admin_pb2.DescribeQuorumRequest():

@@ -13,12 +13,10 @@ from google.protobuf.message import DecodeError
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata_records import (
     FEATURE_LEVEL,
-    FIRST_PARTITION_GROUP,
     PRODUCER_ID_BLOCK,
     ApplyResult,
     Broker,
     Partition,
-    Topic,
     broker_of,
     broker_record,
     copy_of,
@@ -26,8 +24,9 @@ from quorumlog.server.metadata_records import (
     topic_record,
 )
 from quorumlog.server.named_producers import NamedProducers
+from quorumlog.server.topic_table import TopicTable
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
@@ -40,15 +39,14 @@ class MetadataImage:
 
     def __init__(self) -> None:
         self.brokers: dict[int, Broker] = {}
-        self.topics: dict[str, Topic] = {}
-        self.topics_by_id: dict[bytes, Topic] = {}
-        self.partitions: dict[int, Partition] = {}
+        self.topic_table = TopicTable(self.is_fenced)
+        self.topics = self.topic_table.by_name
+        self.topics_by_id = self.topic_table.by_id
+        self.partitions = self.topic_table.partitions
         self.applied_index = 0
-        self.next_group = FIRST_PARTITION_GROUP
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
         self.feature_level = FEATURE_LEVEL
-        self._names: dict[str, str] = {}
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -60,11 +58,6 @@ class MetadataImage:
     def available_leader(self, partition: Partition) -> int:
         """The partition's leader, or NO_NODE when there is none or it counts as gone: what clients are told."""
         return NO_NODE if self.is_fenced(partition.leader) else partition.leader
-
-    def colliding_topic(self, name: str) -> str | None:
-        """An existing topic whose name is the same but for '.' and '_'; metric names cannot tell the two apart."""
-        other = self._names.get(_collision_key(name))
-        return None if other == name else other
 
     # -- applying -------------------------------------------------------------------------------------------------
 
@@ -93,13 +86,19 @@ class MetadataImage:
             case "unfence_brokers":
                 result = self._unfence(command.unfence_brokers)
             case "create_topic":
-                result = self._create_topic(command.create_topic)
+                result = self.topic_table.create(command.create_topic)
             case "report_leaders":
                 result = self._report_leaders(command.report_leaders)
             case "alter_isr":
                 result = self._alter_isr(command.alter_isr)
             case "allocate_producer_ids":
                 result = self._allocate_producer_ids(command.allocate_producer_ids)
+            case "delete_topic":
+                result = self.topic_table.delete(command.delete_topic)
+            case "add_partitions":
+                result = self.topic_table.add_partitions(command.add_partitions)
+            case "change_topic_config":
+                result = self.topic_table.change_config(command.change_topic_config)
             case "claim_producer":
                 result = ApplyResult(self.named_producers.claim(command.claim_producer))
             case _:
@@ -196,44 +195,6 @@ class MetadataImage:
                 partition.partition_epoch += 1
                 changed.add(partition.group)
         return changed
-
-    # -- topics ---------------------------------------------------------------------------------------------------
-
-    def check_new_topic(self, name: str) -> errors_pb2.Error | None:
-        """Why no topic of this name can come to be, or None."""
-        if name in self.topics:
-            return error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
-        other = self.colliding_topic(name)
-        if other is not None:
-            return error(
-                ErrorCode.INVALID_TOPIC,
-                f"topic {name} differs from the existing topic {other} only in '.' and '_', which metrics cannot tell"
-                " apart: choose another name",
-            )
-        return None
-
-    def _create_topic(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
-        refused = self.check_new_topic(command.name)
-        if refused is not None:
-            outcome = admin_pb2.CreateTopicResult(name=command.name, error=refused)
-            return ApplyResult(_created([outcome]))
-        topic = Topic(command.name, command.topic_id, dict(command.configs))
-        for number, replica_set in enumerate(command.partitions):
-            replicas = tuple(replica_set.replicas)
-            present = tuple(node for node in replicas if not self.is_fenced(node))
-            topic.partitions.append(Partition(topic, number, self.next_group, replicas, present or replicas[:1]))
-            self.next_group += 1
-        self._add_topic(topic)
-        outcome = admin_pb2.CreateTopicResult(name=topic.name, topic_id=topic.topic_id)
-        return ApplyResult(_created([outcome]), changed_groups={p.group for p in topic.partitions}, created=(topic,))
-
-    def _add_topic(self, topic: Topic) -> None:
-        assert topic.topic_id not in self.topics_by_id, f"topic id of {topic.name} is taken"
-        self.topics[topic.name] = topic
-        self.topics_by_id[topic.topic_id] = topic
-        self._names[_collision_key(topic.name)] = topic.name
-        for partition in topic.partitions:
-            self.partitions[partition.group] = partition
 
     # -- partitions -----------------------------------------------------------------------------------------------
 
@@ -388,7 +349,7 @@ class MetadataImage:
         snapshot = metadata_log_pb2.MetadataSnapshot(
             brokers=[broker_record(broker) for _, broker in sorted(self.brokers.items())],
             topics=[topic_record(topic) for topic in self.topics.values()],
-            next_group=self.next_group,
+            next_group=self.topic_table.next_group,
             next_producer_id=self.next_producer_id,
             named_producers=self.named_producers.records(),
             feature_level=self.feature_level,
@@ -412,8 +373,8 @@ class MetadataImage:
         for record in snapshot.brokers:
             image.brokers[record.registration.node_id] = broker_of(record)
         for row in snapshot.topics:
-            image._add_topic(topic_of(row))
-        image.next_group = snapshot.next_group
+            image.topic_table.add(topic_of(row))
+        image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_records(snapshot.named_producers)
         image.feature_level = snapshot.feature_level
@@ -423,17 +384,9 @@ class MetadataImage:
         return image
 
 
-def _collision_key(name: str) -> str:
-    return name.replace(".", "_")
-
-
 def _registered(epoch: int, *, changed: bool) -> ApplyResult:
     answer = peer_pb2.ControllerResponse(broker_registered=peer_pb2.BrokerRegistered(broker_epoch=epoch))
     return ApplyResult(answer, brokers_changed=changed)
-
-
-def _created(results: list[admin_pb2.CreateTopicResult]) -> peer_pb2.ControllerResponse:
-    return peer_pb2.ControllerResponse(create_topics=admin_pb2.CreateTopicsResponse(results=results))
 
 
 def _unknown_group(group: int) -> errors_pb2.Error:

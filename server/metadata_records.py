@@ -12,6 +12,8 @@ from quorumlog.v1 import metadata_log_pb2, peer_pb2
 METADATA_GROUP = 0
 #: Groups of partitions start here; those between belong to coordinators.
 FIRST_PARTITION_GROUP = 1000
+#: Topics whose name begins with this belong to the cluster itself.
+INTERNAL_PREFIX = "__"
 #: Producer ids are given to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
 #: The feature level of a new cluster, and the highest that this version supports.
@@ -56,6 +58,11 @@ class Topic:
     configs: dict[str, str]
     partitions: list[Partition] = field(default_factory=list)
 
+    @property
+    def is_internal(self) -> bool:
+        """Whether it belongs to the cluster itself."""
+        return self.name.startswith(INTERNAL_PREFIX)
+
 
 @dataclass(slots=True, eq=False)
 class Partition:
@@ -96,14 +103,16 @@ class ApplyResult:
 
     Arguments:
         response: answers the request behind it; its request_id is 0.
-        changed_groups: partitions of which leader, ISR or existence changed.
+        changed_groups: partitions that exist, of which something changed: leader, ISR, configuration, existence.
         created: topics that came to be.
+        deleted: topics that ceased to be.
         brokers_changed: whether a broker was registered, fenced or unfenced.
     """
 
     response: peer_pb2.ControllerResponse
     changed_groups: set[int] = field(default_factory=set)
     created: tuple[Topic, ...] = ()
+    deleted: tuple[Topic, ...] = ()
     brokers_changed: bool = False
 
 

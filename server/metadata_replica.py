@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
-from quorumlog.server.controller import Controller, ControllerDecision, ControllerOptions
+from quorumlog.server.controller import Controller, ControllerOptions
+from quorumlog.server.controller_decision import ControllerDecision
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import ApplyResult
 from quorumlog.server.sealing import GroupSealer
@@ -131,6 +132,7 @@ class MetadataReplica:
             return
         decision = self.controller.handle(now, wall_ms, request)
         if decision.response is not None:
+            decision.response.applied_index = self.image.applied_index
             respond(decision.response)
         else:
             self._propose(now, decision, respond)
@@ -173,7 +175,9 @@ class MetadataReplica:
         pending.results[index] = result
         pending.indexes.discard(index)
         if not pending.indexes:
-            pending.respond(pending.decision.answer([pending.results[each] for each in sorted(pending.results)]))
+            response = pending.decision.answer([pending.results[each] for each in sorted(pending.results)])
+            response.applied_index = index
+            pending.respond(response)
 
     def _fail_pending(self) -> None:
         failed = {id(pending): pending for pending in self._pending.values()}

@@ -119,6 +119,7 @@ class Node:
             self._reply,
             self._log,
             self._deliver_early,
+            self._forget_group,
         )
         self._concluded = False
         self._member: Member | None = None
@@ -264,7 +265,8 @@ class Node:
             groups = self._host.run_round()
             self._effects.groups.extend(groups)
             for group in groups:
-                self._after_round(group)
+                if group in self._host.replicas:
+                    self._after_round(group)
             for peer, sequence in self._frame_acks.items():
                 self._host.after_durable(self._acknowledge_frame(peer, sequence))
             self._frame_acks.clear()
@@ -396,7 +398,7 @@ class Node:
     def _on_message(self, group: int, message: Message) -> None:
         replica = self._host.replicas.get(group)
         if replica is None:
-            if isinstance(message, VoteRequest):
+            if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._keep_early(group, message)
             return
         if message.sender not in replica.raft.configuration.members:
@@ -426,6 +428,15 @@ class Node:
     def _deliver_early(self, group: int) -> None:
         for key in [key for key in self._early_votes if key[0] == group]:
             self._on_message(group, self._early_votes.pop(key))
+
+    def _was_deleted(self, group: int) -> bool:
+        return self._member is not None and self._member.metadata.image.topic_table.was_deleted(group)
+
+    def _forget_group(self, group: int) -> None:
+        """There is no replica of a group here any more: what comes late of it finds nothing."""
+        for key in [key for key in self._early_votes if key[0] == group]:
+            del self._early_votes[key]
+        self._leases.forget(group)
 
     def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
         self._links[peer].open(identity, self._now)

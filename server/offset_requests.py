@@ -120,6 +120,17 @@ class OffsetRequests:
             self._update(lookup, partition.group, still)
             self._finish_if_done(lookup)
 
+    def group_gone(self, group: int) -> None:
+        """The node has no replica of a group any more: look-ups that it holds up are told."""
+        self._rounds.forget(group)
+        for request_id in sorted(self._by_group.get(group, ())):
+            lookup = self._lookups[request_id]
+            for slot, _, _ in lookup.waiting.get(group, ()):
+                result = lookup.response.results[slot]
+                _fail(result, self._missing(result.topic_id, result.partition))
+            self._update(lookup, group, [])
+            self._finish_if_done(lookup)
+
     def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
         """Fills a slot, now that what this leader knows is certain."""
         wanted, result = lookup.wanted[slot], lookup.response.results[slot]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import struct
 from bisect import bisect_right
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -24,7 +24,7 @@ from quorumlog.server.partition_snapshot import read_state, table_rows
 from quorumlog.server.producer_state import is_named
 from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.sealing import GroupSealer
-from quorumlog.server.topic_config import TopicConfig
+from quorumlog.server.topic_config import TopicConfig, parse_topic_config
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
@@ -81,6 +81,7 @@ class Partition:
         self.group = group
         self.raft = raft
         self.config = TopicConfig()
+        self._configured: Mapping[str, str] | None = None
         self._sealer = sealer
         self._reader = reader
         self._limits = limits
@@ -104,6 +105,13 @@ class Partition:
         # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
         self._not_durable: list[tuple[int, int]] = []
         self._acknowledgements = Acknowledgements()
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """The topic's configuration, only what was set on it, holds from now on. It is replaced when it changes, never
+        changed: the same mapping is the same configuration."""
+        if configs is not self._configured:
+            self._configured = configs
+            self.config = parse_topic_config(configs)
 
     # -- the replicated state ---------------------------------------------------------------------------------
 
@@ -217,6 +225,19 @@ class Partition:
             definite=False,
             leader=self.raft.leader_id,
             leader_epoch=self.raft.term,
+        )
+        return _fail(self._acknowledgements.drain(), failure)
+
+    def end(self) -> list[ProduceCall]:
+        """This node has no replica of the partition any more: its topic is deleted, or it is elsewhere.
+
+        Returns the produce calls that are done by that.
+        """
+        self.leading_term = 0
+        failure = error(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{self.name} was deleted, or left this node, while the batch was on its way; refresh the metadata",
+            definite=False,
         )
         return _fail(self._acknowledgements.drain(), failure)
 

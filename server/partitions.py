@@ -16,7 +16,6 @@ from quorumlog.server.metadata_records import Partition as PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import META_ROW, Partition, PartitionId, decode_meta
 from quorumlog.server.sealing import GroupSealer
-from quorumlog.server.topic_config import parse_topic_config
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.transaction import GroupState, GroupWrite
 from quorumlog.v1 import peer_pb2
@@ -55,10 +54,29 @@ class Partitions:
         self._found = dict(states)
 
     def reconcile(self, now: int) -> None:
-        """Makes the replicas that the metadata say this node has, and tells each its topic's configuration."""
+        """Makes the replicas that the metadata say this node has."""
         for group, record in self._image().partitions.items():
             if group not in self._by_group and self._options.node_id in record.replicas:
                 self.ensure(now, group)
+
+    def deleted(self) -> list[int]:
+        """Groups of deleted topics of which something is here, be it only on disk. Nothing is taken for deleted because
+        the metadata do not show it yet."""
+        was_deleted = self._image().topic_table.was_deleted
+        return sorted(group for group in {*self._by_group, *self._found} if was_deleted(group))
+
+    def holds(self, group: int) -> bool:
+        """Whether anything of a group is here, be it only on disk."""
+        return group in self._by_group or group in self._found
+
+    def remove(self, group: int) -> Partition | None:
+        """Forgets a replica, and what was found on disk of one; returns it if it took part."""
+        self._found.pop(group, None)
+        self._trackers.pop(group, None)
+        partition = self._by_group.pop(group, None)
+        if partition is not None:
+            del self._by_name[(partition.identity.topic_id, partition.identity.number)]
+        return partition
 
     def ensure(self, now: int, group: int) -> None:
         """Makes the replica of a group if this node has one by the metadata."""
@@ -82,7 +100,7 @@ class Partitions:
             identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
         )
         partition.snapshot = state.snapshot
-        partition.config = parse_topic_config(record.topic.configs)
+        partition.configure(record.topic.configs)
         self._by_group[group] = partition
         self._by_name[(record.topic.topic_id, record.number)] = partition
         self._host.add(group, Replica(raft, partition, lazy_commit=True))
@@ -167,12 +185,16 @@ class Partitions:
         )
 
     def metadata_changed(self, now: int, group: int) -> None:
-        """The metadata of a group changed: its leader looks at it, also when it slept.
+        """The metadata of a group changed: its topic's configuration holds from now on, and its leader looks at what
+        else is new, also when it slept.
 
         (Else a replica that the controller took out while it was fenced would stay out until the next append.)
         """
-        partition = self._by_group.get(group)
-        if partition is not None and partition.raft.is_leader:
+        partition, record = self._by_group.get(group), self._image().partitions.get(group)
+        if partition is None or record is None:
+            return
+        partition.configure(record.topic.configs)
+        if partition.raft.is_leader:
             partition.raft.wake(now, {})
             self._host.touch(group)
 

@@ -33,3 +33,7 @@ class HeartbeatRounds:
         if fresh is not None:
             self._newest[group] = (now, fresh)
         return fresh
+
+    def forget(self, group: int) -> None:
+        """There is no replica of a group here any more."""
+        self._newest.pop(group, None)

@@ -16,6 +16,10 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
     """What the gRPC server serves."""
     kinds = {
         "CreateTopics": admin_pb2.CreateTopicsRequest,
+        "DeleteTopics": admin_pb2.DeleteTopicsRequest,
+        "CreatePartitions": admin_pb2.CreatePartitionsRequest,
+        "AlterConfigs": admin_pb2.AlterConfigsRequest,
+        "DescribeConfigs": admin_pb2.DescribeConfigsRequest,
         "DeleteRecords": admin_pb2.DeleteRecordsRequest,
         "ElectLeaders": admin_pb2.ElectLeadersRequest,
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,

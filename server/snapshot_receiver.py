@@ -180,6 +180,10 @@ class SnapshotReceiver:
             if incoming.peer == peer:
                 self._drop(incoming, "the connection broke")
 
+    def group_gone(self, group: int) -> None:
+        """There is no replica of a group here any more."""
+        self._incoming.pop(group, None)
+
     def _refuse(self, incoming: _Incoming, reason: str) -> None:
         self._drop(incoming, reason)
         self._answer(incoming.peer, ChunkReceipt(incoming.group, incoming.transfer, refused=reason))

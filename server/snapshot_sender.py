@@ -67,6 +67,11 @@ class SnapshotSender:
         """Whether a snapshot of the group is on its way: its slices, and the entries after it, must stay."""
         return any(transfer.group == group for transfer in self._transfers.values())
 
+    def group_gone(self, group: int) -> None:
+        """There is no replica of a group here any more: nothing of it is sent."""
+        for key in [key for key in self._transfers if key[0] == group]:
+            del self._transfers[key]
+
     def on_receipt(self, now: int, peer: int, receipt: ChunkReceipt) -> None:
         """The follower has made slices durable, or wants no more."""
         transfer = self._transfers.get((receipt.group, peer))

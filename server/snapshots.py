@@ -56,6 +56,12 @@ class Snapshots:
         self.sender.peer_lost(now, peer)
         self.receiver.peer_lost(peer)
 
+    def group_gone(self, group: int) -> None:
+        """There is no replica of a group here any more. What was staged of it goes with all that it had."""
+        self.sender.group_gone(group)
+        self.receiver.group_gone(group)
+        self.checkpoints.abandon(group)
+
     def collect(self) -> list[tuple[int, PeerFrame]]:
         """Everything of snapshots that may leave now."""
         return [*self.receiver.collect(), *self.sender.collect()]

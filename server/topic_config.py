@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
@@ -75,6 +75,16 @@ class IntegerKey:
             raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: out of range, {expected}")
         return value
 
+    @staticmethod
+    def text(value: object) -> str:
+        """A value as it is written."""
+        return str(value)
+
+    @property
+    def documentation(self) -> str:
+        """What it is for, its unit and its range."""
+        return f"{self.doc} A {self.unit}, {self._range()}."
+
     def _range(self) -> str:
         if self.largest == _MAX_LONG:
             return f"at least {self.smallest}"
@@ -102,6 +112,15 @@ class ChoiceKey:
         expected = f"expected {together}{' or '.join(self.choices)}"
         raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: {expected}")
 
+    def text(self, value: object) -> str:
+        """The word for a value."""
+        return next(word for word, meaning in self.choices.items() if meaning == value)
+
+    @property
+    def documentation(self) -> str:
+        """What it is for, and the words that it may be."""
+        return f"{self.doc} One of: {', '.join(self.choices)}."
+
 
 @dataclass(slots=True, frozen=True)
 class RatioKey:
@@ -124,6 +143,16 @@ class RatioKey:
         if not 0.0 <= value <= 1.0:
             raise InvalidTopicConfigError(f"{self.name}={_shown(text)}: expected a number from 0 to 1")
         return value
+
+    @staticmethod
+    def text(value: object) -> str:
+        """A value as it is written."""
+        return str(value)
+
+    @property
+    def documentation(self) -> str:
+        """What it is for, and its range."""
+        return f"{self.doc} A number from 0 to 1."
 
 
 ConfigKey = IntegerKey | ChoiceKey | RatioKey
@@ -211,6 +240,59 @@ def parse_topic_config(configs: Mapping[str, str]) -> TopicConfig:
             raise InvalidTopicConfigError(_unknown(name))
         values[key.attribute] = key.parse(configs[name].strip())
     return TopicConfig(**values)  # type: ignore[arg-type]
+
+
+def changed_configs(
+    configs: Mapping[str, str], values: Mapping[str, str], clear: Collection[str], replication_factor: int
+) -> dict[str, str]:
+    """The values to set, once it is certain that a topic may have them.
+
+    Arguments:
+        configs: what is set on the topic.
+        values: keys to set.
+        clear: keys that go back to their default.
+        replication_factor: the topic's.
+
+    Raises:
+        InvalidTopicConfigError: the change, or what it would lead to, makes no sense.
+    """
+    if not values and not clear:
+        raise InvalidTopicConfigError("no key is to be set or cleared: name at least one")
+    both = sorted(set(values) & set(clear))
+    if both:
+        raise InvalidTopicConfigError(f"{_shown(both[0])} is to be set and to be cleared: choose one")
+    unknown = sorted(name for name in clear if name not in CONFIG_KEYS)
+    if unknown:
+        raise InvalidTopicConfigError(_unknown(unknown[0]))
+    stripped = {name: value.strip() for name, value in values.items()}
+    parse_topic_config(stripped)
+    after = {name: value for name, value in configs.items() if name not in clear} | stripped
+    check_against_replication(parse_topic_config(after), replication_factor)
+    return stripped
+
+
+@dataclass(slots=True, frozen=True)
+class DescribedKey:
+    """One key of a topic's configuration, for people: what holds, what would hold if nothing were set, what it is."""
+
+    name: str
+    value: str
+    default: str
+    is_set: bool
+    doc: str
+
+
+def describe_topic_config(configs: Mapping[str, str]) -> list[DescribedKey]:
+    """Every key there is, with what holds of it.
+
+    Arguments:
+        configs: only what was set.
+    """
+    described = []
+    for name, key in CONFIG_KEYS.items():
+        default = key.text(getattr(TopicConfig(), key.attribute))
+        described.append(DescribedKey(name, configs.get(name, default), default, name in configs, key.documentation))
+    return described
 
 
 def check_against_replication(config: TopicConfig, replication_factor: int) -> None:

@@ -1,16 +1,16 @@
-"""What the controller checks before a topic comes to be, and where its replicas go."""
+"""What the controller checks before a topic comes to be."""
 
 from __future__ import annotations
 
 import random
 import re
 import uuid
-from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.placement import Candidate, place
+from quorumlog.server.metadata_records import INTERNAL_PREFIX
+from quorumlog.server.placement import place
+from quorumlog.server.replica_assignment import Placement, TopicLimits, candidates, check_assignments, check_room
 from quorumlog.server.topic_config import InvalidTopicConfigError, check_against_replication, parse_topic_config
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
@@ -21,26 +21,9 @@ MAX_NAME_CHARACTERS = 249
 _NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
-@dataclass(slots=True, frozen=True)
-class TopicLimits:
-    """Bounds on what one cluster and one request may ask for.
-
-    Arguments:
-        request_topics: topics in one request.
-        topic_partitions: partitions of one topic. All of them come to be in one step of a node, which must not take as
-            long as an election timeout.
-        node_replicas: replicas on one node. Each is a Raft group with its memory, its share of every failover, and its
-            own heartbeat: at this bound those take more than half a core.
-    """
-
-    request_topics: int = 100
-    topic_partitions: int = 2_000
-    node_replicas: int = 3_000
-
-
 def plan_topic(
     image: MetadataImage,
-    pending: Iterable[metadata_log_pb2.CreateTopic],
+    under_way: Sequence[Placement],
     topic: admin_pb2.NewTopic,
     rng: random.Random,
     limits: TopicLimits,
@@ -48,18 +31,17 @@ def plan_topic(
     """The command that creates a topic, or why there cannot be one.
 
     Arguments:
-        pending: creations that are proposed and not yet applied; their replicas count as load.
+        under_way: replicas that are proposed and not yet applied; they count as load.
     """
-    refused = (
-        _check_name(topic.name) or image.check_new_topic(topic.name) or _check_partitions(topic.num_partitions, limits)
+    refused = _check_name(topic.name) or image.topic_table.check_new(topic.name)
+    if refused is not None:
+        return refused
+    placement = (
+        _assigned(image, topic, limits) if topic.replica_assignments else _placed(image, under_way, topic, limits)
     )
-    if refused is not None:
-        return refused
-    refused = _check_factor(image, topic.replication_factor) or _check_configs(topic)
-    if refused is not None:
-        return refused
-    placement = place(topic.num_partitions, topic.replication_factor, _candidates(image, pending))
-    refused = _check_room(image, pending, placement, limits)
+    if isinstance(placement, errors_pb2.Error):
+        return placement
+    refused = _check_configs(topic, len(placement[0])) or check_room(image, under_way, placement, limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.CreateTopic(
@@ -70,6 +52,34 @@ def plan_topic(
     )
 
 
+def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimits) -> Placement | errors_pb2.Error:
+    """Where the request wants the replicas."""
+    placement = [tuple(assignment.replicas) for assignment in topic.replica_assignments]
+    for what, asked, assigned in (
+        ("partitions", topic.num_partitions, len(placement)),
+        ("replicas of each partition", topic.replication_factor, len(placement[0])),
+    ):
+        if asked not in (-1, assigned):
+            return error(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{asked} {what} are asked for, and {assigned} are assigned: leave the number out or make it fit",
+            )
+    refused = check_partitions(len(placement), limits) or check_assignments(image, placement)
+    if refused is None and len(placement[0]) % 2 == 0:
+        refused = _even_factor(len(placement[0]))
+    return refused or placement
+
+
+def _placed(
+    image: MetadataImage, under_way: Sequence[Placement], topic: admin_pb2.NewTopic, limits: TopicLimits
+) -> Placement | errors_pb2.Error:
+    """Where the replicas go when the request leaves that to the controller."""
+    refused = check_partitions(topic.num_partitions, limits) or _check_factor(image, topic.replication_factor)
+    if refused is not None:
+        return refused
+    return place(topic.num_partitions, topic.replication_factor, candidates(image, under_way))
+
+
 def _check_name(name: str) -> errors_pb2.Error | None:
     shown = ascii(name[:80])
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
@@ -78,14 +88,15 @@ def _check_name(name: str) -> errors_pb2.Error | None:
         problem = f"topic name {shown} is not allowed: '.' and '..' are not names"
     elif not _NAME.match(name):
         problem = f"topic name {shown} is not allowed: use only letters a-z A-Z, digits, '.', '_' and '-'"
-    elif name.startswith("__"):
+    elif name.startswith(INTERNAL_PREFIX):
         problem = f"topic name {shown} is reserved: names that begin with '__' belong to the cluster itself"
     else:
         return None
     return error(ErrorCode.INVALID_TOPIC, problem)
 
 
-def _check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error | None:
+def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error | None:
+    """Why a topic cannot have so many partitions, or None."""
     if 1 <= partitions <= limits.topic_partitions:
         return None
     return error(
@@ -99,10 +110,7 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
     elif factor % 2 == 0:
-        problem = (
-            f"replication factor {factor} is refused: an even number of replicas needs a witness, which this version"
-            f" does not have; use {factor + 1} (or {factor - 1})"
-        )
+        return _even_factor(factor)
     elif factor > len(present):
         problem = (
             f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
@@ -113,51 +121,19 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
 
-def _check_configs(topic: admin_pb2.NewTopic) -> errors_pb2.Error | None:
+def _even_factor(factor: int) -> errors_pb2.Error:
+    return error(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {factor} is refused: an even number of replicas needs a witness, which this version does"
+        f" not have; use {factor + 1} (or {factor - 1})",
+    )
+
+
+def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:
     try:
-        check_against_replication(parse_topic_config(topic.configs), topic.replication_factor)
+        check_against_replication(parse_topic_config(topic.configs), factor)
     except InvalidTopicConfigError as problem:
         return error(ErrorCode.INVALID_CONFIG, str(problem))
-    return None
-
-
-def _load(image: MetadataImage, pending: Iterable[metadata_log_pb2.CreateTopic]) -> tuple[Counter[int], Counter[int]]:
-    """Replicas and preferred leaders per node, those of topics under way included."""
-    replicas: Counter[int] = Counter()
-    leaders: Counter[int] = Counter()
-    sets: list[Iterable[int]] = [partition.replicas for partition in image.partitions.values()]
-    sets.extend(replica_set.replicas for command in pending for replica_set in command.partitions)
-    for nodes in sets:
-        members = tuple(nodes)
-        replicas.update(members)
-        leaders[members[0]] += 1
-    return replicas, leaders
-
-
-def _candidates(image: MetadataImage, pending: Iterable[metadata_log_pb2.CreateTopic]) -> list[Candidate]:
-    replicas, leaders = _load(image, pending)
-    return [
-        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id])
-        for node_id, broker in sorted(image.brokers.items())
-        if not broker.fenced
-    ]
-
-
-def _check_room(
-    image: MetadataImage,
-    pending: Iterable[metadata_log_pb2.CreateTopic],
-    placement: list[tuple[int, ...]],
-    limits: TopicLimits,
-) -> errors_pb2.Error | None:
-    present, _ = _load(image, pending)
-    wanted = Counter(node for replicas in placement for node in replicas)
-    for node, more in sorted(wanted.items()):
-        if present[node] + more > limits.node_replicas:
-            return error(
-                ErrorCode.INVALID_PARTITIONS,
-                f"node {node} would hold {present[node] + more} replicas, at most {limits.node_replicas} are allowed:"
-                " use fewer partitions or add nodes",
-            )
     return None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.topic_requests import TopicChange, failed_change
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -28,11 +29,13 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
         for partition in message.partitions:
             listed.results.add(topic_id=partition.topic_id, partition=partition.partition, error=problem, offset=-1)
         return listed
-    if isinstance(message, admin_pb2.CreateTopicsRequest):
-        created = admin_pb2.CreateTopicsResponse()
-        for topic in message.topics:
-            created.results.add(name=topic.name, error=problem)
-        return created
+    if isinstance(message, TopicChange):
+        return failed_change(message, problem)
+    if isinstance(message, admin_pb2.DescribeConfigsRequest):
+        configs = admin_pb2.DescribeConfigsResponse()
+        for name in message.names:
+            configs.results.add(name=name, error=problem)
+        return configs
     if isinstance(message, admin_pb2.ElectLeadersRequest):
         elected = admin_pb2.ElectLeadersResponse()
         for named in message.partitions:

@@ -4,10 +4,11 @@ import random
 
 import pytest
 
-from quorumlog.server.controller import Controller, ControllerDecision, ControllerOptions
+from quorumlog.server.controller import Controller, ControllerOptions
+from quorumlog.server.controller_decision import ControllerDecision
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import FEATURE_LEVEL, FIRST_PARTITION_GROUP
-from quorumlog.server.topic_creation import TopicLimits
+from quorumlog.server.replica_assignment import TopicLimits
 from quorumlog.v1 import admin_pb2, peer_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode

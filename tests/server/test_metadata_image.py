@@ -219,11 +219,11 @@ def test_a_new_partition_has_no_leader_and_its_isr_is_who_is_present() -> None:
 
 
 def test_the_second_creation_of_a_name_is_refused_whoever_proposed_it(three: Log) -> None:
-    before = three.image.next_group
+    before = three.image.topic_table.next_group
     result = three.create("orders", (1, 2, 3))
     assert result.response.create_topics.results[0].error.code == ErrorCode.TOPIC_ALREADY_EXISTS
     assert not result.created
-    assert three.image.next_group == before
+    assert three.image.topic_table.next_group == before
 
 
 def test_names_that_metrics_cannot_tell_apart_are_refused(three: Log) -> None:
@@ -368,7 +368,7 @@ def test_a_snapshot_is_the_image(led: Log) -> None:
     assert copy.applied_index == led.image.applied_index
     assert copy.topics["more"].configs == {"retention.ms": "1", "cleanup.policy": "delete"}
     assert copy.partitions[GROUP].isr == (1, 2)
-    assert copy.colliding_topic("orders") is None
+    assert copy.topic_table.colliding("orders") is None
 
 
 def test_bytes_that_are_no_snapshot_are_refused() -> None:

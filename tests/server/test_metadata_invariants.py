@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from quorumlog.server.controller import Controller, ControllerDecision, ControllerOptions
+from quorumlog.server.controller import Controller, ControllerOptions
+from quorumlog.server.controller_decision import ControllerDecision
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import FEATURE_LEVEL
 from quorumlog.v1 import admin_pb2, peer_pb2
@@ -181,7 +182,7 @@ class MetadataMachine(RuleBasedStateMachine):
         assert len({name.replace(".", "_") for name in self.image.topics}) == len(self.image.topics)
         groups = [partition.group for topic in topics for partition in topic.partitions]
         assert sorted(groups) == sorted(self.image.partitions)
-        assert all(group < self.image.next_group for group in groups)
+        assert all(group < self.image.topic_table.next_group for group in groups)
 
 
 TestMetadataMachine = MetadataMachine.TestCase

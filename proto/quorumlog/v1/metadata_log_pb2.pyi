@@ -7,7 +7,6 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
-from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
 import sys
@@ -36,7 +35,7 @@ class MetadataCommand(_message.Message):
     ALLOCATE_PRODUCER_IDS_FIELD_NUMBER: _builtins.int
     DELETE_TOPIC_FIELD_NUMBER: _builtins.int
     ADD_PARTITIONS_FIELD_NUMBER: _builtins.int
-    ALTER_TOPIC_CONFIG_FIELD_NUMBER: _builtins.int
+    CHANGE_TOPIC_CONFIG_FIELD_NUMBER: _builtins.int
     CLAIM_PRODUCER_FIELD_NUMBER: _builtins.int
     REASSIGN_REPLICAS_FIELD_NUMBER: _builtins.int
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
@@ -79,7 +78,7 @@ class MetadataCommand(_message.Message):
         """A topic gains partitions."""
 
     @_builtins.property
-    def alter_topic_config(self) -> _admin_pb2.AlterTopicConfig:
+    def change_topic_config(self) -> Global___ChangeTopicConfig:
         """A topic's configuration changes."""
 
     @_builtins.property
@@ -107,16 +106,16 @@ class MetadataCommand(_message.Message):
         allocate_producer_ids: _peer_pb2.AllocateProducerIds | None = ...,
         delete_topic: Global___DeleteTopic | None = ...,
         add_partitions: Global___AddPartitions | None = ...,
-        alter_topic_config: _admin_pb2.AlterTopicConfig | None = ...,
+        change_topic_config: Global___ChangeTopicConfig | None = ...,
         claim_producer: _peer_pb2.ClaimProducer | None = ...,
         reassign_replicas: Global___ReassignReplicas | None = ...,
         replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "alter_topic_config", b"alter_topic_config", "body", b"body", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "alter_topic_config", b"alter_topic_config", "body", b"body", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "alter_topic_config", "claim_producer", "reassign_replicas", "replicas_moved"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -175,6 +174,60 @@ class AddPartitions(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AddPartitions: _TypeAlias = AddPartitions  # noqa: Y015
+
+@_typing.final
+class ChangeTopicConfig(_message.Message):
+    """A topic's configuration changes; keys that are not named stay as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class SetEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    SET_FIELD_NUMBER: _builtins.int
+    CLEAR_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """Its id: 16 bytes."""
+    @_builtins.property
+    def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Keys to set."""
+
+    @_builtins.property
+    def clear(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Keys that go back to their default."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        set: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        clear: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear", b"clear", "set", b"set", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ChangeTopicConfig: _TypeAlias = ChangeTopicConfig  # noqa: Y015
 
 @_typing.final
 class ReassignReplicas(_message.Message):
