@@ -13,6 +13,8 @@ from typing import Protocol
 
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
+from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP
+from quorumlog.server.topic_table import TopicTable
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope, parse_header, payload_of
 
@@ -122,6 +124,17 @@ class ClusterInvariants:
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._places: dict[tuple[int, str], int] = {}
         self._image_indexes: dict[int, int] = {}
+        self._newest_table: tuple[int, int, frozenset[int]] = (0, 0, frozenset())
+
+    def topics_at(self, applied: int, table: TopicTable) -> None:
+        """What partitions there are by the metadata of an index: of those deleted nothing is asked any more."""
+        if applied > self._newest_table[0]:
+            self._newest_table = (applied, table.next_group, frozenset(table.partitions))
+
+    def is_deleted(self, group: int) -> bool:
+        """Whether a partition's topic is deleted, by the newest metadata that any node has shown."""
+        _, next_group, present = self._newest_table
+        return FIRST_PARTITION_GROUP <= group < next_group and group not in present
 
     def model(self, group: int) -> GroupModel:
         """The model of one group."""
@@ -146,7 +159,7 @@ class ClusterInvariants:
         """
         for group in touched:
             hosted = replicas.get(group)
-            if hosted is None:
+            if hosted is None or self.is_deleted(group):
                 continue
             replica = hosted.raft
             seen = self._seen.get((node, group))
@@ -279,6 +292,10 @@ class ClusterInvariants:
             Violation: an invariant is broken.
         """
         for write in transaction.writes:
+            if self.is_deleted(write.group):
+                continue
+            if write.destroy:
+                raise Violation(f"node {disk.node_id} destroys group {write.group}, whose topic exists")
             self._hard_state(disk, write)
             self._truncation(disk, write)
             hashes = self.model(write.group).hashes
@@ -342,7 +359,7 @@ class ClusterInvariants:
             Violation: it did not.
         """
         elected = self.model(group).leaders.get(epoch)
-        if elected != leader:
+        if elected != leader and not self.is_deleted(group):
             raise Violation(
                 f"the metadata says that node {leader} leads epoch {epoch} of group {group}: {elected} does"
             )
@@ -355,6 +372,8 @@ class ClusterInvariants:
             Violation: nothing of that term, or of a later one, is committed.
         """
         committed = self.model(group).committed
+        if self.is_deleted(group):
+            return  # Who has not heard of it yet goes on for a moment.
         if not committed or committed[-1].term < epoch:
             newest = committed[-1].term if committed else 0
             raise Violation(
@@ -371,6 +390,8 @@ class ClusterInvariants:
                 node's own disk.
         """
         model = self.model(group)
+        if self.is_deleted(group):
+            return
         if epoch not in model.leaders:
             raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which nobody led")
         if not acks_all:

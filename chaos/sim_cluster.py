@@ -178,6 +178,7 @@ class SimCluster:
         if image is not None and self.invariants.image_at(
             process.node_id, image.applied_index, lambda: image_digest(image)
         ):
+            self.invariants.topics_at(image.applied_index, image.topic_table)
             for group, partition in image.partitions.items():
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)

@@ -16,6 +16,9 @@ from quorumlog.v1 import metadata_log_pb2 as log
 NODES = st.integers(1, 5)
 
 
+TOPICS = st.sampled_from(["a.b", "a_b", "c", "d", "__x"])
+
+
 class MetadataMachine(RuleBasedStateMachine):
     """One controller at a time; its proposals are committed late and in any interleaving with requests, or lost when
     it is replaced. A second image follows the log, and goes through a snapshot now and then."""
@@ -31,6 +34,7 @@ class MetadataMachine(RuleBasedStateMachine):
         self.boots = dict.fromkeys(range(1, 6), 0)
         self.epochs_seen: dict[int, tuple[int, int]] = {}
         self.blocks: set[int] = set()
+        self.groups_seen: dict[int, bytes] = {}
         self.stale_changes: list[peer_pb2.AlterIsr] = []
 
     def elected(self) -> Controller:
@@ -110,10 +114,25 @@ class MetadataMachine(RuleBasedStateMachine):
     def the_follower_restarts_from_a_snapshot(self) -> None:
         self.follower = MetadataImage.from_snapshot(self.follower.to_snapshot())
 
-    @rule(partitions=st.integers(0, 3), factor=st.integers(1, 5), name=st.sampled_from(["a.b", "a_b", "c", "d", "__x"]))
+    @rule(partitions=st.integers(0, 3), factor=st.integers(1, 5), name=TOPICS)
     def a_client_creates_a_topic(self, partitions: int, factor: int, name: str) -> None:
         topic = admin_pb2.NewTopic(name=name, num_partitions=partitions, replication_factor=factor)
         self.ask(create_topics=admin_pb2.CreateTopicsRequest(topics=[topic]))
+
+    @rule(name=TOPICS)
+    def a_client_deletes_a_topic(self, name: str) -> None:
+        self.ask(delete_topics=admin_pb2.DeleteTopicsRequest(names=[name]))
+
+    @rule(name=TOPICS, total=st.integers(0, 5))
+    def a_client_adds_partitions(self, name: str, total: int) -> None:
+        wanted = admin_pb2.NewPartitions(name=name, total_count=total)
+        self.ask(create_partitions=admin_pb2.CreatePartitionsRequest(topics=[wanted]))
+
+    @rule(name=TOPICS, value=st.sampled_from(["1", "2", "4", ""]))
+    def a_client_alters_a_configuration(self, name: str, value: str) -> None:
+        key = "min.insync.replicas"
+        change = admin_pb2.AlterTopicConfig(name=name, set={key: value} if value else {}, clear=[] if value else [key])
+        self.ask(alter_configs=admin_pb2.AlterConfigsRequest(topics=[change]))
 
     @precondition(lambda self: self.image.partitions)
     @rule(data=st.data(), ahead=st.integers(-1, 2))
@@ -183,6 +202,19 @@ class MetadataMachine(RuleBasedStateMachine):
         groups = [partition.group for topic in topics for partition in topic.partitions]
         assert sorted(groups) == sorted(self.image.partitions)
         assert all(group < self.image.topic_table.next_group for group in groups)
+        for group, partition in self.image.partitions.items():
+            assert self.groups_seen.setdefault(group, partition.topic.topic_id) == partition.topic.topic_id
+        for topic in topics:
+            assert [partition.number for partition in topic.partitions] == list(range(len(topic.partitions)))
+            assert int(topic.configs.get("min.insync.replicas", "1")) <= len(topic.partitions[0].replicas)
+
+    @invariant()
+    def what_was_deleted_is_told_from_what_is_not_known_yet(self) -> None:
+        table = self.image.topic_table
+        for group in self.groups_seen:
+            assert table.was_deleted(group) == (group not in table.partitions)
+        assert not table.was_deleted(table.next_group)
+        assert not table.was_deleted(0)
 
 
 TestMetadataMachine = MetadataMachine.TestCase

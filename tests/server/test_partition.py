@@ -248,6 +248,15 @@ def test_whoever_waits_when_a_leadership_ends_is_told_that_nobody_knows(rig: Rig
     assert not result.error.definite
 
 
+def test_whoever_waits_when_the_replica_ends_is_told_that_nobody_knows(rig: Rig) -> None:
+    _, result = rig.produce(batch())
+    (call,) = rig.partition.end()
+    assert call.done
+    assert result.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert not result.error.definite, "the other replicas may have it"
+    assert not rig.partition.leads
+
+
 def test_acks_none_is_answered_by_nobody(rig: Rig) -> None:
     problem, result = rig.produce(batch(), ACKS_NONE)
     assert problem is None
