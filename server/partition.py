@@ -239,7 +239,8 @@ class Partition:
             f"{self.name} was deleted, or left this node, while the batch was on its way; refresh the metadata",
             definite=False,
         )
-        return _fail(self._acknowledgements.drain(), failure)
+        waiting = self._acknowledgements.drain()
+        return _fail(waiting, failure)
 
     def fail_short_of_copies(self, live_replicas: int) -> list[ProduceCall]:
         """A replica went away: committed batches that need more copies than are left are answered now.

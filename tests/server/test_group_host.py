@@ -167,3 +167,37 @@ def test_callbacks_wait_for_what_gathered_before_them() -> None:
     assert said == ["created", "synced"]
     rig.host.after_durable(lambda: said.append("nothing to wait for"))
     assert said[-1] == "nothing to wait for"
+
+
+def test_a_replica_is_destroyed_together_with_the_table_of_the_group_that_says_so() -> None:
+    rig = Rig((1,), groups=2)
+
+    class Deciding(Machine):
+        def apply(self, entries: list[Entry]) -> None:
+            super().apply(entries)
+            rig.host.destroy(2, decided_by=1)
+
+    rig.host.replicas[1].machine = Deciding()
+    for replica in rig.host.replicas.values():
+        replica.raft.campaign(1)
+    destroying = None
+    for step in range(2, 10):
+        rig.host.run_round()
+        transaction = rig.host.take_transaction(step)
+        if transaction is not None:
+            rig.host.on_durable(step, transaction.number)
+            if any(write.destroy for write in transaction.writes):
+                destroying = {write.group: write for write in transaction.writes}
+    assert destroying is not None
+    assert destroying[2] == GroupWrite(2, destroy=True)
+    assert destroying[1].table == {b"m": b"1"}
+    rig.host.fire_timers(1 << 60)
+    assert 2 not in rig.host.run_round(), "its timer finds nothing"
+
+
+def test_a_replica_that_never_became_durable_leaves_nothing_to_destroy() -> None:
+    rig = Rig((1,))
+    rig.host.create(GroupWrite(9, create=Configuration((1, 2, 3)), hard_state=HardState()))
+    rig.host.destroy(9, decided_by=1)
+    transaction = rig.host.take_transaction(1)
+    assert transaction is None or all(write.group != 9 for write in transaction.writes)
