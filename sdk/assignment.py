@@ -25,17 +25,18 @@ class PartitionState:
         position: the next offset that a poll hands out; None until it has been looked up.
         fetch_offset: the next offset to ask for; None until then too.
         reset: where to look a missing position up: ``earliest``, ``latest`` or ``none``.
-        generation: counts seeks.
+        generation: counts seeks, and whatever else makes what is on its way useless.
         error: what the next poll raises.
-        fetching: the request under way for this partition, if any.
+        session: the fetch session that reads this partition, if any.
+        topic_id: of the topic that the position counts in; None until it is known.
         resetting: a position look-up is under way.
         retry_at_s: do not ask before this time, after a failure.
         failures: failed fetches in a row.
     """
 
-    __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "fetching", "generation", "high_watermark",
+    __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
                  "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s",
-                 "served", "tp")  # fmt: skip
+                 "served", "session", "topic_id", "tp")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -47,7 +48,8 @@ class PartitionState:
         self.queued: deque[FetchedRows] = deque()
         self.queued_bytes = 0
         self.error: QuorumlogError | None = None
-        self.fetching: object | None = None
+        self.session: object | None = None
+        self.topic_id: bytes | None = None
         self.resetting = False
         self.retry_at_s = 0.0
         self.failures = 0
@@ -65,7 +67,7 @@ class PartitionState:
         self.queued.clear()
         self.queued_bytes = 0
         self.error = None
-        self.fetching = None
+        self.session = None
         self.resetting = False
         self.retry_at_s = 0.0
         self.failures = 0
@@ -155,6 +157,25 @@ class Assignment:
     def queued_bytes(self) -> int:
         """Bytes fetched ahead, over all partitions."""
         return sum(state.queued_bytes for state in self.states.values())
+
+    def has_records(self) -> bool:
+        """Whether a poll would return something."""
+        return any(state.queued and not state.paused for state in self.states.values())
+
+    def release_paused(self) -> bool:
+        """Makes room where only paused partitions hold what was fetched ahead: they fetch it again once resumed.
+
+        Under the lock. Returns whether there was any.
+        """
+        if self.has_records():
+            return False
+        holding = [state for state in self.states.values() if state.paused and state.queued]
+        for state in holding:
+            state.generation += 1
+            state.fetch_offset = state.position
+            state.queued.clear()
+            state.queued_bytes = 0
+        return bool(holding)
 
     def listen(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""

@@ -59,6 +59,9 @@ class RequestStream(Generic[Request, Response]):
         open_call: makes the gRPC call.
         address: of the node, for messages.
         on_health: told True at each answer and False at each loss.
+
+    Attributes:
+        life: counts the streams that have been opened: what was bound to an earlier one is gone.
     """
 
     def __init__(
@@ -78,6 +81,7 @@ class RequestStream(Generic[Request, Response]):
         self._task: asyncio.Task[None] | None = None
         self._call: grpc.aio.StreamStreamCall[Request, Response] | None = None
         self._has_posted = False
+        self.life = 0
 
     def submit(self, request: Request) -> asyncio.Future[Response]:
         """Sends a request, in the order of the calls; the future gets its answer."""
@@ -94,13 +98,19 @@ class RequestStream(Generic[Request, Response]):
         self._has_posted = True
         return written
 
+    def open(self) -> int:
+        """Opens the stream unless it is open; returns its ``life``."""
+        if self._task is None:
+            self.life += 1
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self.life
+
     def _enqueue(self, request: Request) -> None:
         request.correlation_id = self._next_id
         self._next_id += 1
         self._outgoing.append(request)
         self._wake.set()
-        if self._task is None:
-            self._task = asyncio.get_running_loop().create_task(self._run())
+        self.open()
 
     async def _run(self) -> None:
         """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from quorumlog.sdk.errors import CorruptRecordError
 from quorumlog.sdk.record_batch import decode
 from quorumlog.sdk.types import ConsumerRecord, Headers, TopicPartition
 from quorumlog.v1.entry import BatchHeader, TimestampType
@@ -44,7 +45,7 @@ _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] 
 
 class FetchedRows(NamedTuple):
     """Rows of one stored batch, the first of them at ``offset``. The others follow it one by one, but in a compacted
-    batch, whose rows say where they are."""
+    batch, whose rows say where they are. ``size_bytes``: the memory that they keep."""
 
     tp: TopicPartition
     offset: int
@@ -60,7 +61,8 @@ class FetchedRows(NamedTuple):
             CorruptRecordError: it is damaged.
         """
         header, _, columns = decode(entry)
-        return cls(tp, header.base_offset, header, columns, len(entry))
+        # Decompressed, they have nothing to do with the entry any more, and may be far larger.
+        return cls(tp, header.base_offset, header, columns, max(len(entry), columns.get_total_buffer_size()))
 
     @property
     def next_offset(self) -> int:
@@ -113,6 +115,37 @@ class FetchedRows(NamedTuple):
         else:
             before = offset - self.offset
         return self._replace(offset=self._offset_of(before), columns=self.columns.slice(before))
+
+
+def rows_from(
+    tp: TopicPartition, entries: Sequence[bytes], offset: int, compacted_offset: int = 0
+) -> Iterator[FetchedRows]:
+    """Checks and decodes fetched entries from ``offset`` on, one by one. The first may begin before it and is trimmed.
+
+    Arguments:
+        compacted_offset: below it offsets may be missing.
+
+    Raises:
+        CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
+    """
+    expected = offset
+    for number, entry in enumerate(entries):
+        try:
+            rows = FetchedRows.of_entry(tp, entry)
+        except CorruptRecordError as error:
+            raise CorruptRecordError(
+                f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
+            ) from None
+        header = rows.header
+        skips = header.base_offset > max(expected, compacted_offset)
+        repeats = header.last_offset < expected or (number and header.base_offset < expected)
+        if skips or repeats:
+            raise CorruptRecordError(
+                f"{tp.topic}-{tp.partition}: offset {expected} should come next,"
+                f" but the batch holds {header.base_offset} to {header.last_offset}"
+            )
+        yield rows.starting_at(expected)
+        expected = header.last_offset + 1
 
 
 def to_records(

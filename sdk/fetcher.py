@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple
 
 from quorumlog.sdk.assignment import Assignment, PartitionState
 from quorumlog.sdk.cluster import Cluster
@@ -19,19 +19,20 @@ from quorumlog.sdk.consumer_config import ConsumerConfig
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     CorruptRecordError,
+    InvalidFetchSessionEpochError,
     NetworkError,
     NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     QuorumlogError,
+    TooManyFetchSessionsError,
     UnknownServerError,
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
-from quorumlog.sdk.fetched import FetchedRows
+from quorumlog.sdk.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
+from quorumlog.sdk.fetched import FetchedRows, rows_from
 from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
-from quorumlog.sdk.record_batch import decode
-from quorumlog.sdk.types import TopicPartition
-from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
 
 #: While a fetch is under way, how often to look whether its leader is silent.
@@ -44,29 +45,28 @@ _LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
 _CORRUPT_ATTEMPTS = 3
 #: A topic may be unknown to a node for a moment; for this long, it is gone.
 _UNKNOWN_TOPIC_S = 5.0
+#: A node that takes no further session is asked for one again after this time.
+_WITHOUT_SESSION_S = 30.0
 
 _log = logging.getLogger("quorumlog.sdk")
 
 
 @dataclass(slots=True, eq=False)
-class _Fetch:
-    """One fetch request under way: for which partitions, from where, in which generation of their state."""
+class _Arrived:
+    """Entries that came for one partition, being decoded one by one.
 
-    node: NodeConnection
-    sent_at_s: float
-    max_bytes: int
-    asked: dict[TopicPartition, tuple[PartitionState, int, int]] = field(default_factory=dict)
-
-
-class _Arrived(NamedTuple):
-    """Entries that came for one partition, from ``offset`` on, still to be looked at."""
+    Arguments:
+        offset: where they begin; moves on with what has been decoded.
+        rows, sizes: of each entry: what it holds, and its bytes as it came.
+        undecoded_bytes: of the entries that have not been decoded.
+    """
 
     state: PartitionState
     generation: int
     offset: int
-    entries: list[bytes]
-    size_bytes: int
-    compacted_offset: int
+    rows: Iterator[FetchedRows]
+    sizes: Iterator[int]
+    undecoded_bytes: int
 
 
 class Fetcher:
@@ -83,7 +83,9 @@ class Fetcher:
         self._cluster = cluster
         self._assignment = assignment
         self._clock = clock
-        self._fetches: set[_Fetch] = set()
+        self._sessions: dict[NodeConnection, FetchSession] = {}
+        self._without_session_until: dict[NodeConnection, float] = {}
+        self._arrived: deque[_Arrived] = deque()
         self._resets: set[asyncio.Task[None]] = set()
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
@@ -96,7 +98,7 @@ class Fetcher:
     def wake(self) -> None:
         """Looks at what can be fetched. On the loop's thread."""
         if not self._closed:
-            self._guarded(self._pump)
+            self._guarded(self._decode if self._arrived else self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
         """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
@@ -113,20 +115,19 @@ class Fetcher:
     def _pump(self) -> None:
         now = self._clock()
         wanted_at: float | None = None
-        by_node: dict[NodeConnection, list[tuple[PartitionState, int]]] = {}
+        by_node: dict[NodeConnection, list[Wanted]] = {}
         to_reset: list[PartitionState] = []
         with self._assignment.lock:
             self.starved = False
-            # Nodes fill an answer in the order of the request: who has waited longest comes first. (Else, with more
-            # backlog than an answer takes, the last partitions get nothing until the first ones are read to the end.)
-            for state in sorted(self._assignment.states.values(), key=_last_served):
-                if state.fetching is not None or state.paused or state.resetting or state.error is not None:
+            for state in self._assignment.states.values():
+                if state.paused or state.resetting or state.error is not None:
                     continue
                 if state.queued_bytes >= self._config.max_partition_fetch_bytes:
                     continue
                 if now < state.retry_at_s:
                     wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
                     continue
+                self._check_identity(state)
                 if state.fetch_offset is None:
                     state.resetting = True
                     to_reset.append(state)
@@ -140,15 +141,33 @@ class Fetcher:
                     continue
                 view, node = found
                 state.leader_epoch = view.leader_epoch
-                by_node.setdefault(node, []).append((state, view.leader_epoch))
+                topic_id = self._cluster.metadata.topics[state.tp.topic].topic_id
+                by_node.setdefault(node, []).append(Wanted(state, topic_id, view.leader_epoch))
             self._request(by_node, now)
         if to_reset:
             self._start_reset(to_reset)
-        if self._fetches:
+        if any(session.in_flight for session in self._sessions.values()):
             wanted_at = min(wanted_at or now + _WATCH_EVERY_S, now + _WATCH_EVERY_S)
             self._watch(now)
         if wanted_at is not None:
             self._arm_timer(wanted_at)
+
+    def _check_identity(self, state: PartitionState) -> None:
+        """A topic that was deleted and created anew is read from its beginning, whatever ``auto_offset_reset`` says.
+
+        (Else what was written before we noticed would be skipped in silence, or a position of the old topic be taken
+        for one of the new.)
+        """
+        topic = self._cluster.metadata.topics.get(state.tp.topic)
+        if topic is None or topic.topic_id == state.topic_id:
+            return
+        if state.topic_id is not None:
+            if self._config.auto_offset_reset == "none":
+                state.error = OffsetOutOfRangeError(
+                    f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
+                )
+            state.move(None, "earliest")
+        state.topic_id = topic.topic_id
 
     def _back_off(self, state: PartitionState, now: float) -> None:
         if state.failures == 0:
@@ -158,131 +177,168 @@ class Fetcher:
 
     # --- requests and answers ------------------------------------------------------------------------------------
 
-    def _request(self, by_node: dict[NodeConnection, list[tuple[PartitionState, int]]], now: float) -> None:
-        budget = self._config.fetch_max_bytes - self._assignment.queued_bytes()
-        budget -= sum(fetch.max_bytes for fetch in self._fetches)
-        for node, states in by_node.items():
-            max_bytes = min(budget, len(states) * self._config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
+    def _request(self, by_node: dict[NodeConnection, list[Wanted]], now: float) -> None:
+        config = self._config
+        queued = self._assignment.queued_bytes()
+        for node in by_node:
+            self._session(node, now)
+        # Every node gets its share, for both of its requests: one of whose partitions nothing comes must not hold what
+        # the others need.
+        share = max(1, config.fetch_max_bytes // (IN_FLIGHT * len(self._sessions) or 1))
+        for node, wanted in by_node.items():
+            session = self._sessions[node]
+            under_way = sum(fetch.max_bytes for other in self._sessions.values() for fetch in other.in_flight)
+            budget = config.fetch_max_bytes - queued - under_way
+            max_bytes = min(budget, share, len(wanted) * config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
             if max_bytes <= 0:
                 self.starved = True  # Until the application takes from what is there, which wakes us.
+                if not self._arrived and self._assignment.release_paused():
+                    asyncio.get_running_loop().call_soon(self.wake)
                 return
-            budget -= max_bytes
-            request = data_plane_pb2.FetchRequest(
-                max_wait_ms=self._config.fetch_max_wait_ms, min_bytes=self._config.fetch_min_bytes, max_bytes=max_bytes
-            )
-            fetch = _Fetch(node, now, max_bytes)
-            for state, leader_epoch in states:
-                assert state.fetch_offset is not None
-                request.partitions.add(
-                    topic_id=self._cluster.metadata.topics[state.tp.topic].topic_id,
-                    partition=state.tp.partition,
-                    fetch_offset=state.fetch_offset,
-                    leader_epoch=leader_epoch,
-                    max_bytes=self._config.max_partition_fetch_bytes,
-                )
-                fetch.asked[state.tp] = (state, state.generation, state.fetch_offset)
-                state.fetching = fetch
-            self._fetches.add(fetch)
-            future = node.fetch.submit(request)
+            if not session.incremental:
+                # Without a session a node fills its answer in the order of the request: who has waited longest comes
+                # first. (Else, with more backlog than an answer takes, the last ones get nothing for long.)
+                wanted.sort(key=_last_served)
+            fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes)
+            if fetch is None:
+                continue
+            fetch.request.max_wait_ms = config.fetch_max_wait_ms
+            fetch.request.min_bytes = config.fetch_min_bytes
+            future = node.fetch.submit(fetch.request)
             future.add_done_callback(partial(self._on_answer, fetch))
 
-    def _on_answer(self, fetch: _Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+    def _session(self, node: NodeConnection, now: float) -> FetchSession:
+        """The session with a node, a new one if its stream is another one."""
+        life = node.fetch.open()
+        session = self._sessions.get(node)
+        if session is None or session.life != life:
+            incremental = now >= self._without_session_until.get(node, 0.0)
+            session = self._sessions[node] = FetchSession(node, life, incremental)
+        return session
+
+    def _on_answer(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
         self._guarded(lambda: self._answered(fetch, future))
 
-    def _answered(self, fetch: _Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
-        self._fetches.discard(fetch)
+    def _answered(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+        session = fetch.session
         error = future.exception()
-        if self._closed:
-            return
+        if self._closed or fetch not in session.in_flight:
+            return  # It was given up.
+        if error is None and future.result().HasField("error"):
+            error = self._session_refused(session, future.result().error)
         if error is not None:
             if not isinstance(error, QuorumlogError):
                 error = UnknownServerError(f"the client failed: {error!r}")
-            self._lost(fetch, error)
+            self._lost(session, error, anew=_may_begin_anew(error) and fetch.epoch > 1)
+            self._assignment.notify()
         else:
-            arrived = self._accept(fetch, future.result().results)
+            self._arrived.extend(self._accept(fetch, future.result().results))
+            session.answered(fetch)
             # Ask on before decoding: the node works on the next answer while this one is being looked at. The stream
             # writes when its task is run, and that is next; the decoding comes behind it.
-            self._pump()
-            asyncio.get_running_loop().call_soon(self._guarded, partial(self._decode, arrived))
-            return
-        self._assignment.notify()
+            asyncio.get_running_loop().call_soon(self._guarded, self._decode)
         self._pump()
 
-    def _decode(self, arrived: list[_Arrived]) -> None:
-        for batches in arrived:
-            self._take_in(batches)
-        self._assignment.notify()
-        self._pump()
+    def _session_refused(self, session: FetchSession, problem: errors_pb2.Error) -> QuorumlogError:
+        error = error_from_proto(problem)
+        if isinstance(error, TooManyFetchSessionsError):
+            self._without_session_until[session.node] = self._clock() + _WITHOUT_SESSION_S
+        return error
 
-    def _accept(self, fetch: _Fetch, results: Iterable[data_plane_pb2.FetchResult]) -> list[_Arrived]:
+    def _accept(self, fetch: Fetch, results: Iterable[data_plane_pb2.FetchResult]) -> list[_Arrived]:
         """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
         arrived: list[_Arrived] = []
         now = self._clock()
         with self._assignment.lock:
             for result in results:
-                name = self._cluster.metadata.names.get(result.topic_id)
-                asked = fetch.asked.get(TopicPartition(name, result.partition)) if name is not None else None
-                if asked is None:
-                    continue
-                state, generation, offset = asked
-                if state.generation != generation or state.fetching is not fetch:
-                    continue  # The application has gone elsewhere, or the fetch was given up.
-                state.fetching = None
+                heard = fetch.session.heard(fetch, result)
+                if heard is None:
+                    continue  # The application has gone elsewhere, or another node leads.
+                state, offset = heard
                 if result.HasField("error"):
                     self._failed(state, offset, error_from_proto(result.error), result, now)
                     continue
                 state.high_watermark = max(state.high_watermark, result.high_watermark)
+                state.failures = 0 if not result.entries else state.failures
+                if not result.entries:
+                    continue
                 entries = list(result.entries)
-                if not entries:
-                    state.failures = 0
-                else:
-                    self._served += 1
-                    state.served = self._served
-                    batches = _Arrived(
-                        state, generation, offset, entries, sum(map(len, entries)), result.compacted_offset
-                    )
-                    state.queued_bytes += batches.size_bytes
-                    state.fetch_offset = _offset_after(entries[-1], offset)
-                    arrived.append(batches)
-            for state, _, _ in fetch.asked.values():
-                if state.fetching is fetch:
-                    state.fetching = None
+                self._served += 1
+                state.served = self._served
+                size = sum(map(len, entries))
+                rows = rows_from(state.tp, entries, offset, result.compacted_offset)
+                arrived.append(_Arrived(state, state.generation, offset, rows, iter([*map(len, entries)]), size))
+                state.queued_bytes += size
+                state.fetch_offset = _offset_after(entries[-1], offset)
         return arrived
 
-    def _take_in(self, batches: _Arrived) -> None:
-        """Checks, decodes and queues what came for one partition. Outside the lock: it is most of the work."""
-        state = batches.state
-        rows: list[FetchedRows] = []
+    def _decode(self) -> None:
+        """Checks, decodes and queues what has come, as far as there is room. Outside the lock: it is most of the work.
+
+        Compressed batches may become many times as large; they wait as they are until the application has taken some.
+        """
+        room = self._config.fetch_max_bytes - self._assignment.queued_bytes()
+        while self._arrived:
+            if room <= 0 and self._assignment.has_records():
+                self.starved = True
+                break
+            grown_bytes = self._decode_next(self._arrived[0])
+            if grown_bytes is None:
+                self._arrived.popleft()
+            else:
+                room -= grown_bytes
+        self._assignment.notify()
+        self._pump()
+
+    def _decode_next(self, arrived: _Arrived) -> int | None:
+        """Decodes and queues one batch of what came for a partition.
+
+        Returns:
+            By how many bytes it has grown; None when that was all.
+        """
+        state = arrived.state
+        if state.generation != arrived.generation:
+            return None
         damage: CorruptRecordError | None = None
+        part: FetchedRows | None = None
         try:
-            for part in rows_from(state.tp, batches.entries, batches.offset, batches.compacted_offset):
-                rows.append(part)  # noqa: PERF402  # what came before the damage stays
+            part = next(arrived.rows, None)
         except CorruptRecordError as error:
             damage = error
         with self._assignment.lock:
-            if state.generation != batches.generation:
-                return
-            state.queued.extend(rows)
-            if rows:
-                state.failures = 0
-            if damage is None:
-                return
-            # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
-            state.queued_bytes += sum(part.size_bytes for part in rows) - batches.size_bytes
-            state.fetch_offset = rows[-1].next_offset if rows else batches.offset
-            state.fetching = None  # What was asked for meanwhile lies behind the damage.
-            if not rows:
+            if state.generation != arrived.generation:
+                return None
+            if damage is not None:
+                # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
+                # What else has come lies behind it.
+                state.queued_bytes -= sum(other.undecoded_bytes for other in self._arrived if other.state is state)
+                state.generation += 1
+                state.fetch_offset = arrived.offset
                 self._note_failure(state, damage, self._clock())
+            if part is None:
+                return None
+            size = next(arrived.sizes)
+            arrived.undecoded_bytes -= size
+            arrived.offset = part.next_offset
+            state.queued.append(part)
+            state.queued_bytes += part.size_bytes - size
+            state.failures = 0
+            return part.size_bytes - size
 
-    def _lost(self, fetch: _Fetch, error: QuorumlogError) -> None:
-        """No answer came and none will: every partition of the fetch is asked for again, of whoever leads then."""
+    def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
+        """A session is over: every partition of it is asked for again, of whoever leads then; at once if ``anew``."""
         now = self._clock()
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+        session.in_flight.clear()
         with self._assignment.lock:
-            for state, _, _ in fetch.asked.values():
-                if state.fetching is fetch:
-                    state.fetching = None
-                    self._note_failure(state, error, now)
-        self._cluster.request_refresh()
+            for known in session.known.values():
+                if known.state.session is session:
+                    known.state.session = None
+                    if not anew:
+                        self._note_failure(known.state, error, now)
+        if not anew:
+            self._cluster.request_refresh()
 
     def _failed(
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
@@ -376,22 +432,17 @@ class Fetcher:
         with self._assignment.lock:
             for state in self._assignment.states.values():
                 view = self._cluster.metadata.partition(*state.tp)
-                if view is None or view.leader < 0 or view.leader_epoch <= state.leader_epoch:
-                    continue
-                node = self._cluster.node(view.leader)
-                if isinstance(state.fetching, _Fetch) and state.fetching.node is not node:
-                    state.fetching = None
-                state.retry_at_s = min(state.retry_at_s, now)
+                if view is not None and view.leader >= 0 and view.leader_epoch > state.leader_epoch:
+                    state.retry_at_s = min(state.retry_at_s, now)
         self._pump()
 
     def _watch(self, now: float) -> None:
         """Looks for fetches that take too long."""
         promised_s = self._config.fetch_max_wait_ms / 1000
-        for fetch in list(self._fetches):
-            late_s = now - fetch.sent_at_s - promised_s
+        for session in list(self._sessions.values()):
+            late_s = max((now - fetch.sent_at_s - promised_s for fetch in session.in_flight), default=-1.0)
             if late_s >= self._config.request_timeout_ms / 1000:
-                self._fetches.discard(fetch)
-                self._lost(fetch, NetworkError(f"{fetch.node.address} did not answer a fetch"))
+                self._lost(session, NetworkError(f"{session.node.address} did not answer a fetch"))
             elif late_s >= _SILENCE_S:
                 self._cluster.request_refresh()
 
@@ -416,38 +467,13 @@ class Fetcher:
             task.cancel()
 
 
-def _last_served(state: PartitionState) -> int:
-    return state.served
+def _may_begin_anew(error: QuorumlogError) -> bool:
+    """Whether nothing stands in the way of the next session."""
+    return isinstance(error, InvalidFetchSessionEpochError | TooManyFetchSessionsError)
 
 
-def rows_from(
-    tp: TopicPartition, entries: Sequence[bytes], offset: int, compacted_offset: int = 0
-) -> Iterator[FetchedRows]:
-    """Checks and decodes fetched entries from ``offset`` on, one by one. The first may begin before it and is trimmed.
-
-    Arguments:
-        compacted_offset: below it offsets may be missing.
-
-    Raises:
-        CorruptRecordError: a batch is damaged, or the entries skip or repeat offsets.
-    """
-    expected = offset
-    for number, entry in enumerate(entries):
-        try:
-            header, _, columns = decode(entry)
-        except CorruptRecordError as error:
-            raise CorruptRecordError(
-                f"{tp.topic}-{tp.partition} at offset {expected}: {error}; seek beyond the batch to go on without it"
-            ) from None
-        skips = header.base_offset > max(expected, compacted_offset)
-        repeats = header.last_offset < expected or (number and header.base_offset < expected)
-        if skips or repeats:
-            raise CorruptRecordError(
-                f"{tp.topic}-{tp.partition}: offset {expected} should come next,"
-                f" but the batch holds {header.base_offset} to {header.last_offset}"
-            )
-        yield FetchedRows(tp, header.base_offset, header, columns, len(entry)).starting_at(expected)
-        expected = header.last_offset + 1
+def _last_served(wanted: Wanted) -> int:
+    return wanted.state.served
 
 
 def _offset_after(entry: bytes, offset: int) -> int:

@@ -57,6 +57,8 @@ class MetadataCache:
                 continue
             known = self.topics.get(topic.name)
             if known is not None and known.topic_id != topic.topic_id:
+                if topic.topic_id in self.names:
+                    continue  # The topic was created anew since: the answer is older.
                 known = None
             partitions = tuple(
                 _newer(

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
+from functools import partial
 
 import grpc.aio
 
@@ -83,6 +84,8 @@ class StaySilent(Exception):
     """Raised by a script: never answer."""
 
 
+#: Decides on a request of a fetch session: None lets it go on.
+SessionScript = Callable[[data_plane_pb2.FetchRequest], errors_pb2.Error | None]
 #: Decides on a batch: None lets the log decide; an Error is the answer.
 ProduceScript = Callable[["ScriptedCluster", Produced], Awaitable[errors_pb2.Error | None]]
 
@@ -99,6 +102,62 @@ def error(
     if leader is not None:
         made.leader.node_id, made.leader.leader_epoch = leader
     return made
+
+
+class _Session:
+    """A Fetch stream's session: scripts see each of its requests with all the partitions that it stands for."""
+
+    def __init__(self, on_session: SessionScript) -> None:
+        self._on_session = on_session
+        self._epoch = 0
+        self._partitions: dict[int, data_plane_pb2.FetchPartition] = {}
+        self._waiting: asyncio.Task[data_plane_pb2.FetchResponse | None] | None = None
+
+    def take(self, request: data_plane_pb2.FetchRequest) -> errors_pb2.Error | None:
+        """Takes in what a request changes; why it is refused, if it is."""
+        if request.session_epoch == 0:
+            return None
+        if self._waiting is not None:
+            self._waiting.cancel()
+        if request.session_epoch == 1:
+            self._partitions.clear()
+        elif request.session_epoch != self._epoch + 1:
+            return error(Code.INVALID_FETCH_SESSION_EPOCH)
+        refusal = self._on_session(request)
+        if refusal is not None:
+            return refusal
+        self._epoch = request.session_epoch
+        for gone in request.forgotten:
+            self._partitions.pop(gone.partition, None)
+        for wanted in request.partitions:
+            self._partitions[wanted.partition] = wanted
+        return None
+
+    async def ask(
+        self,
+        fetch: Callable[[data_plane_pb2.FetchRequest], Awaitable[data_plane_pb2.FetchResponse | None]],
+        request: data_plane_pb2.FetchRequest,
+    ) -> data_plane_pb2.FetchResponse | None:
+        """What the script answers to the request as a whole."""
+        if request.session_epoch == 0:
+            return await fetch(request)
+        whole = data_plane_pb2.FetchRequest()
+        whole.CopyFrom(request)
+        del whole.partitions[:]
+        whole.partitions.extend(self._partitions.values())
+        asking = self._waiting = asyncio.ensure_future(fetch(whole))
+        try:
+            response = await asking
+        except asyncio.CancelledError:
+            if asking is self._waiting:
+                raise
+            return data_plane_pb2.FetchResponse()  # The next request has taken its place.
+        for result in response.results if response is not None else ():
+            if result.HasField("error"):
+                self._partitions.pop(result.partition, None)
+            elif result.entries and result.partition in self._partitions:
+                self._partitions[result.partition].fetch_offset = parse_header(result.entries[-1]).last_offset + 1
+        return response
 
 
 class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer):
@@ -147,9 +206,15 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         self, requests: AsyncIterator[data_plane_pb2.FetchRequest], context: grpc.aio.ServicerContext
     ) -> AsyncIterator[data_plane_pb2.FetchResponse]:
         answers: asyncio.Queue[data_plane_pb2.FetchResponse] = asyncio.Queue()
+        session = _Session(self.cluster.on_session)
 
         async def answer(request: data_plane_pb2.FetchRequest) -> None:
-            response = await self.cluster.on_fetch(self.node_id, request)
+            refusal = session.take(request)
+            response: data_plane_pb2.FetchResponse | None
+            if refusal is not None:
+                response = data_plane_pb2.FetchResponse(error=refusal)
+            else:
+                response = await session.ask(partial(self.cluster.on_fetch, self.node_id), request)
             if response is not None:
                 response.correlation_id = request.correlation_id
                 await answers.put(response)
@@ -157,6 +222,7 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         async def take() -> None:
             async with asyncio.TaskGroup() as waiting:  # A long poll does not hold up the request behind it.
                 async for request in requests:
+                    self.cluster.raw_fetches.append(request)
                     waiting.create_task(answer(request))
 
         taking = asyncio.create_task(take())
@@ -209,6 +275,9 @@ class ScriptedCluster:
         self.arrivals: list[Produced] = []
         self.requests: list[data_plane_pb2.ProduceRequest] = []
         self.fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
+        #: Fetches as they came; in a session they name only what changes.
+        self.raw_fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
+        self.on_session: SessionScript = lambda request: None
         self.producer_ids = 100
         self.on_produce: ProduceScript = _let_the_log_decide
         self.on_fetch = self.fetch

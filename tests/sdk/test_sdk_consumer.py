@@ -194,6 +194,7 @@ async def test_a_long_backlog_of_some_partitions_does_not_keep_the_others_waitin
         return await cluster.fetch(node_id, small)
 
     cluster.on_fetch = only_the_first
+    cluster.on_session = lambda request: error(Code.TOO_MANY_FETCH_SESSIONS)  # In one, the node sees to it.
     async with consumer_on(cluster, "t", max_partition_fetch_bytes=2000, max_poll_records=10) as consumer:
         records = await read(consumer, 800)
     first_seen = {record.partition: number for number, record in reversed(list(enumerate(records)))}

@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
-from quorumlog.sdk.fetched import CONSUMED_SCHEMA, FetchedRows, to_records, to_table
-from quorumlog.sdk.fetcher import rows_from
+from quorumlog.sdk.fetched import CONSUMED_SCHEMA, FetchedRows, rows_from, to_records, to_table
 from quorumlog.sdk.record_batch import (
     BATCH_BASE_BYTES,
     HEADER_OVERHEAD_BYTES,
