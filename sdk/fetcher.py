@@ -229,7 +229,7 @@ class Fetcher:
         if error is not None:
             if not isinstance(error, QuorumlogError):
                 error = UnknownServerError(f"the client failed: {error!r}")
-            self._lost(session, error, anew=_may_begin_anew(error) and fetch.epoch > 1)
+            self._lost(session, error, anew=_may_ask_on(error, fetch))
             self._assignment.notify()
         else:
             self._arrived.extend(self._accept(fetch, future.result().results))
@@ -467,9 +467,10 @@ class Fetcher:
             task.cancel()
 
 
-def _may_begin_anew(error: QuorumlogError) -> bool:
-    """Whether nothing stands in the way of the next session."""
-    return isinstance(error, InvalidFetchSessionEpochError | TooManyFetchSessionsError)
+def _may_ask_on(error: QuorumlogError, fetch: Fetch) -> bool:
+    """Whether nothing stands in the way of asking again at once: without a session, or in a new one."""
+    goes_on = isinstance(error, InvalidFetchSessionEpochError) and fetch.epoch > 1
+    return goes_on or isinstance(error, TooManyFetchSessionsError)
 
 
 def _last_served(wanted: Wanted) -> int:

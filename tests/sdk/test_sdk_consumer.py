@@ -190,8 +190,10 @@ async def test_a_long_backlog_of_some_partitions_does_not_keep_the_others_waitin
         fill(cluster, 200, partition=partition)
 
     async def only_the_first(node_id: int, request: data_plane_pb2.FetchRequest) -> data_plane_pb2.FetchResponse | None:
-        small = data_plane_pb2.FetchRequest(max_wait_ms=request.max_wait_ms, partitions=request.partitions[:1])
-        return await cluster.fetch(node_id, small)
+        response = await cluster.fetch(node_id, request)
+        for full in [result for result in response.results if result.entries][1:]:
+            del full.entries[:]
+        return response
 
     cluster.on_fetch = only_the_first
     cluster.on_session = lambda request: error(Code.TOO_MANY_FETCH_SESSIONS)  # In one, the node sees to it.
