@@ -18,6 +18,9 @@ from quorumlog.server.topic_table import TopicTable
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope, parse_header, payload_of
 
+#: How every Arrow message begins.
+ARROW = b"\xff\xff\xff\xff"
+
 
 class Violation(Exception):
     """A promise was broken. The message says which, where, and the ids concerned."""
@@ -67,7 +70,13 @@ class ReplicaView(Protocol):
 
 
 def values_of(entry: bytes) -> list[str]:
-    """The unique values in a batch that the simulation's producers made."""
+    """The unique values in a batch that the simulation's producers made: text, or in Arrow where records have keys.
+    A tombstone's is not unique."""
+    if payload_of(entry)[:4] == ARROW:
+        from quorumlog.v1.payload import VALUE, read_payload
+
+        values = read_payload(entry, parse_header(entry)).column(VALUE).to_pylist()
+        return [value.decode() if value is not None else "hope-tombstone" for value in values]
     return bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
 
 

@@ -50,6 +50,7 @@ class ClusterOptions:
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
+    compaction_interval_us: int = 15_000_000
     through_codec: bool = False
     disks_lie: bool = False
     pace: float = 1.0
@@ -105,6 +106,7 @@ class SimCluster:
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,
+                compaction_interval_us=options.compaction_interval_us,
             )
             rate_ppm = scheduler.stream(f"clock-{number}").randint(*options.clock_rates_ppm)
             self.processes[number] = SimProcess(

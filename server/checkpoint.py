@@ -21,7 +21,9 @@ class Checkpoint:
     """A snapshot that is being written. How many slices it will have need not be known before its end.
 
     Attributes:
+        stage: under which its slices lie.
         slices, size_bytes: handed over to be staged so far.
+        finished: the switch to it is on its way.
     """
 
     def __init__(self, host: GroupHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
@@ -30,16 +32,16 @@ class Checkpoint:
         self.size_bytes = 0
         self.abandoned = False
         self._host = host
-        self._stage = stage
+        self.stage = stage
         self._checksum = 0
         self._ended = ended
-        self._finished = False
+        self.finished = False
 
     def add(self, data: bytes) -> None:
         """Stages the next slice, with the next transaction. Whoever adds many waits in between until those before are
         durable (``GroupHost.after_durable``)."""
-        assert not self.abandoned and not self._finished
-        self._host.stage(self.group, SnapshotSlice(self._stage, self.slices, data))
+        assert not self.abandoned and not self.finished
+        self._host.stage(self.group, SnapshotSlice(self.stage, self.slices, data))
         self.slices += 1
         self.size_bytes += len(data)
         self._checksum = google_crc32c.extend(self._checksum, data)
@@ -57,9 +59,9 @@ class Checkpoint:
             configuration: at that entry, or at a later one that is applied.
             done: told of the snapshot once it is durable; never, if it was abandoned.
         """
-        assert not self.abandoned and not self._finished and self.slices
-        self._finished = True
-        data = SnapshotData(self._stage, self.slices, self.size_bytes, self._checksum)
+        assert not self.abandoned and not self.finished and self.slices
+        self.finished = True
+        data = SnapshotData(self.stage, self.slices, self.size_bytes, self._checksum)
         snapshot = Snapshot(last, configuration, data)
         self._host.checkpoint(self.group, snapshot)
         self._host.replicas[self.group].raft.compact(last)
@@ -74,8 +76,8 @@ class Checkpoint:
     def abandon(self, *, exists: bool) -> None:
         """Nobody will switch to it. Slices that were staged are garbage, where the replica still exists."""
         self.abandoned = True
-        if exists and self.slices and not self._finished:
-            self._host.unstage(self.group, self._stage)
+        if exists and self.slices and not self.finished:
+            self._host.unstage(self.group, self.stage)
 
 
 class CheckpointWriter:
@@ -97,6 +99,10 @@ class CheckpointWriter:
     def is_writing(self, group: int) -> bool:
         """Whether a checkpoint of the group is under way."""
         return group in self._writing
+
+    def is_switching(self, group: int) -> bool:
+        """Whether the group's snapshot is about to be superseded: the switch to another is on its way."""
+        return group in self._writing and self._writing[group].finished
 
     def open(self, group: int) -> Checkpoint:
         """A new one, to which slices can be added."""

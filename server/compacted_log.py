@@ -25,9 +25,9 @@ class CompactedLog:
 
     def __init__(self, reader: StorageReader, group: int, stage: int, ends: array[int], times: array[int]) -> None:
         assert len(ends) == len(times)
+        self.stage = stage
         self._reader = reader
         self._group = group
-        self._stage = stage
         self._ends = ends
         self._times = times
 
@@ -63,10 +63,13 @@ class CompactedLog:
             found.append(batch)
         return found
 
-    def first_reaching(self, timestamp_ms: int) -> bytes | None:
-        """The first batch with a record at or after a time; None if there is none."""
+    def first_reaching(self, timestamp_ms: int) -> int | None:
+        """An offset before which no record is at or after a time, and in whose batch or after it there is one; None if
+        there is none."""
         number = bisect_left(self._times, timestamp_ms)
-        return self._batch(number) if number < len(self._times) else None
+        if number == len(self._times):
+            return None
+        return self._ends[number - 1] if number else 0
 
     def _batch(self, number: int) -> bytes:
-        return self._reader.snapshot_slice(self._group, self._stage, number)
+        return self._reader.snapshot_slice(self._group, self.stage, number)

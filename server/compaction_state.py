@@ -6,6 +6,7 @@ partition's table, so that a restart and a snapshot go on where this replica, or
 
 from __future__ import annotations
 
+from quorumlog.server.compacted_log import CompactedLog
 from quorumlog.server.compaction_points import CompactionPoint
 from quorumlog.storage.interface import DamageError
 from quorumlog.v1.partition_log_pb2 import CompactionState as StateRow
@@ -20,17 +21,19 @@ class CompactionState:
     Attributes:
         compacted_offset: below it the log is compacted here.
         content_hash: of what is left there; empty where it is not known.
-        rows_due: the row has changed since it was last taken.
+        log: the compacted batches, once they were needed; they lie in the snapshot that is current in memory.
+        row_due: the row has changed since it was last taken.
     """
 
-    __slots__ = ("_expected", "_last_end", "compacted_offset", "content_hash", "pending", "rows_due")
+    __slots__ = ("_expected", "_last_end", "compacted_offset", "content_hash", "log", "pending", "row_due")
 
     def __init__(self, row: bytes | None = None) -> None:
         state = StateRow() if row is None else StateRow.FromString(row)
         self.pending = [_point(each.point, each.log_start_offset) for each in state.pending]
         self.compacted_offset = state.compacted_offset
         self.content_hash = state.content_hash
-        self.rows_due = False
+        self.log: CompactedLog | None = None
+        self.row_due = False
         self._last_end = state.last_end_offset
         self._expected = {each.point.end_offset: each.expected_hash for each in state.pending if each.expected_hash}
 
@@ -75,7 +78,7 @@ class CompactionState:
             return
         self._last_end = command.end_offset
         self.pending.append(_point(command, log_start_offset))
-        self.rows_due = True
+        self.row_due = True
 
     def reached(self, end_offset: int, content_hash: bytes, where: str) -> None:
         """This replica has carried out the points up to an offset.
@@ -87,8 +90,13 @@ class CompactionState:
         expected = self._expected.get(end_offset, b"")
         self.pending = [point for point in self.pending if point.end_offset > end_offset]
         self._expected = {end: each for end, each in self._expected.items() if end > end_offset}
-        self.rows_due = True
+        self.row_due = True
         self._compare(end_offset, expected, where)
+
+    def forget_log_of_other_stage(self, stage: int) -> None:
+        """A snapshot has become current: what other snapshots hold is garbage."""
+        if self.log is not None and self.log.stage != stage:
+            self.log = None
 
     def _compare(self, end_offset: int, content_hash: bytes, where: str) -> None:
         if not content_hash:
@@ -96,7 +104,7 @@ class CompactionState:
         if end_offset != self.compacted_offset:
             if any(point.end_offset == end_offset for point in self.pending):
                 self._expected[end_offset] = content_hash
-                self.rows_due = True
+                self.row_due = True
             return
         if self.content_hash and self.content_hash != content_hash:
             # From the same log both must have made the same: one of them has lost or changed records on its disk.

@@ -170,7 +170,10 @@ class FetchRequests:
         if budget > 0:
             entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
         size = sum(map(len, entries))
-        return Found(None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size)
+        return Found(
+            None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
+            partition.compacted_offset,
+        )  # fmt: skip
 
     def _answer(self, fetch: PendingFetch) -> None:
         session = fetch.session
@@ -183,7 +186,7 @@ class FetchRequests:
             response.results.add(
                 topic_id=reader.topic_id, partition=reader.number, error=found.error,
                 high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,
-                leader_epoch=found.leader_epoch, entries=found.entries,
+                leader_epoch=found.leader_epoch, entries=found.entries, compacted_offset=found.compacted_offset,
             )  # fmt: skip
             if found.error is not None:
                 self._unwatch(session.drop(reader.key))

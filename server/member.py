@@ -15,9 +15,12 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Snapshot
 from quorumlog.server.admin_requests import AdminRequests
 from quorumlog.server.broker import Broker
+from quorumlog.server.compaction_proposals import CompactionProposals
+from quorumlog.server.compactions import Compactions
 from quorumlog.server.controller import ControllerOptions
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.data_requests import DataRequests
+from quorumlog.server.events import Job
 from quorumlog.server.formation import Membership
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.leader_elections import LeaderElections
@@ -56,6 +59,7 @@ class Surroundings:
     Arguments:
         reply: answers a client's request.
         log: level, event name and fields of something that an operator would want to know.
+        start_job: has work done beside the steps; its end comes to ``compactions.on_done``.
         deliver_early: a group exists now: votes that were asked of it before are to be answered.
         forget_group: a group has no replica here any more.
     """
@@ -71,6 +75,7 @@ class Surroundings:
     log: Callable[..., None]
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]
+    start_job: Callable[[Job], None]
 
 
 class Member:
@@ -104,9 +109,16 @@ class Member:
         self.peers_changed = True
         self.partitions = Partitions(
             options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
-            surroundings.snapshots.checkpoints.is_writing,
+            surroundings.snapshots.checkpoints.is_switching,
         )  # fmt: skip
         self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
+        self.compactions = Compactions(
+            options.limits, host, surroundings.storage, self.partitions, surroundings.snapshots,
+            surroundings.start_job, lambda: surroundings.space.last.free_bytes, surroundings.log,
+        )  # fmt: skip
+        self.proposals = CompactionProposals(
+            now, options.limits, options.compaction_interval_us, self.partitions, surroundings.storage, host.touch
+        )
         self.retention = Retention(self.partitions, surroundings.storage, host.touch)
         self.metadata = self._open_metadata(state, now)
         self.client = ControllerClient(
@@ -205,6 +217,8 @@ class Member:
         self.data.on_time(now)
         self.checkpoints.go_on()
         self.retention.on_time(now, self._wall_ms)
+        self.compactions.on_time(now)
+        self.proposals.on_time(now, self._wall_ms)
         self.deletions.on_time(now)
         self.offsets.on_time(now)
         self.topics.on_time(now)
@@ -223,6 +237,8 @@ class Member:
             self.data.fetches.next_deadline,
             self.offsets.next_deadline,
             self.retention.next_deadline,
+            self.compactions.next_deadline,
+            self.proposals.next_deadline,
             self.deletions.next_deadline,
             self.topics.next_deadline,
             self.elections.next_deadline,
@@ -248,6 +264,7 @@ class Member:
             if self.partitions.needs_report(partition):
                 self.broker.report_soon(self._now)
         self.checkpoints.consider(partition)
+        self.compactions.consider(self._now, partition)
 
     def _after_metadata_round(self) -> None:
         metadata = self.metadata

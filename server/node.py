@@ -31,6 +31,8 @@ from quorumlog.server.events import (
     Event,
     FrameReceived,
     Halt,
+    Job,
+    JobDone,
     LogLine,
     PeerConnected,
     PeerDisconnected,
@@ -120,6 +122,7 @@ class Node:
             self._log,
             self._deliver_early,
             self._forget_group,
+            self._start_job,
         )
         self._concluded = False
         self._member: Member | None = None
@@ -250,6 +253,9 @@ class Node:
                 self._on_disconnected(event.peer)
             case PeerIdentified():
                 self._on_identified(event)
+            case JobDone():
+                if self._member is not None:
+                    self._member.compactions.on_done(self._now, event)
             case ClientGone():
                 if self._member is not None:
                     self._member.client_gone(event.request_id)
@@ -515,6 +521,9 @@ class Node:
                 self._reply(request_id, response)
 
     # -- storage, stopping, reporting -------------------------------------------------------------------------
+
+    def _start_job(self, job: Job) -> None:
+        self._effects.jobs.append(job)
 
     def _on_storage_failed(self, event: StorageFailed) -> None:
         if isinstance(event.error, DiskFullError):

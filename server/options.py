@@ -38,6 +38,14 @@ class Limits:
     snapshot_bytes: int = 1 << 40
     #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
     gathered_bytes: int = 64 << 20
+    #: Bytes of one compacted batch, about; and of batches that compaction reads before anything else may go on.
+    compaction_batch_bytes: int = 256 << 10
+    compaction_chunk_bytes: int = 1 << 20
+    #: Bytes and records that one pass of compaction takes in anew: their keys are in memory meanwhile.
+    compaction_pass_bytes: int = 64 << 20
+    compaction_pass_records: int = 4_000_000
+    #: Bytes that compaction reads in a second at most, over all partitions.
+    compaction_bytes_per_second: int = 32 << 20
     #: Producers whose sequences a partition remembers. No setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
@@ -98,6 +106,7 @@ class NodeOptions:
     snapshot_stall_us: int = 10_000_000
     stop_timeout_us: int = 5_000_000
     metadata_checkpoint_entries: int = 2_000
+    compaction_interval_us: int = 15_000_000
     producer_id_expiration_us: int = 86_400_000_000
 
     @property

@@ -23,6 +23,7 @@ class Found:
     leader_epoch: int = 0
     entries: list[bytes] = field(default_factory=list)
     size_bytes: int = 0
+    compacted_offset: int = 0
 
 
 @dataclass(slots=True, eq=False)

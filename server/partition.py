@@ -17,6 +17,9 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.compacted_log import CompactedLog
+from quorumlog.server.compaction_state import ROW as COMPACTION_ROW
+from quorumlog.server.compaction_state import CompactionState
 from quorumlog.server.epoch_digests import content_digest
 from quorumlog.server.options import Limits
 from quorumlog.server.partition_commands import apply_command
@@ -38,7 +41,7 @@ from quorumlog.v1.entry import (
     verify_batch,
 )
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.partition_log_pb2 import PartitionCommand, PartitionSnapshot
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
 MAX_AHEAD_MS = 3_600_000
@@ -87,6 +90,8 @@ class Partition:
         self._limits = limits
         self.producers = ProducerTable(limits.producers_per_partition, claimed_epoch)
         self.producers.load(table)
+        #: Points of compaction and how far this replica has got; None before the first.
+        self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
         # The table and the log start may be newer than what is applied: as of the entry at _table_index, where a
         # snapshot brought them. Entries up to there leave both alone.
         self._applied, self.high_watermark, self.log_start_offset, self._table_index = decode_meta(table.get(META_ROW))
@@ -144,7 +149,9 @@ class Partition:
         self._table_index = state.table_index
         self.high_watermark = state.next_offset
         self.log_start_offset = max(self.log_start_offset, state.log_start_offset)
-        self.producers.load({row.key: row.value for row in state.rows})
+        table = {row.key: row.value for row in state.rows}
+        self.producers.load(table)
+        self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
         self._rows_due = self._all_rows_due = True
 
     def state(self, next_offset: int) -> PartitionSnapshot:
@@ -153,12 +160,42 @@ class Partition:
             next_offset=next_offset,
             log_start_offset=self.log_start_offset,
             table_index=max(self._applied, self._table_index),
-            rows=table_rows(self.producers.rows().items()),
+            rows=table_rows(self._all_rows().items()),
         )
 
     def checkpointed(self, snapshot: Snapshot) -> None:
         """A snapshot of this partition is durable: from now on it is the one to offer."""
         self.snapshot = snapshot
+        if self.compaction is not None:
+            self.compaction.forget_log_of_other_stage(snapshot.data.stage)
+
+    def compact(self, command: CompactLog) -> None:
+        """A committed command: of the records before an offset the last one of each key is to be kept."""
+        if self.compaction is None:
+            self.compaction = CompactionState()
+        self.compaction.apply(command, self.log_start_offset, self.high_watermark, self.name)
+
+    def compacted(self, end_offset: int, content_hash: bytes, log: CompactedLog | None) -> None:
+        """This replica has carried out the points up to an offset. What is left is read from ``log`` from now on; it
+        and the row that says so become durable together."""
+        assert self.compaction is not None
+        self.compaction.reached(end_offset, content_hash, self.name)
+        self.compaction.log = log
+        self._rows_due = True
+
+    @property
+    def compacted_offset(self) -> int:
+        """Before it this replica's log is compacted: offsets may be missing."""
+        return 0 if self.compaction is None else self.compaction.compacted_offset
+
+    @property
+    def compacted_log(self) -> CompactedLog | None:
+        """The compacted batches, which come before the log's entries; None without any."""
+        if self.compaction is None:
+            return None
+        if self.compaction.log is None and self.snapshot is not None and self.snapshot.data.slices > 1:
+            self.compaction.log = CompactedLog.of_snapshot(self._reader, self.group, self.snapshot.data)
+        return self.compaction.log
 
     def trim(self, log_start_offset: int, index: int) -> None:
         """A committed command, the entry at ``index``: records before an offset are not kept any more."""
@@ -177,8 +214,18 @@ class Partition:
         if self._all_rows_due:
             # The write that switches to a snapshot leaves nothing of the old table.
             self._all_rows_due = False
-            rows = {**self.producers.rows()}
+            rows = {**self._all_rows()}
+        elif self.compaction is not None and self.compaction.row_due:
+            rows[COMPACTION_ROW] = self.compaction.row()
+        if self.compaction is not None:
+            self.compaction.row_due = False
         rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
+        return rows
+
+    def _all_rows(self) -> dict[bytes, bytes]:
+        rows = dict(self.producers.rows())
+        if self.compaction is not None:
+            rows[COMPACTION_ROW] = self.compaction.row()
         return rows
 
     # -- leadership -------------------------------------------------------------------------------------------
@@ -446,6 +493,9 @@ class Partition:
         """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""
         if offset >= self.high_watermark:
             return []
+        compacted = self.compacted_log
+        if compacted is not None and (found := compacted.read(offset, max_bytes)):
+            return found
         index = self._reader.find_offset(self.group, offset)
         if index is None:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)

@@ -7,7 +7,7 @@ from typing import Protocol
 from quorumlog.raft.types import Entry
 from quorumlog.server.producer_table import ProducerTable
 from quorumlog.v1.entry import ENVELOPE_BYTES
-from quorumlog.v1.partition_log_pb2 import PartitionCommand
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
 
 class PartitionLogError(Exception):
@@ -19,6 +19,9 @@ class CommandedPartition(Protocol):
 
     def trim(self, log_start_offset: int, index: int) -> None:
         """Records before an offset are not kept any more, says the entry at ``index``."""
+
+    def compact(self, command: CompactLog) -> None:
+        """Of the records before an offset the last one of each key is to be kept."""
 
     @property
     def producers(self) -> ProducerTable:
@@ -35,6 +38,8 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
     match command.WhichOneof("body"):
         case "trim_log":
             partition.trim(command.trim_log.log_start_offset, entry.index)
+        case "compact_log":
+            partition.compact(command.compact_log)
         case "forget_producers":
             partition.producers.forget(command.forget_producers.up_to_index)
         case _:

@@ -138,6 +138,12 @@ class Settings(BaseSettings):
     max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
     max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
     max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    compaction_interval_ms: Milliseconds = Field(
+        15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
+    )
+    compaction_bytes_per_second: SizeBytes = Field(
+        32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
+    )
     metadata_checkpoint_entries: Count = Field(
         2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
     )
@@ -192,6 +198,7 @@ class Settings(BaseSettings):
                 pending_produces=self.max_pending_produces,
                 parked_fetches=self.max_parked_fetches,
                 storage_reserve_bytes=self.storage_reserve_bytes,
+                compaction_bytes_per_second=self.compaction_bytes_per_second,
             ),
             balance=BalanceOptions(
                 enabled=self.auto_leader_rebalance_enable,
@@ -204,6 +211,7 @@ class Settings(BaseSettings):
             storage_stall_us=self.storage_stall_ms * _MS,
             stop_timeout_us=self.stop_timeout_ms * _MS,
             metadata_checkpoint_entries=self.metadata_checkpoint_entries,
+            compaction_interval_us=self.compaction_interval_ms * _MS,
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from quorumlog.server.partition import Partition
 from quorumlog.storage.interface import StorageReader
-from quorumlog.v1.entry import BatchHeader, TimestampType, parse_header
+from quorumlog.v1.entry import BatchHeader, Flags, TimestampType, parse_envelope, parse_header
 
 #: Bytes of batches that one look-up reads in one answer where the index does not help.
 SCAN_BYTES = 4 << 20
@@ -32,9 +32,11 @@ class TimeFound(NamedTuple):
 
     @property
     def append_time_ms(self) -> int:
-        """The timestamp of all records of the batch where the leader set it; else -1."""
-        by_leader = self.header is not None and self.header.timestamp_type is TimestampType.LOG_APPEND_TIME
-        return self.header.max_timestamp_ms if self.header is not None and by_leader else -1
+        """The timestamp of all records of the batch where the leader set it, else -1. A compacted batch is made of
+        several: each of its records has its own."""
+        if self.header is None or self.header.timestamp_type is not TimestampType.LOG_APPEND_TIME:
+            return -1
+        return -1 if parse_envelope(self.entry).flags is Flags.GAPS else self.header.max_timestamp_ms
 
 
 def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, first_offset: int) -> TimeFound | None:
@@ -47,6 +49,11 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
     end = partition.high_watermark
     if start >= end:
         return None
+    compacted = partition.compacted_log
+    if compacted is not None and start < partition.compacted_offset:
+        reached = compacted.first_reaching(timestamp_ms)
+        if reached is not None:
+            return _scan(partition, timestamp_ms, start, max(start, reached))
     row = reader.find_batch(partition.group, start, lambda row: row.max_timestamp_ms >= timestamp_ms)
     if row is not None and row.base_offset >= end:
         return None
@@ -56,6 +63,12 @@ def find_time(partition: Partition, reader: StorageReader, timestamp_ms: int, fi
         position = start if durable is None else max(start, durable.last_offset + 1)
     else:
         position = max(start, row.base_offset)
+    return _scan(partition, timestamp_ms, start, position)
+
+
+def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) -> TimeFound | None:
+    """Looks at batches from ``position`` on; the records before ``start`` do not count."""
+    end = partition.high_watermark
     scanned = 0
     while position < end:
         if scanned >= SCAN_BYTES:

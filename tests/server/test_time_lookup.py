@@ -9,6 +9,7 @@ from typing import cast
 import pytest
 
 from quorumlog.server import time_lookup
+from quorumlog.server.compacted_log import CompactedLog
 from quorumlog.server.partition import Partition
 from quorumlog.server.time_lookup import find_time
 from quorumlog.storage.batch_row import BatchRow, next_row
@@ -23,7 +24,8 @@ class Log:
 
     def __init__(self, batches: list[Batch], *, append_time: bool = False) -> None:
         self.group = 1
-        self.log_start_offset = self.high_watermark = 0
+        self.log_start_offset = self.high_watermark = self.compacted_offset = 0
+        self.compacted_log: CompactedLog | None = None
         self.rows: list[BatchRow] = []
         self.entries: list[bytes] = []
         self.times: list[int] = []

@@ -32,6 +32,7 @@ class Quiet:
         limits: Limits | None = None,
         checkpoint_entries: int = 2_000,
         producer_id_expiration_s: float = 86_400,
+        compaction_interval_s: float = 15,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -41,6 +42,7 @@ class Quiet:
             balance=balance or BalanceOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
             producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
+            compaction_interval_us=int(compaction_interval_s * SECOND),
         )
         self.cluster = SimCluster(self.scheduler, quiet)
         self.history = History()
