@@ -18,6 +18,8 @@ from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
 #: A record's value: its number, its writer's, its key's.
 VALUE = struct.Struct("<QII")
 KEYS = 64
+#: Small, so that many batches are under way whenever a fault strikes.
+BATCH_BYTES = 2_048
 DELIVERY_TIMEOUT_MS = 120_000
 RESULT_TIMEOUT_S = DELIVERY_TIMEOUT_MS / 1000 + 10
 #: Records after which a named writer closes its producer and claims its name again.
@@ -115,6 +117,7 @@ class OnceWriter(threading.Thread):
     def _producer(self, epoch: int | None = None) -> Producer:
         return Producer(
             bootstrap_servers=self._bootstrap_servers,
+            batch_size=BATCH_BYTES,
             delivery_timeout_ms=DELIVERY_TIMEOUT_MS,
             request_timeout_ms=5_000,
             client_id=self.name,

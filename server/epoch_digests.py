@@ -20,7 +20,7 @@ from bisect import bisect_right
 from collections.abc import Iterable
 from hashlib import blake2b
 
-from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Attributes, BatchHeader
+from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader
 
 #: Batches of one replayable epoch in one partition.
 MAX_EPOCH_BATCHES = 4_096
@@ -33,7 +33,7 @@ _RULES = struct.Struct("<IB")
 
 def content_digest(header: BatchHeader, batch: bytes) -> int:
     """A 64-bit digest of a batch's records, the same before and after it is sealed; 0 unless it is replayable."""
-    if not header.attributes & Attributes.REPLAYABLE:
+    if not header.replayable:
         return 0
     digest = blake2b(_RULES.pack(header.record_count, header.codec), digest_size=8)
     digest.update(memoryview(batch)[BATCH_OVERHEAD_BYTES:])

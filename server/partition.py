@@ -409,8 +409,7 @@ class Partition:
         base_offset: int,
         append_ms: int,
     ) -> None:
-        replayable = header.attributes & Attributes.REPLAYABLE
-        next_sequence = self.producers.next_sequence(header.producer_id) if replayable else 0
+        next_sequence = self.producers.next_sequence(header.producer_id) if header.replayable else 0
         waiter = Waiter(index, self.copies_needed, call, slot, base_offset, append_ms, next_sequence)
         self._acknowledgements.add(acks, waiter)
 
@@ -549,7 +548,7 @@ def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Err
         return error(
             ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
         )
-    if header.attributes & Attributes.REPLAYABLE and not is_named(header.producer_id):
+    if header.replayable and not is_named(header.producer_id):
         return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
     if idempotent and acks != ACKS_ALL:
         return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import struct
 from typing import NamedTuple
 
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS, Attributes, BatchHeader
+from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS, BatchHeader
 
 #: Batches remembered per producer: as many as a producer may have in flight.
 REMEMBERED_BATCHES = 5
@@ -78,12 +78,11 @@ class ProducerState(NamedTuple):
 def with_batch(known: ProducerState | None, header: BatchHeader, base_offset: int, index: int) -> ProducerState:
     """The state after a further batch."""
     batch = RememberedBatch(header.base_sequence, header.record_count, base_offset, index)
-    replayable = bool(header.attributes & Attributes.REPLAYABLE)
     if known is None or header.producer_epoch > known.epoch:
-        return ProducerState(header.producer_epoch, (batch,), header.record_count, replayable)
+        return ProducerState(header.producer_epoch, (batch,), header.record_count, header.replayable)
     assert header.producer_epoch == known.epoch and index > known.last.log_index
     batches = (*known.batches[1 - REMEMBERED_BATCHES :], batch)
-    return ProducerState(known.epoch, batches, known.records + header.record_count, replayable)
+    return ProducerState(known.epoch, batches, known.records + header.record_count, header.replayable)
 
 
 def encode(state: ProducerState) -> bytes:

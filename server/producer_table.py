@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from quorumlog.server.epoch_digests import MAX_EPOCH_BATCHES, EpochDigests
 from quorumlog.server.producer_state import ProducerState, decode, encode, is_named, with_batch
-from quorumlog.v1.entry import SEQUENCE_MODULUS, Attributes, BatchHeader
+from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 ROW_PREFIX = b"p"
@@ -101,7 +101,7 @@ class ProducerTable:
             )
         if known is None or header.producer_epoch > known.epoch:
             return self._check_first(header, known)
-        if bool(header.attributes & Attributes.REPLAYABLE) is not known.replayable:
+        if header.replayable is not known.replayable:
             return Refused(
                 ErrorCode.DUPLICATE_SEQUENCE_MISMATCH,
                 f"epoch {known.epoch} of producer {header.producer_id} was begun as one that"

@@ -144,6 +144,11 @@ class BatchHeader(NamedTuple):
         return self.base_offset + (self.offset_delta or self.record_count - 1)
 
     @property
+    def replayable(self) -> bool:
+        """Whether its producer may send the epoch again from the start."""
+        return _REPLAYABLE[self.attributes]
+
+    @property
     def next_sequence(self) -> int:
         """The sequence that the producer's next batch must carry."""
         return (self.base_sequence + self.record_count) % SEQUENCE_MODULUS
@@ -349,5 +354,6 @@ _TIMESTAMP_TYPES = tuple(TimestampType)
 # Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.
 _FLAGS = (Flags.NONE, Flags.GAPS)
 _ATTRIBUTES = tuple(Attributes(bits) for bits in range(4))
+_REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(4))
 #: Where the low byte of the flags is in an entry.
 _FLAGS_AT = 2
