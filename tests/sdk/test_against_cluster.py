@@ -57,7 +57,8 @@ def topic(cluster: LocalCluster) -> str:
 def new_topic(cluster: LocalCluster, partitions: int, configs: dict[str, object] | None = None) -> str:
     name = f"topic-{next(_numbers)}"
     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-        admin.create_topics([NewTopic(name, partitions, 3, configs or {})])
+        # Some records bear times long past: retention would be right to remove them.
+        admin.create_topics([NewTopic(name, partitions, 3, {"retention.ms": -1, **(configs or {})})])
     return name
 
 
