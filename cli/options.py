@@ -66,6 +66,21 @@ def parse_settings(pairs: list[str]) -> dict[str, str]:
     return settings
 
 
+def parse_replica_assignments(assignments: list[str]) -> dict[int, list[int]]:
+    """Turns arguments such as ``1,2,3``, one per partition, into the nodes of partitions 0, 1, and so on.
+
+    Raises:
+        CommandError: one is no list of node ids.
+    """
+    parsed: dict[int, list[int]] = {}
+    for text in assignments:
+        nodes = text.split(",")
+        if not all(node.isdecimal() and len(node) < 10 for node in nodes):
+            raise CommandError(f"--replica-assignment '{text}' is not a list of node ids, such as 1,2,3", WRONG_USAGE)
+        parsed[len(parsed)] = [int(node) for node in nodes]
+    return parsed
+
+
 def unescape(text: str) -> str:
     r"""A separator as typed in a shell: ``\t``, ``\n`` and ``\\`` stand for tab, newline and backslash."""
     return text.replace("\\\\", "\0").replace("\\t", "\t").replace("\\n", "\n").replace("\0", "\\")

@@ -1,12 +1,13 @@
-"""``quorumlog topics``: create, list, describe."""
+"""``quorumlog topics``: create, list, describe; what changes topics is registered from its own modules."""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli import topic_text
+from quorumlog.cli import topic_changes, topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.delete_records import delete_records
 from quorumlog.cli.options import (
@@ -16,53 +17,79 @@ from quorumlog.cli.options import (
     Output,
     OutputFormat,
     connect,
+    parse_replica_assignments,
     parse_settings,
 )
 from quorumlog.cli.rendering import plural, print_json
+from quorumlog.cli.topic_changes import DryRun
 
 if TYPE_CHECKING:
     from quorumlog.cli.topic_text import PartitionFilter
 
-app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe.")
+IncludeInternal = Annotated[
+    bool, typer.Option("--include-internal", help="Topics of the cluster itself as well, whose names begin with __.")
+]
+
+app = typer.Typer(no_args_is_help=True, help="Topics: create, list, describe, alter, delete.")
 
 
 @app.command("create", epilog="Example: quorumlog topics create orders --partitions 3 --config retention.ms=86400000")
 def create(
     name: Annotated[str, typer.Argument(help="1 to 249 of the characters a-z A-Z 0-9 . _ -")],
     *,
-    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many partitions.")] = 1,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", "-p", help="How many partitions.", show_default="1")
+    ] = None,
     replication_factor: Annotated[
-        int, typer.Option("--replication-factor", "-r", help="Replicas of each partition; an odd number.")
-    ] = 3,
+        int | None,
+        typer.Option("--replication-factor", "-r", help="Replicas of each partition; odd.", show_default="3"),
+    ] = None,
     config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Repeatable.")] = None,
+    replica_assignment: Annotated[
+        list[str] | None,
+        typer.Option("--replica-assignment", metavar="NODE,…", help="Nodes of a partition; repeat for each."),
+    ] = None,
+    dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Creates a topic and waits until each of its partitions has a leader."""
     from quorumlog.sdk import NewTopic
 
+    assignments = parse_replica_assignments(replica_assignment or [])
     topic = NewTopic(
         name,
-        num_partitions=partitions,
-        replication_factor=replication_factor,
+        num_partitions=(-1 if assignments else 1) if partitions is None else partitions,
+        replication_factor=(-1 if assignments else 3) if replication_factor is None else replication_factor,
         topic_configs=parse_settings(config or []),
+        replica_assignments=assignments,
     )
     with connect(bootstrap_servers) as admin:
-        admin.create_topics([topic])
+        admin.create_topics([topic], validate_only=dry_run)
+        if dry_run:
+            if output is OutputFormat.JSON:
+                print_json({"name": name, "created": False})
+            else:
+                print(f"Topic {name} could be created so.")
+            return
         [description] = admin.describe_topics([name])
     if output is OutputFormat.JSON:
         print_json(topic_text.topic_json(description))
     else:
-        print(f"Created topic {name}: {plural(partitions, 'partition')}, replication factor {replication_factor}.")
+        count, factor = plural(len(description.partitions), "partition"), topic_text.replication_factor(description)
+        print(f"Created topic {name}: {count}, replication factor {factor}.")
 
 
 @app.command("list", epilog="Example: quorumlog topics list --output json")
 def list_topics(
-    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+    *,
+    include_internal: IncludeInternal = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """The names of all topics, one per line."""
     with connect(bootstrap_servers) as admin:
-        names = sorted(admin.list_topics())
+        names = admin.list_topics(include_internal=include_internal)
     if output is OutputFormat.JSON:
         print_json(names)
         return
@@ -81,6 +108,10 @@ def describe(
         bool, typer.Option("--under-min-isr", help="Only partitions with too few replicas in sync for acks=all.")
     ] = False,
     unavailable: Annotated[bool, typer.Option("--unavailable", help="Only partitions without a leader.")] = False,
+    all_configs: Annotated[
+        bool, typer.Option("--all-configs", help="Every configuration key, also those that are not set.")
+    ] = False,
+    include_internal: IncludeInternal = False,
     linearizable: Linearizable = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -88,7 +119,13 @@ def describe(
     """Leader, replicas and in-sync replicas of each partition, as kafka-topics --describe prints them."""
     chosen = _filter(under_replicated=under_replicated, under_min_isr=under_min_isr, unavailable=unavailable)
     with connect(bootstrap_servers) as admin:
-        topics = admin.describe_topics(names or None, linearizable=linearizable)
+        topics = admin.describe_topics(names or None, linearizable=linearizable, include_internal=include_internal)
+        if all_configs:
+            described = admin.describe_configs([topic.name for topic in topics])
+            topics = [
+                replace(topic, configs={key: entry.value for key, entry in described[topic.name].items()})
+                for topic in topics
+            ]
     if chosen is None:
         if output is OutputFormat.JSON:
             print_json([topic_text.topic_json(topic) for topic in topics])
@@ -120,3 +157,9 @@ def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -
     if len(wanted) > 1:
         raise CommandError("give one of --under-replicated, --under-min-isr, --unavailable", WRONG_USAGE)
     return wanted[0] if wanted else None
+
+
+app.command("alter", epilog=topic_changes.ALTER_EXAMPLE)(topic_changes.alter)
+app.command("configs", epilog=topic_changes.CONFIGS_EXAMPLE)(topic_changes.configs)
+app.command("add-partitions", epilog=topic_changes.ADD_PARTITIONS_EXAMPLE)(topic_changes.add_partitions)
+app.command("delete", epilog=topic_changes.DELETE_EXAMPLE)(topic_changes.delete)

@@ -11,6 +11,8 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.types import (
     ClusterDescription,
+    ConfigEntry,
+    NewPartitions,
     NewTopic,
     NodeDescription,
     QuorumDescription,
@@ -20,7 +22,7 @@ from quorumlog.sdk.types import (
 
 
 class Admin:
-    """Creates and describes topics, describes the cluster. Thread-safe.
+    """Creates, changes, describes and deletes topics, describes the cluster. Thread-safe.
 
     For the options see :class:`quorumlog.sdk.async_admin.AdminOptions`; nothing is connected before the first call, and
     every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
@@ -40,15 +42,35 @@ class Admin:
         """Creates topics; see :meth:`AsyncAdmin.create_topics`."""
         self._background.run(self._core.create_topics(new_topics, validate_only=validate_only))
 
-    def list_topics(self) -> list[str]:
-        """The names of all topics, sorted."""
-        return self._background.run(self._core.list_topics())
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes topics with all their records; see :meth:`AsyncAdmin.delete_topics`."""
+        self._background.run(self._core.delete_topics(topics))
+
+    def create_partitions(
+        self, topic_partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False
+    ) -> None:
+        """Adds partitions to topics; see :meth:`AsyncAdmin.create_partitions`."""
+        self._background.run(self._core.create_partitions(topic_partitions, validate_only=validate_only))
+
+    def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False) -> None:
+        """Sets and clears configuration keys of topics; see :meth:`AsyncAdmin.alter_configs`."""
+        self._background.run(self._core.alter_configs(configs, validate_only=validate_only))
+
+    def describe_configs(self, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every configuration key of topics; see :meth:`AsyncAdmin.describe_configs`."""
+        return self._background.run(self._core.describe_configs(topics))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, sorted; see :meth:`AsyncAdmin.list_topics`."""
+        return self._background.run(self._core.list_topics(include_internal=include_internal))
 
     def describe_topics(
-        self, topics: Sequence[str] | None = None, *, linearizable: bool = False
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False, include_internal: bool = False
     ) -> list[TopicDescription]:
         """Describes topics, or all of them; see :meth:`AsyncAdmin.describe_topics`."""
-        return self._background.run(self._core.describe_topics(topics, linearizable=linearizable))
+        return self._background.run(
+            self._core.describe_topics(topics, linearizable=linearizable, include_internal=include_internal)
+        )
 
     def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None

@@ -6,26 +6,26 @@ import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
-from typing import Any, Self, TypedDict, Unpack
+from typing import Self, TypedDict, Unpack
 
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
 from quorumlog.sdk.configuration import build_config, check_range
-from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     ClientClosedError,
     IllegalArgumentError,
-    LeaderNotAvailableError,
     QuorumlogError,
-    TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.record_deletion import delete_records
+from quorumlog.sdk.topic_changes import TopicChanges
 from quorumlog.sdk.types import (
     BrokerDescription,
     ClusterDescription,
+    ConfigEntry,
+    NewPartitions,
     NewTopic,
     NodeDescription,
     PartitionDescription,
@@ -36,8 +36,6 @@ from quorumlog.sdk.types import (
 )
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
-#: How long to wait for a new topic to be known everywhere.
-_SERVED_WITHIN_S = 5.0
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
 
@@ -89,6 +87,7 @@ class AsyncAdmin:
             backoff=Backoff(),
             client_id=config.client_id,
         )
+        self._topics = TopicChanges(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
         self._fork.check()
@@ -105,93 +104,90 @@ class AsyncAdmin:
             QuorumlogError: of the first topic that could not be created; others may have been.
         """
         self._check_usable()
-        topics = list(new_topics)
-        request = admin_pb2.CreateTopicsRequest(
-            topics=[_new_topic(topic) for topic in topics],
-            timeout_ms=int(self.config.request_timeout_ms),
-            validate_only=validate_only,
-        )
-        pending = {topic.name: topic for topic in request.topics}
-        unsure: set[str] = set()
+        await self._topics.create(list(new_topics), validate_only)
 
-        async def attempt() -> None:
-            del request.topics[:]
-            request.topics.extend(pending.values())
-            try:
-                node = await self._any_node()
-                response = await node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
-            except QuorumlogError as error:
-                if not error.definite:
-                    unsure.update(pending)
-                raise
-            failure: QuorumlogError | None = None
-            for result in response.results:
-                refusal = error_from_proto(result.error) if result.HasField("error") else None
-                if refusal is None or (isinstance(refusal, TopicAlreadyExistsError) and result.name in unsure):
-                    pending.pop(result.name, None)  # If it exists now, an attempt without an answer has created it.
-                    continue
-                if not refusal.definite:
-                    unsure.add(result.name)
-                if failure is None or not refusal.retriable:
-                    failure = refusal
-            if failure is not None:
-                raise failure
+    async def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes topics with all their records, for good, and returns once no node that answers shows them.
 
-        await self._cluster.retrying(attempt, self._limit_s, "create_topics")
-        if not validate_only and topics:
-            await self._until_served([topic.name for topic in topics])
+        Their names are free at once. The records go from the nodes' disks little by little, and from those of a node
+        that is down when it is back.
 
-    async def _any_node(self) -> NodeConnection:
-        """One node to ask for a change: asked twice at once, a topic's second creation would find the first."""
-        await self._cluster.ask_metadata([])
-        return self._cluster.candidates()[0]
-
-    async def _until_served(self, names: Sequence[str]) -> None:
-        """Waits, briefly, until every broker that answers knows the topics and their leaders.
-
-        Nodes learn of a topic one after the other. (Else the next call, to another one, finds no such topic.)
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            QuorumlogError: of the first topic that could not be deleted; others may have been.
         """
+        self._check_usable()
+        await self._topics.delete(_names(topics, "delete_topics"))
 
-        async def attempt() -> None:
-            await self._cluster.ask_metadata([])
-            nodes = [self._cluster.connection(address) for address in self._cluster.metadata.addresses.values()]
-            for problem in await asyncio.gather(*(self._not_served(node, names) for node in nodes if not node.suspect)):
-                if problem:
-                    raise LeaderNotAvailableError(f"topic {problem!r} was created, but is not served everywhere yet")
+    async def create_partitions(
+        self, topic_partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False
+    ) -> None:
+        """Adds partitions to topics, and returns once every node that answers serves them.
 
-        await self._cluster.retrying(attempt, min(_SERVED_WITHIN_S, self._limit_s), "the wait for new topics")
+        Records with keys go to other partitions from then on: the order of a key's records holds from before to after
+        only within each partition. Consumers notice the new partitions and read them from their beginning.
 
-    async def _not_served(self, node: NodeConnection, names: Sequence[str]) -> str | None:
-        """The first of these topics that a node does not serve yet; a node that does not answer is not waited for."""
-        request = data_plane_pb2.MetadataRequest(topics=names)
-        try:
-            response = await node.call(node.data_plane.Metadata(request, timeout=min(1.0, self._limit_s)))
-        except QuorumlogError:
-            return None
-        for topic in response.topics:
-            if topic.HasField("error") or any(partition.leader < 0 for partition in topic.partitions):
-                return topic.name
-        return None
+        Arguments:
+            topic_partitions: topic to how many partitions it is to have in all, or :class:`NewPartitions`.
+            validate_only: check only, change nothing.
 
-    async def list_topics(self) -> list[str]:
-        """The names of all topics, sorted."""
+        Raises:
+            InvalidPartitionsError: not more than the topic has, or too many.
+            QuorumlogError: of the first topic that could not be changed; others may have been.
+        """
+        self._check_usable()
+        await self._topics.add_partitions(dict(topic_partitions), validate_only)
+
+    async def alter_configs(
+        self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False
+    ) -> None:
+        """Sets and clears single keys of topics' configurations, and returns once every node that answers goes by them.
+        Keys that are not named stay as they are.
+
+        Arguments:
+            configs: topic to key to value, such as ``{"orders": {"retention.ms": 60000, "retention.bytes": None}}``;
+                None clears the key, so that its default holds again.
+            validate_only: check only, change nothing.
+
+        Raises:
+            InvalidConfigError: an unknown key, or a value outside its type or range.
+            QuorumlogError: of the first topic that could not be changed; others may have been.
+        """
+        self._check_usable()
+        await self._topics.alter_configs({name: dict(changes) for name, changes in configs.items()}, validate_only)
+
+    async def describe_configs(self, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every configuration key of topics, by topic and key.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        self._check_usable()
+        return await self._topics.describe_configs(_names(topics, "describe_configs"))
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, sorted.
+
+        Arguments:
+            include_internal: those of the cluster itself as well, whose names begin with ``__``.
+        """
         response = await self._metadata([], all_topics=True)
-        return sorted(topic.name for topic in response.topics if not topic.HasField("error"))
+        shown = (topic for topic in response.topics if include_internal or not topic.internal)
+        return sorted(topic.name for topic in shown if not topic.HasField("error"))
 
     async def describe_topics(
-        self, topics: Sequence[str] | None = None, *, linearizable: bool = False
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False, include_internal: bool = False
     ) -> list[TopicDescription]:
         """Describes topics, or all of them, sorted by name.
 
         Arguments:
+            include_internal: of all topics, those of the cluster itself as well; one that is named is always shown.
             linearizable: show all that was done before this call, by anybody; the node asks the controller for it.
 
         Raises:
             UnknownTopicOrPartitionError: one does not exist.
         """
-        if isinstance(topics, str):
-            raise IllegalArgumentError(f"describe_topics takes a list of names: give [{topics!r}]")
-        names = list(topics or [])
+        names = _names(topics or [], "describe_topics")
 
         async def attempt() -> data_plane_pb2.MetadataResponse:
             response = await self._metadata(names, all_topics=topics is None, linearizable=linearizable)
@@ -206,7 +202,8 @@ class AsyncAdmin:
         async for turn in self._cluster.backoff.retrying(0 if linearizable else _UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 response = await attempt()
-        return [self._description(topic) for topic in sorted(response.topics, key=lambda topic: topic.name)]
+        shown = (topic for topic in response.topics if names or include_internal or not topic.internal)
+        return [self._description(topic) for topic in sorted(shown, key=lambda topic: topic.name)]
 
     def _description(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
         """Describes a topic, never with older news of a partition than this client has given before.
@@ -220,7 +217,7 @@ class AsyncAdmin:
             if known is None or heard.partition_epoch >= known.partition_epoch:
                 seen[heard.partition] = heard
         partitions = tuple(seen[number] for number in sorted(seen))
-        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs))
+        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -246,7 +243,7 @@ class AsyncAdmin:
                 return {}
 
         async def attempt() -> admin_pb2.ElectLeadersResponse:
-            node = await self._any_node()
+            node = await self._topics.any_node()
             return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
 
         response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
@@ -370,17 +367,10 @@ class AsyncAdmin:
         await self.close()
 
 
-def _new_topic(topic: Any) -> admin_pb2.NewTopic:
-    if not isinstance(topic, NewTopic):
-        raise IllegalArgumentError(f"create_topics takes NewTopic objects, not {type(topic).__name__}")
-    for name in ("num_partitions", "replication_factor"):
-        check_range(topic, name, -(2**31), 2**31 - 1)
-    return admin_pb2.NewTopic(
-        name=topic.name,
-        num_partitions=topic.num_partitions,
-        replication_factor=topic.replication_factor,
-        configs={name: str(value) for name, value in topic.topic_configs.items()},
-    )
+def _names(topics: Sequence[str], call: str) -> list[str]:
+    if isinstance(topics, str):
+        raise IllegalArgumentError(f"{call} takes a list of names: give [{topics!r}]")
+    return list(topics)
 
 
 def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:

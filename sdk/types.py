@@ -55,15 +55,44 @@ class NewTopic:
 
     Arguments:
         name: 1 to 249 characters of ``[a-zA-Z0-9._-]``.
-        num_partitions: how many partitions, at least 1.
-        replication_factor: how many replicas of each partition; odd.
+        num_partitions: how many partitions; -1: as many as are assigned, else 1.
+        replication_factor: how many replicas of each partition, an odd number; -1: as many as are assigned, else 3.
         topic_configs: settings such as ``{"retention.ms": "60000"}``; values are turned into strings.
+        replica_assignments: the nodes of each partition, ``{0: [1, 2, 3], 1: [2, 3, 1]}``, the preferred leader first;
+            empty: the controller places the replicas.
     """
 
     name: str
-    num_partitions: int = 1
-    replication_factor: int = 3
+    num_partitions: int = -1
+    replication_factor: int = -1
     topic_configs: Mapping[str, object] = field(default_factory=dict)
+    replica_assignments: Mapping[int, Sequence[int]] = field(default_factory=dict)
+
+
+@dataclass(slots=True, frozen=True)
+class NewPartitions:
+    """More partitions for a topic.
+
+    Arguments:
+        total_count: how many it is to have in all; it can only gain some.
+        new_assignments: the nodes of each new partition, in their order, the preferred leader first; None: the
+            controller places the replicas.
+    """
+
+    total_count: int
+    new_assignments: Sequence[Sequence[int]] | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class ConfigEntry:
+    """One key of a topic's configuration: what holds, what would hold if nothing were set, and what it is for, with
+    its unit and range. ``is_default``: nothing is set."""
+
+    name: str
+    value: str
+    default: str
+    is_default: bool
+    documentation: str
 
 
 @dataclass(slots=True, frozen=True)
@@ -81,12 +110,13 @@ class PartitionDescription:
 
 @dataclass(slots=True, frozen=True)
 class TopicDescription:
-    """One topic. ``configs`` holds what was set on it, defaults left out."""
+    """One topic. ``configs`` holds what was set on it, defaults left out; ``internal``: it is the cluster's own."""
 
     name: str
     topic_id: str
     partitions: tuple[PartitionDescription, ...]
     configs: Mapping[str, str]
+    internal: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -1,0 +1,154 @@
+"""``quorumlog topics delete``, ``add-partitions``, ``alter`` and ``configs``: what happens to topics after creation."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli import topic_text
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    parse_replica_assignments,
+    parse_settings,
+)
+from quorumlog.cli.rendering import plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin
+
+DELETE_EXAMPLE = "Example: quorumlog topics delete orders payments --yes"
+ADD_PARTITIONS_EXAMPLE = "Example: quorumlog topics add-partitions orders --partitions 6"
+ALTER_EXAMPLE = "Example: quorumlog topics alter orders --config retention.ms=86400000 --delete-config retention.bytes"
+CONFIGS_EXAMPLE = "Example: quorumlog topics configs orders"
+
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")]
+
+
+def delete(
+    names: Annotated[list[str], typer.Argument(help="Which topics.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nobody is asked.")] = False,
+    dry_run: DryRun = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes topics with all their records, on every node, for good."""
+    with connect(bootstrap_servers) as admin:
+        topics = admin.describe_topics(_once(names))
+        if not dry_run:
+            if not yes and sys.stdin.isatty() and not typer.confirm(_question(names), err=True):
+                raise CommandError("nothing was deleted")
+            admin.delete_topics(names)
+    if output is OutputFormat.JSON:
+        print_json([{"name": topic.name, "topic_id": topic.topic_id, "deleted": not dry_run} for topic in topics])
+        return
+    for topic in topics:
+        done = "Would delete" if dry_run else "Deleted"
+        print(f"{done} topic {topic.name}: {plural(len(topic.partitions), 'partition')}.")
+
+
+def add_partitions(
+    name: Annotated[str, typer.Argument(help="Which topic.")],
+    *,
+    partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many it is to have in all.")],
+    replica_assignment: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--replica-assignment", metavar="NODE,…", help="Nodes of a new partition, in order; repeat for each."
+        ),
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Adds partitions to a topic. Records with keys go to other partitions from then on; there is no way back."""
+    from quorumlog.sdk import NewPartitions
+
+    assignments = parse_replica_assignments(replica_assignment or [])
+    wanted = NewPartitions(partitions, list(assignments.values()) or None)
+    with connect(bootstrap_servers) as admin:
+        admin.create_partitions({name: wanted}, validate_only=dry_run)
+        [description] = admin.describe_topics([name])
+    if output is OutputFormat.JSON:
+        print_json(topic_text.topic_json(description))
+    else:
+        print(f"Topic {name} {'could have' if dry_run else 'has'} {plural(partitions, 'partition')}.")
+
+
+def alter(
+    name: Annotated[str, typer.Argument(help="Which topic.")],
+    *,
+    config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set; repeatable.")] = None,
+    delete_config: Annotated[
+        list[str] | None, typer.Option("--delete-config", metavar="KEY", help="Back to its default; repeatable.")
+    ] = None,
+    dry_run: DryRun = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Sets and clears keys of a topic's configuration; it holds at once. 'topics configs' shows what keys there are."""
+    changes: dict[str, object | None] = {**parse_settings(config or [])}
+    for key in delete_config or []:
+        if key in changes:
+            raise CommandError(f"{key} is to be set and to be deleted, or deleted twice: say one", WRONG_USAGE)
+        changes[key] = None
+    if not changes:
+        raise CommandError("give at least one --config KEY=VALUE or --delete-config KEY", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        admin.alter_configs({name: changes}, validate_only=dry_run)
+        if output is OutputFormat.JSON:
+            print_json(_configs(admin, name))
+            return
+        configs = admin.describe_topics([name])[0].configs
+    if dry_run:
+        print(f"Topic {name} could be altered so.")
+    else:
+        shown = ",".join(f"{key}={value}" for key, value in sorted(configs.items()))
+        print(f"Altered topic {name}. Configs: {shown}")
+
+
+def configs(
+    name: Annotated[str, typer.Argument(help="Which topic.")],
+    *,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Every configuration key of a topic: what holds, the default, and what it is for."""
+    with connect(bootstrap_servers) as admin:
+        rows = _configs(admin, name)
+    if output is OutputFormat.JSON:
+        print_json(rows)
+        return
+    cells = ((row["name"], row["value"], row["default"], row["documentation"]) for row in rows)
+    print_table(("Key", "Value", "Default", "Meaning"), cells)
+
+
+def _configs(admin: Admin, name: str) -> list[dict[str, object]]:
+    return [
+        {
+            "name": entry.name,
+            "value": entry.value,
+            "default": entry.default,
+            "is_default": entry.is_default,
+            "documentation": entry.documentation,
+        }
+        for entry in admin.describe_configs([name])[name].values()
+    ]
+
+
+def _question(names: list[str]) -> str:
+    return f"Delete {', '.join(names)} with all records, for good?"
+
+
+def _once(names: list[str]) -> list[str]:
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CommandError(f"topic {twice} is named twice; name it once", WRONG_USAGE)
+    return names
