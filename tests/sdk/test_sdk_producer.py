@@ -440,3 +440,28 @@ async def test_what_may_be_in_a_log_that_has_forgotten_the_producer_fails_indefi
         (second,) = await settled(*await send_many(producer, 1, start=1))
         assert second.offset == 0
     assert values_in(cluster) == [1]
+
+
+async def test_a_named_producer_that_loses_a_record_sends_none_after_it_and_does_not_claim_its_name_again(
+    cluster: ScriptedCluster,
+) -> None:
+    """Somebody else may have claimed it meanwhile, and must not be fenced by a producer that is broken."""
+
+    async def refuse_the_first(cluster: ScriptedCluster, produced: Produced) -> errors_pb2.Error | None:
+        if produced.header.base_sequence == 0:
+            return error(Code.INVALID_TIMESTAMP, retriable=False)
+        return None
+
+    cluster.on_produce = refuse_the_first
+    claims = cluster.producer_ids
+    async with producer_on(cluster, producer_name="etl") as producer:
+        first, *others = await settled(*await send_many(producer, 4))
+        assert isinstance(first, InvalidTimestampError)
+        for other in others:
+            assert isinstance(other, IllegalStateError)
+            assert other.definite
+            assert "named producer 'etl' has failed to deliver a record to t-0 and sends none after it" in other.message
+        with pytest.raises(IllegalStateError, match="make it anew"):
+            await producer.send("t", b"more")
+    assert cluster.producer_ids == claims + 1
+    assert values_in(cluster) == []
