@@ -16,6 +16,7 @@ from quorumlog.server.controller_decision import ControllerDecision, answer_now,
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import Broker
 from quorumlog.server.named_producers import check_claim
+from quorumlog.server.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.replica_assignment import TopicLimits
 from quorumlog.server.topic_decisions import TopicDecisions
 from quorumlog.server.wire_errors import error
@@ -55,6 +56,7 @@ class Controller:
         self._rng = rng
         self._options = options
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
+        self._reassignments = ReassignmentDecisions(image, options.topics)
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us)
 
     @property
@@ -99,6 +101,10 @@ class Controller:
                 return self._allocate(number, wall_ms, request.allocate_producer_ids)
             case "claim_producer":
                 return self._claim(number, wall_ms, request.claim_producer)
+            case "reassign_partitions":
+                return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "replicas_moved":
+                return self._replicas_moved(number, wall_ms, request.replicas_moved)
             case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs":
                 return self._topics.decide(now, wall_ms, request)
             case other:
@@ -168,6 +174,13 @@ class Controller:
         if all(refused is not None for refused in refusals):
             return self._unchanged(number, [change.group for change in body.changes], refusals)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, alter_isr=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _replicas_moved(self, number: int, wall_ms: int, body: peer_pb2.ReplicasMoved) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._image.moves.check_moved(body)
+        if refused is not None:
+            return refusal(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replicas_moved=body)
         return ControllerDecision(number, commands=(command,))
 
     def _check_count(self, changes: int) -> errors_pb2.Error | None:

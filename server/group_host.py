@@ -70,6 +70,8 @@ class GroupHost:
         self.awake_led: set[int] = set()
         #: Told of every group whose state a snapshot has replaced.
         self.restored: Callable[[int], None] = lambda group: None
+        #: Whether a node may have a replica of a group, whatever the group's own replica here knows of it.
+        self.is_host: Callable[[int, int], bool] = lambda group, node: False
         self._send = send
         self._active: set[int] = set()
         self._gathering = _Batch()
@@ -88,10 +90,27 @@ class GroupHost:
         self.replicas[group] = replica
         self.touch(group)
 
-    def create(self, write: GroupWrite) -> None:
-        """A replica comes to be with the next transaction; whatever it says waits for that (raft.md 4)."""
+    def create(self, write: GroupWrite, decided_by: int | None = None) -> None:
+        """A replica comes to be with the next transaction; whatever it says waits for that (raft.md 4).
+
+        Arguments:
+            decided_by: as in ``destroy``.
+        """
         assert write.create is not None and write.group not in self._gathering.writes
         self._gathering.writes[write.group] = write
+        if decided_by is not None:
+            self._witness(decided_by)
+
+    def is_ending(self, group: int) -> bool:
+        """Whether the replica of a group is destroyed with the next transaction; no new one can be made before that."""
+        write = self._gathering.writes.get(group)
+        return write is not None and write.destroy
+
+    def _witness(self, group: int) -> None:
+        """The rows of a group's table as it is now go into the next transaction."""
+        write, replica = self._write_of(group), self.replicas.get(group)
+        if replica is not None:
+            write.table.update(replica.machine.take_rows())
 
     def destroy(self, group: int, decided_by: int) -> None:
         """A replica, or what was found on disk of one, ends: with the next transaction it is gone for good. Nothing
@@ -100,7 +119,7 @@ class GroupHost:
         Arguments:
             decided_by: the group whose state says so; the rows of its table go into the same transaction. (Else a
                 restart could find the replica gone and the decision not known yet, make an empty one in its place,
-                and let that vote.)
+                and let that vote; or find one that was made and destroy it for an older decision.)
         """
         self.replicas.pop(group, None)
         self._active.discard(group)
@@ -113,7 +132,7 @@ class GroupHost:
             batch.entry_bytes -= sum(len(entry.data) for entry in before.entries)
         if before is None or before.create is None:
             batch.writes[group] = GroupWrite(group, destroy=True)
-            self._write_of(decided_by)
+            self._witness(decided_by)
 
     def touch(self, group: int) -> None:
         """The group may have something to do in this round."""
@@ -152,6 +171,11 @@ class GroupHost:
         write.configuration = replica.raft.configuration
         write.compact_to = snapshot.last
         write.table.update(replica.machine.take_rows())
+
+    def may_speak(self, group: int, node: int) -> bool:
+        """Whether a node has a say in a group that has a replica here: it is a member, or said to host a replica. (A
+        replica that is behind does not know the members of today, and must hear their leader all the same.)"""
+        return node in self.replicas[group].raft.configuration.members or self.is_host(group, node)
 
     @property
     def has_work(self) -> bool:

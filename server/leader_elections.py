@@ -100,7 +100,7 @@ class LeaderElections:
         displaced = []
         for partition in self._partitions:
             record = self._partitions.record(partition)
-            if record is None or record.replicas[0] == self._options.node_id or not partition.leads:
+            if record is None or record.replicas[0] == self._options.node_id or not partition.leads or record.is_moving:
                 continue
             preferred = record.replicas[0]
             progress = partition.raft.progress.get(preferred)

@@ -22,6 +22,7 @@ from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.data_requests import DataRequests
 from quorumlog.server.events import Job
 from quorumlog.server.formation import Membership
+from quorumlog.server.former_replicas import FormerReplicas
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.leader_elections import LeaderElections
 from quorumlog.server.links import Links
@@ -35,6 +36,7 @@ from quorumlog.server.partition_checkpoints import PartitionCheckpoints
 from quorumlog.server.partitions import Partitions, make_group
 from quorumlog.server.producer_expiry import ProducerExpiry
 from quorumlog.server.read_index import HeartbeatRounds
+from quorumlog.server.reassignment import Reassignments
 from quorumlog.server.record_deletions import RecordDeletions
 from quorumlog.server.retention import Retention
 from quorumlog.server.sealing import GroupSealer
@@ -62,6 +64,7 @@ class Surroundings:
         start_job: has work done beside the steps; its end comes to ``compactions.on_done``.
         deliver_early: a group exists now: votes that were asked of it before are to be answered.
         forget_group: a group has no replica here any more.
+        former: what is known of replicas that were moved away from here.
     """
 
     options: NodeOptions
@@ -76,6 +79,7 @@ class Surroundings:
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]
     start_job: Callable[[Job], None]
+    former: FormerReplicas
 
 
 class Member:
@@ -109,7 +113,7 @@ class Member:
         self.peers_changed = True
         self.partitions = Partitions(
             options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
-            surroundings.snapshots.checkpoints.is_switching,
+            surroundings.snapshots.checkpoints.is_switching, surroundings.former,
         )  # fmt: skip
         self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
         self.compactions = Compactions(
@@ -163,8 +167,14 @@ class Member:
             surroundings.log,
             now,
         )
+        self.reassignments = Reassignments(
+            options, host, self.partitions, lambda: self.metadata.image, self.broker, self.client, surroundings.log
+        )
+        #: Groups of which there may be a replica here that was moved away.
+        self._to_leave = set(found)
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, self.partitions, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
+        host.is_host = self.partitions.is_host
         self.partitions.found(found)
         self._remove_deleted()
         self.partitions.reconcile(now)
@@ -223,6 +233,7 @@ class Member:
         self.offsets.on_time(now)
         self.topics.on_time(now)
         self.elections.on_time(now)
+        self.reassignments.on_time(now)
         self.reads.on_time(now)
         self.expiry.on_time(now)
 
@@ -242,6 +253,7 @@ class Member:
             self.deletions.next_deadline,
             self.topics.next_deadline,
             self.elections.next_deadline,
+            self.reassignments.next_deadline,
             self.reads.next_deadline,
             self.expiry.next_deadline,
         )
@@ -278,6 +290,7 @@ class Member:
             self._known_controller = metadata.raft.leader_id
             self.broker.controller_changed(self._now)
         self.reads.after_round()
+        self._leave()
         self._checkpoint_metadata()
 
     def _checkpoint_metadata(self) -> None:
@@ -337,10 +350,12 @@ class Member:
             self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             for record in topic.partitions:
                 self._remove_replica(record.group)
+                self._around.former.forget(record.group)
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._now, group)
             self.partitions.metadata_changed(self._now, group)
             self._around.deliver_early(group)
+        self._to_leave |= result.changed_groups
         self.peers_changed = self.peers_changed or result.brokers_changed
         self.topics.on_applied()
 
@@ -360,6 +375,21 @@ class Member:
         self.offsets.group_gone(group)
         self.deletions.group_gone(group)
 
+    def _leave(self) -> None:
+        """Destroys replicas that were moved away.
+
+        Only now, with all applied that is known to be committed: a node that starts sees what it saw before once more,
+        and must not destroy a replica that came back for its having gone earlier.
+        """
+        to_leave, self._to_leave = self._to_leave, set()
+        for group in sorted(to_leave):
+            record = self.metadata.image.partitions.get(group)
+            if record is None or self._options.node_id in record.hosts or not self.partitions.holds(group):
+                continue
+            self._around.log("info", "replica_moved_away", group=group, replicas=list(record.replicas))
+            self._around.former.ended(group, self.partitions.term_of(group))
+            self._remove_replica(group)
+
     def _remove_deleted(self) -> None:
         """Replicas of topics that were deleted while this node was not told."""
         for group in self.partitions.deleted():
@@ -368,6 +398,7 @@ class Member:
     def _on_restored(self) -> None:
         self.peers_changed = True
         self._remove_deleted()
+        self._to_leave |= {partition.group for partition in self.partitions}
         self.partitions.reconcile(self._now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._now, partition.group)
@@ -447,8 +478,11 @@ class Member:
                 | admin_pb2.DeleteTopicsRequest()
                 | admin_pb2.CreatePartitionsRequest()
                 | admin_pb2.AlterConfigsRequest()
+                | admin_pb2.ReassignPartitionsRequest()
             ):
                 self.topics.change(self._now, request_id, message)
+            case admin_pb2.ListReassignmentsRequest():
+                self.topics.list_reassignments(request_id)
             case admin_pb2.DescribeConfigsRequest():
                 self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():

@@ -24,6 +24,7 @@ from quorumlog.server.metadata_records import (
     topic_record,
 )
 from quorumlog.server.named_producers import NamedProducers
+from quorumlog.server.partition_moves import PartitionMoves
 from quorumlog.server.topic_table import TopicTable
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
@@ -43,6 +44,7 @@ class MetadataImage:
         self.topics = self.topic_table.by_name
         self.topics_by_id = self.topic_table.by_id
         self.partitions = self.topic_table.partitions
+        self.moves = PartitionMoves(self.partitions)
         self.applied_index = 0
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
@@ -99,6 +101,10 @@ class MetadataImage:
                 result = self.topic_table.add_partitions(command.add_partitions)
             case "change_topic_config":
                 result = self.topic_table.change_config(command.change_topic_config)
+            case "reassign_replicas":
+                result = self.moves.reassign(command.reassign_replicas)
+            case "replicas_moved":
+                result = self._replicas_moved(command.replicas_moved)
             case "claim_producer":
                 result = ApplyResult(self.named_producers.claim(command.claim_producer))
             case _:
@@ -111,7 +117,7 @@ class MetadataImage:
 
     def _check(self, partition: Partition) -> None:
         assert partition.isr, partition
-        assert set(partition.isr) <= set(partition.replicas), partition
+        assert set(partition.isr) <= set(partition.hosts), partition
         if partition.leader == NO_NODE:
             assert partition.leader_epoch == 0, partition
         else:
@@ -214,7 +220,7 @@ class MetadataImage:
         partition = self.partitions.get(report.group)
         if partition is None:
             return _unknown_group(report.group)
-        if node_id not in partition.replicas:
+        if node_id not in partition.hosts:
             return error(
                 ErrorCode.INVALID_REQUEST,
                 f"node {node_id} says that it leads {partition.name}, of which it has no replica",
@@ -285,10 +291,10 @@ class MetadataImage:
 
     def _check_members(self, partition: Partition, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
         members = [member.node_id for member in change.isr]
-        if len(set(members)) != len(members) or not set(members) <= set(partition.replicas):
+        if len(set(members)) != len(members) or not set(members) <= set(partition.hosts):
             return error(
                 ErrorCode.INVALID_REQUEST,
-                f"ISR {members} of {partition.name} is not a set of its replicas {list(partition.replicas)}",
+                f"ISR {members} of {partition.name} is not a set of its replicas {list(partition.hosts)}",
             )
         if partition.leader not in members:
             return error(
@@ -334,6 +340,12 @@ class MetadataImage:
             group=group, error=refused, partition_epoch=partition.partition_epoch if partition is not None else 0
         )
 
+    def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
+        refused = self.check_epoch(moved.node_id, moved.broker_epoch)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        return self.moves.finish(moved)
+
     def _allocate_producer_ids(self, command: peer_pb2.AllocateProducerIds) -> ApplyResult:
         refused = self.check_epoch(command.node_id, command.broker_epoch)
         if refused is not None:
@@ -374,6 +386,7 @@ class MetadataImage:
             image.brokers[record.registration.node_id] = broker_of(record)
         for row in snapshot.topics:
             image.topic_table.add(topic_of(row))
+        image.moves.restored()
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_records(snapshot.named_producers)

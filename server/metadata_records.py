@@ -70,11 +70,13 @@ class Partition:
 
     Arguments:
         replicas: the preferred leader first.
-        isr: in-sync replicas, in the order of ``replicas``; never empty; holds the leader; holds no other fenced node
+        isr: in-sync replicas, in the order of ``hosts``; never empty; holds the leader; holds no other fenced node
             unless that one is alone.
         leader: as last reported, NO_NODE before the first report. It stays when it is fenced, until another reports.
         leader_epoch: the Raft term in which it leads; never goes back.
-        partition_epoch: counts changes of leader and ISR.
+        partition_epoch: counts changes of leader, ISR and replicas.
+        target: where its replicas are to be, the preferred leader first; empty unless it is being moved.
+        former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
     """
 
     topic: Topic
@@ -85,6 +87,25 @@ class Partition:
     leader: int = NO_NODE
     leader_epoch: int = 0
     partition_epoch: int = 0
+    target: tuple[int, ...] = ()
+    former_targets: tuple[int, ...] = ()
+
+    @property
+    def is_moving(self) -> bool:
+        """Whether it is being moved, or back."""
+        return bool(self.target)
+
+    @property
+    def wanted(self) -> tuple[int, ...]:
+        """Where its replicas are to be."""
+        return self.target or self.replicas
+
+    @property
+    def hosts(self) -> tuple[int, ...]:
+        """Every node that may have a replica."""
+        if not self.target:
+            return self.replicas
+        return tuple(dict.fromkeys((*self.replicas, *self.target, *self.former_targets)))
 
     @property
     def name(self) -> str:
@@ -92,9 +113,9 @@ class Partition:
         return f"{self.topic.name}-{self.number}"
 
     def ordered(self, members: Iterable[int]) -> tuple[int, ...]:
-        """Some of the replicas, in the order of ``replicas``."""
+        """Some of the replicas, in the order of preference."""
         chosen = set(members)
-        return tuple(node for node in self.replicas if node in chosen)
+        return tuple(node for node in self.hosts if node in chosen)
 
 
 @dataclass(slots=True)
@@ -149,6 +170,8 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
                 partition_epoch=partition.partition_epoch,
+                target_replicas=partition.target,
+                former_targets=partition.former_targets,
             )
             for partition in topic.partitions
         ],
@@ -169,6 +192,8 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 row.leader,
                 row.leader_epoch,
                 row.partition_epoch,
+                tuple(row.target_replicas),
+                tuple(row.former_targets),
             )
         )
     return topic

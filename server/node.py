@@ -46,6 +46,7 @@ from quorumlog.server.events import (
     StreamClosed,
 )
 from quorumlog.server.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
+from quorumlog.server.former_replicas import FormerReplicas
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.handover import Handover
 from quorumlog.server.leases import Leases
@@ -123,6 +124,7 @@ class Node:
             self._deliver_early,
             self._forget_group,
             self._start_job,
+            FormerReplicas(options.node_id, self._host, storage.node_state()),
         )
         self._concluded = False
         self._member: Member | None = None
@@ -407,7 +409,7 @@ class Node:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._keep_early(group, message)
             return
-        if message.sender not in replica.raft.configuration.members:
+        if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
             return
         if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):

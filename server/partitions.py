@@ -7,7 +7,8 @@ from collections.abc import Callable, Container, Iterable, Iterator
 from functools import partial
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.raft.types import NO_NODE, EntryId, HardState, Snapshot
+from quorumlog.server.former_replicas import FormerReplicas
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.group_log import GroupLog, check_chain
 from quorumlog.server.isr import IsrTracker
@@ -17,7 +18,7 @@ from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import META_ROW, Partition, PartitionId, decode_meta
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.storage.interface import StorageReader
-from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.storage.transaction import GroupState
 from quorumlog.v1 import peer_pb2
 
 
@@ -27,6 +28,7 @@ class Partitions:
     Arguments:
         image: gives the current metadata image.
         is_checkpointing: whether a group's snapshot is about to be superseded.
+        former: creates replicas.
     """
 
     def __init__(
@@ -37,6 +39,7 @@ class Partitions:
         rng: random.Random,
         image: Callable[[], MetadataImage],
         is_checkpointing: Callable[[int], bool],
+        former: FormerReplicas,
     ) -> None:
         self._options = options
         self._host = host
@@ -44,6 +47,7 @@ class Partitions:
         self._rng = rng
         self._image = image
         self._is_checkpointing = is_checkpointing
+        self._former = former
         self._by_group: dict[int, Partition] = {}
         self._by_name: dict[tuple[bytes, int], Partition] = {}
         self._found: dict[int, GroupState] = {}
@@ -56,7 +60,7 @@ class Partitions:
     def reconcile(self, now: int) -> None:
         """Makes the replicas that the metadata say this node has."""
         for group, record in self._image().partitions.items():
-            if group not in self._by_group and self._options.node_id in record.replicas:
+            if group not in self._by_group and self._options.node_id in record.hosts:
                 self.ensure(now, group)
 
     def deleted(self) -> list[int]:
@@ -64,6 +68,16 @@ class Partitions:
         the metadata do not show it yet."""
         was_deleted = self._image().topic_table.was_deleted
         return sorted(group for group in {*self._by_group, *self._found} if was_deleted(group))
+
+    def term_of(self, group: int) -> int:
+        """The term of a replica that is here, be it only on disk."""
+        partition = self._by_group.get(group)
+        return partition.raft.term if partition is not None else self._found[group].hard_state.term
+
+    def is_host(self, group: int, node: int) -> bool:
+        """Whether the metadata say that a node may have a replica of a partition."""
+        record = self._image().partitions.get(group)
+        return record is not None and node in record.hosts
 
     def holds(self, group: int) -> bool:
         """Whether anything of a group is here, be it only on disk."""
@@ -81,14 +95,15 @@ class Partitions:
     def ensure(self, now: int, group: int) -> None:
         """Makes the replica of a group if this node has one by the metadata."""
         record = self._image().partitions.get(group)
-        if record is None or self._options.node_id not in record.replicas or group in self._by_group:
+        if record is None or self._options.node_id not in record.hosts or group in self._by_group:
+            return
+        if self._host.is_ending(group):
+            self._host.after_durable(lambda: self.ensure(now, group))
             return
         state = self._found.pop(group, None)
         fresh = state is None
         if state is None:
-            configuration = Configuration(record.replicas)
-            state = GroupState(group, configuration, HardState(), ORIGIN, ORIGIN, None, {})
-            self._host.create(GroupWrite(group, create=configuration, hard_state=HardState()))
+            state = self._former.begin(record)
         applied = decode_meta(state.table.get(META_ROW))[0]
         sealer = GroupSealer(group)
         raft = make_group(
@@ -104,7 +119,7 @@ class Partitions:
         self._by_group[group] = partition
         self._by_name[(record.topic.topic_id, record.number)] = partition
         self._host.add(group, Replica(raft, partition, lazy_commit=True))
-        if fresh and record.replicas[0] == self._options.node_id:
+        if fresh and record.replicas[0] == self._options.node_id and not record.is_moving:
             # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
             raft.campaign(now)
 
@@ -179,6 +194,7 @@ class Partitions:
             record is not None
             and partition.leads
             and record.leader_epoch >= partition.raft.term
+            and not record.is_moving
             and all(
                 node in record.isr for node in record.replicas if node == self._options.node_id or node in reachable
             )
@@ -233,12 +249,13 @@ class Partitions:
             matches = {node: progress.match_index for node, progress in partition.raft.progress.items()}
             matches.pop(self._options.node_id, None)
             last = partition.raft.last_id.index
+            voting = partition.raft.configuration.electors
             in_sync = tracker.check(now, last, matches, record.isr, self._options.replica_lag_time_max_us)
             members = [
                 node
-                for node in record.replicas
+                for node in record.hosts
                 if node == self._options.node_id
-                or (node in in_sync and (node in record.isr or not image.is_fenced(node)))
+                or (node in voting and node in in_sync and (node in record.isr or not image.is_fenced(node)))
             ]
             if set(members) != set(record.isr):
                 changes.append(

@@ -21,6 +21,8 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "AlterConfigs": admin_pb2.AlterConfigsRequest,
         "DescribeConfigs": admin_pb2.DescribeConfigsRequest,
         "DeleteRecords": admin_pb2.DeleteRecordsRequest,
+        "ReassignPartitions": admin_pb2.ReassignPartitionsRequest,
+        "ListReassignments": admin_pb2.ListReassignmentsRequest,
         "ElectLeaders": admin_pb2.ElectLeadersRequest,
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,

@@ -109,7 +109,7 @@ class SnapshotReceiver:
 
     def _reason_against(self, peer: int, group: int, offer: SnapshotOffer, before: _Incoming | None) -> str:
         replica = self._host.replicas.get(group)
-        if replica is None or peer not in replica.raft.configuration.members:
+        if replica is None or not self._host.may_speak(group, peer):
             return "no such group here, or its sender is no member"
         if offer.term < max(replica.raft.term, before.offer.term if before is not None else 0):
             return "its term is over"

@@ -66,7 +66,7 @@ def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimi
             )
     refused = check_partitions(len(placement), limits) or check_assignments(image, placement)
     if refused is None and len(placement[0]) % 2 == 0:
-        refused = _even_factor(len(placement[0]))
+        refused = even_factor(len(placement[0]))
     return refused or placement
 
 
@@ -110,7 +110,7 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
     elif factor % 2 == 0:
-        return _even_factor(factor)
+        return even_factor(factor)
     elif factor > len(present):
         problem = (
             f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
@@ -121,7 +121,8 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
 
-def _even_factor(factor: int) -> errors_pb2.Error:
+def even_factor(factor: int) -> errors_pb2.Error:
+    """The refusal of an even number of replicas."""
     return error(
         ErrorCode.INVALID_REPLICATION_FACTOR,
         f"replication factor {factor} is refused: an even number of replicas needs a witness, which this version does"

@@ -23,6 +23,7 @@ TopicChange: TypeAlias = (
     | admin_pb2.DeleteTopicsRequest
     | admin_pb2.CreatePartitionsRequest
     | admin_pb2.AlterConfigsRequest
+    | admin_pb2.ReassignPartitionsRequest
 )
 
 _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
@@ -30,6 +31,7 @@ _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
     admin_pb2.DeleteTopicsRequest: ("delete_topics", admin_pb2.DeleteTopicsResponse),
     admin_pb2.CreatePartitionsRequest: ("create_partitions", admin_pb2.CreatePartitionsResponse),
     admin_pb2.AlterConfigsRequest: ("alter_configs", admin_pb2.AlterConfigsResponse),
+    admin_pb2.ReassignPartitionsRequest: ("reassign_partitions", admin_pb2.ReassignPartitionsResponse),
 }
 
 
@@ -98,6 +100,19 @@ class TopicRequests:
         """When ``on_time`` is due."""
         return min((deadline for _, deadline, _, _ in self._awaiting), default=None)
 
+    def list_reassignments(self, request_id: int) -> None:
+        """The partitions that are being moved, as this node's image has them."""
+        image, response = self._image(), admin_pb2.ListReassignmentsResponse()
+        for record in map(image.partitions.__getitem__, image.moves.groups()):
+            response.reassignments.add(
+                topic=record.topic.name,
+                partition=record.number,
+                replicas=record.hosts,
+                adding=[node for node in record.wanted if node not in record.replicas],
+                removing=[node for node in record.hosts if node not in record.wanted],
+            )
+        self._reply(request_id, response)
+
     def describe_configs(self, request_id: int, request: admin_pb2.DescribeConfigsRequest) -> None:
         """Every configuration key of some topics, as this node's image has them."""
         response = admin_pb2.DescribeConfigsResponse()
@@ -121,6 +136,11 @@ class TopicRequests:
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:
     """The answer to a change that failed as a whole: the same error for every topic."""
+    if isinstance(request, admin_pb2.ReassignPartitionsRequest):
+        wishes = [(each.topic, each.partition) for each in request.reassignments]
+        return admin_pb2.ReassignPartitionsResponse(
+            results=[admin_pb2.ReassignmentResult(topic=t, partition=p, error=problem) for t, p in wishes]
+        )
     response = _RESPONSES[type(request)][1]()
     names = request.names if isinstance(request, admin_pb2.DeleteTopicsRequest) else [t.name for t in request.topics]
     for name in names:

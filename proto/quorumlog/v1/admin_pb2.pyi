@@ -855,18 +855,24 @@ class ListReassignmentsResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def reassignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___OngoingReassignment]:
         """One per partition that is being moved."""
+
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the request as a whole failed."""
 
     def __init__(
         self,
         *,
         reassignments: _abc.Iterable[Global___OngoingReassignment] | None = ...,
+        error: _errors_pb2.Error | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reassignments", b"reassignments"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "reassignments", b"reassignments"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -598,6 +598,7 @@ class PartitionRecord(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     TARGET_REPLICAS_FIELD_NUMBER: _builtins.int
+    FORMER_TARGETS_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its group."""
     leader: _builtins.int
@@ -618,6 +619,10 @@ class PartitionRecord(_message.Message):
     def target_replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be, while they are being moved."""
 
+    @_builtins.property
+    def former_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nodes to which it was to be moved before that was changed, and that may have replicas."""
+
     def __init__(
         self,
         *,
@@ -628,10 +633,11 @@ class PartitionRecord(_message.Message):
         leader_epoch: _builtins.int = ...,
         partition_epoch: _builtins.int = ...,
         target_replicas: _abc.Iterable[_builtins.int] | None = ...,
+        former_targets: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
