@@ -12,8 +12,10 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.chaos.sim_disk import SimDisk
+from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
-from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP
+from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP, Partition
+from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_table import TopicTable
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope, parse_header, payload_of
@@ -98,8 +100,14 @@ class GroupModel:
     hashes: dict[tuple[int, int], int] = field(default_factory=dict)
     committed: list[EntryId] = field(default_factory=list)
     committed_terms: list[int] = field(default_factory=list)
+    configurations: list[Configuration] = field(default_factory=list)
     batches: dict[int, CommittedBatch] = field(default_factory=dict)
     next_offset: int = 0
+
+    @property
+    def quorum(self) -> int:
+        """The fewest voters that are a majority, by the voters of today or by those before them."""
+        return min(len(voters) // 2 + 1 for each in self.configurations[-2:] for voters in each.halves)
 
     @property
     def last_committed(self) -> int:
@@ -133,12 +141,19 @@ class ClusterInvariants:
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._places: dict[tuple[int, str], int] = {}
         self._image_indexes: dict[int, int] = {}
+        self._left: set[tuple[int, int]] = set()
         self._newest_table: tuple[int, int, frozenset[int]] = (0, 0, frozenset())
 
     def topics_at(self, applied: int, table: TopicTable) -> None:
         """What partitions there are by the metadata of an index: of those deleted nothing is asked any more."""
         if applied > self._newest_table[0]:
             self._newest_table = (applied, table.next_group, frozenset(table.partitions))
+
+    def hosts_at(self, node: int, partitions: Mapping[int, Partition]) -> None:
+        """What a node's metadata say of the replicas on its disk: those that were moved away it may destroy."""
+        for group in self._disks[node].synced:
+            if group in partitions and node not in partitions[group].hosts:
+                self._left.add((node, group))
 
     def is_deleted(self, group: int) -> bool:
         """Whether a partition's topic is deleted, by the newest metadata that any node has shown."""
@@ -251,17 +266,32 @@ class ClusterInvariants:
             return
         if entry.index != model.last_committed + 1:
             raise Violation(f"group {group}: committed entry {entry.index} follows {model.last_committed}")
-        voters = replica.configuration.voters
-        holders = [voter for voter in voters if self.holds(voter, group, identity)]
-        if 2 * len(holders) <= len(voters):
+        # By the voters of today, or by those before them: who committed it may not have applied the last change yet.
+        newest = model.configurations[-2:]
+        if not any(self._held_by_quorum(each.halves, group, identity) for each in newest):
+            holders = [each for each in self._disks if self.holds(each, group, identity)]
             raise Violation(
-                f"node {node} takes {identity} of group {group} for committed, but of the voters {list(voters)} only"
-                f" {holders} have it on disk"
+                f"node {node} takes {identity} of group {group} for committed, but of the voters"
+                f" {[each.halves for each in newest]} only {holders} have it on disk"
             )
         model.committed.append(identity)
         model.committed_terms.append(replica.term)
         if entry.kind == EntryKind.BATCH:
             self._commit_batch(group, model, entry)
+        elif entry.kind == EntryKind.CONFIG:
+            self._change_members(group, model, GroupSealer(group).configuration_of(entry))
+
+    def _held_by_quorum(self, halves: Halves, group: int, identity: EntryId) -> bool:
+        return all(2 * sum(self.holds(voter, group, identity) for voter in voters) > len(voters) for voters in halves)
+
+    def _change_members(self, group: int, model: GroupModel, after: Configuration) -> None:
+        before = model.configurations[-1]
+        left = Configuration(before.voters, before.learners)
+        if (before.is_joint and after != left) or (after.is_joint and after.outgoing != before.voters):
+            raise Violation(f"group {group} goes from {before} to {after}")
+        if not before.is_joint and not after.is_joint and set(after.voters) != set(before.voters):
+            raise Violation(f"group {group} replaces voters without a joint configuration: {before} to {after}")
+        model.configurations.append(after)
 
     def _commit_batch(self, group: int, model: GroupModel, entry: Entry) -> None:
         header = parse_header(entry.data)
@@ -303,8 +333,12 @@ class ClusterInvariants:
         for write in transaction.writes:
             if self.is_deleted(write.group):
                 continue
+            if write.create is not None and not self.model(write.group).configurations:
+                self.model(write.group).configurations.append(write.create)
             if write.destroy:
-                raise Violation(f"node {disk.node_id} destroys group {write.group}, whose topic exists")
+                if (disk.node_id, write.group) not in self._left:
+                    raise Violation(f"node {disk.node_id} destroys group {write.group}, which it should hold")
+                self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
             self._truncation(disk, write)
             hashes = self.model(write.group).hashes

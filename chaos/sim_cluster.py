@@ -20,6 +20,7 @@ from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -177,6 +178,8 @@ class SimCluster:
                 state, last = (durable.hard_state, durable.last) if durable is not None else (None, ORIGIN)
                 check_promise(group, message, state, last)
         image = process.image
+        if image is not None and METADATA_GROUP in effects.groups:
+            self.invariants.hosts_at(process.node_id, image.partitions)
         if image is not None and self.invariants.image_at(
             process.node_id, image.applied_index, lambda: image_digest(image)
         ):
@@ -233,7 +236,7 @@ class SimCluster:
         self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
     ) -> None:
         """A node says that a batch is safe: is it?"""
-        copies = max(self.options.min_insync_replicas, self.options.replication_factor // 2 + 1)
+        copies = max(self.options.min_insync_replicas, self.invariants.model(group).quorum)
         self.invariants.acknowledged(
             node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
         )

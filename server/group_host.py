@@ -102,9 +102,9 @@ class GroupHost:
             self._witness(decided_by)
 
     def is_ending(self, group: int) -> bool:
-        """Whether the replica of a group is destroyed with the next transaction; no new one can be made before that."""
-        write = self._gathering.writes.get(group)
-        return write is not None and write.destroy
+        """Whether the destruction of a group's replica is not durable yet; no new one can be made before that."""
+        batches = (self._gathering, self._in_flight)
+        return any(batch is not None and group in batch.writes and batch.writes[group].destroy for batch in batches)
 
     def _witness(self, group: int) -> None:
         """The rows of a group's table as it is now go into the next transaction."""

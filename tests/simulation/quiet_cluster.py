@@ -21,7 +21,7 @@ TOPIC = "t"
 
 
 class Quiet:
-    """A quiet three-node cluster with one topic, ``TOPIC``."""
+    """A quiet cluster, of three nodes unless said otherwise, with one topic, ``TOPIC``."""
 
     def __init__(
         self,
@@ -33,9 +33,11 @@ class Quiet:
         checkpoint_entries: int = 2_000,
         producer_id_expiration_s: float = 86_400,
         compaction_interval_s: float = 15,
+        nodes: int = 3,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
+            nodes=nodes,
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
             limits=limits or Limits(),
