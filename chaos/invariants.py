@@ -272,7 +272,7 @@ class ClusterInvariants:
             holders = [each for each in self._disks if self.holds(each, group, identity)]
             raise Violation(
                 f"node {node} takes {identity} of group {group} for committed, but of the voters"
-                f" {[each.halves for each in newest]} only {holders} have it on disk"
+                f" {' or '.join(map(str, newest[-1].halves))} only {holders} have it on disk"
             )
         model.committed.append(identity)
         model.committed_terms.append(replica.term)

@@ -7,7 +7,7 @@ then no leader takes an answer of the former life, still under way, for one of t
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from quorumlog.raft.types import ORIGIN, Configuration, HardState
 from quorumlog.server.group_host import GroupHost
@@ -49,9 +49,10 @@ class FormerReplicas:
         self._terms[group] = max(term, self._terms.get(group, 0))
         self._host.set_node_state(_row_of(group), _TERM.pack(self._terms[group]))
 
-    def forget(self, group: int) -> None:
-        """The partition exists no more, and its group never comes back."""
-        if self._terms.pop(group, None) is not None:
+    def forget(self, was_deleted: Callable[[int], bool]) -> None:
+        """Partitions that exist no more never come back."""
+        for group in [group for group in self._terms if was_deleted(group)]:
+            del self._terms[group]
             self._host.set_node_state(_row_of(group), None)
 
 

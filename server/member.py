@@ -350,7 +350,8 @@ class Member:
             self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             for record in topic.partitions:
                 self._remove_replica(record.group)
-                self._around.former.forget(record.group)
+        if result.deleted:
+            self._around.former.forget(self.metadata.image.topic_table.was_deleted)
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._now, group)
             self.partitions.metadata_changed(self._now, group)
@@ -394,6 +395,7 @@ class Member:
         """Replicas of topics that were deleted while this node was not told."""
         for group in self.partitions.deleted():
             self._remove_replica(group)
+        self._around.former.forget(self.metadata.image.topic_table.was_deleted)
 
     def _on_restored(self) -> None:
         self.peers_changed = True

@@ -129,7 +129,7 @@ def test_a_late_winner_of_an_old_term_may_lack_what_newer_terms_committed(cluste
 
 
 def test_a_commit_that_is_on_too_few_disks(cluster: Cluster) -> None:
-    with pytest.raises(Violation, match=r"of the voters \[1, 2, 3\] only \[1\] have it on disk"):
+    with pytest.raises(Violation, match=r"of the voters \(1, 2, 3\) only \[1\] have it on disk"):
         cluster.commit(FIRST, holders=(1,))
 
 
