@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import groups, rounds
+from bench import groups, rounds, steady_state
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -29,7 +29,7 @@ from quorumlog.server.local import ClusterError, LocalCluster
 _ROOT = Path(__file__).resolve().parent.parent
 QUICK_SCALE = 0.25
 #: Measurements with arguments of their own.
-COMMANDS = {"groups": groups.main, "rounds": rounds.main}
+COMMANDS = {"groups": groups.main, "rounds": rounds.main, "steady-state": steady_state.main}
 
 
 def main() -> int:

@@ -13,6 +13,7 @@ import sys
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import FatalStorageError
@@ -35,6 +36,7 @@ class GroupWriter:
         self._databases = environment.databases
         self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
         self.payload_bytes = 0
+        self.rows_put = 0
         self.left_stages: list[tuple[int, int]] = []
         self._entries: list[tuple[bytes, bytes]] = []
         self._offsets: list[tuple[bytes, bytes]] = []
@@ -199,7 +201,7 @@ class GroupWriter:
             if not consistent:
                 raise _refusal(group, f"entry {entry[:4]}, {envelope} after {(index - 1, term, previous_hash)}")
             term, previous_hash = entry.term, entry.hash
-            self._entries.append((rows.position_key(group, index), data))
+            self._entries += cut(rows.position_key(group, index), data)
             self.payload_bytes += len(data)
             if entry.kind is EntryKind.BATCH:
                 last_batch = self._index_batch(group, index, last_batch, data)
@@ -264,6 +266,7 @@ class GroupWriter:
     def _put_new(self, database: bytes, items: list[tuple[bytes, bytes]]) -> None:
         if not items:
             return
+        self.rows_put += len(items)
         with self._txn.cursor(self._databases[database]) as cursor:
             _, added = cursor.putmulti(items, dupdata=False, overwrite=False)
         if added != len(items):

@@ -16,6 +16,7 @@ from typing import TypeVar
 from quorumlog.raft.types import Configuration, EntryId, HardState, Snapshot
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.entry_rows import KEY_BYTES
 from quorumlog.storage.environment import LOCK_FILE, DirectoryLock
 from quorumlog.storage.interface import DamageError, StorageError
 from quorumlog.storage.meta_pages import DATA_FILE
@@ -161,7 +162,7 @@ class Inspection:
         start = start if first is None else max(first, start)
         previous_hash = anchor.hash if anchor is not None and start == anchor.index + 1 else None
         expected = start
-        for index, data in self._raw_rows(rows.ENTRIES, group, start):
+        for index, data in self._raw_entries(group, start):
             if last is not None and index > last:
                 return
             if index != expected:
@@ -197,6 +198,23 @@ class Inspection:
                 problems.append(Problem(None, None, f"rows of database {database.decode()} are missing"))
         return problems
 
+    def _raw_entries(self, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
+        """(index, bytes) of a group's entries, the rows of each put together, or what hinders reading one."""
+        parts: list[bytes] = []
+        index: int | None = None
+        damage: DamageError | None = None
+        for position, data in self._raw_rows(rows.ENTRIES, group, first):
+            if position != index:
+                if index is not None:
+                    yield index, damage or b"".join(parts)
+                index, parts, damage = position, [], None
+            if isinstance(data, DamageError):
+                damage = data
+            else:
+                parts.append(data)
+        if index is not None:
+            yield index, damage or b"".join(parts)
+
     def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
         """(position, value) of a group's rows, or what hinders reading one."""
         prefix = rows.group_key(group)
@@ -211,7 +229,7 @@ class Inspection:
                 key = cursor.key()
                 if not more or not key.startswith(prefix):
                     return
-                position, skip = rows.position_of(key)[1], 1
+                position, skip = rows.position_of(key[:KEY_BYTES])[1], 1
             except (DamageError, rows.RowError) as error:
                 # What a damaged page leads to is lost to us: go on behind it, in growing steps.
                 position, skip = position + skip, skip * 2

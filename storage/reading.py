@@ -16,6 +16,7 @@ import google_crc32c
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.entry_rows import KEY_BYTES, missing_bytes
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.meta_pages import WHAT_TO_DO
 from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, verify
@@ -65,38 +66,66 @@ class LogReading:
         size = 0
         previous_hash = previous.hash if previous is not None else None
         with self._source.cursor(rows.ENTRIES) as cursor:
-            cursor.set_range(rows.position_key(group, first))
-            for key, data in cursor:
+            more = cursor.set_range(rows.position_key(group, first))
+            while more:
+                key, data = cursor.item()
                 if key != rows.position_key(group, expected):
                     break
-                entry, envelope = self._checked(group, expected, data)
+                entry, envelope = self._checked(group, expected, self._joined(cursor, key, data))
                 if previous_hash is not None and envelope.previous_hash != previous_hash:
                     raise self.damage(group, expected, "it does not follow the entry before it (hash chain)")
                 previous_hash = entry.hash
                 found.append(entry)
-                size += len(data)
+                size += len(entry.data)
                 expected += 1
                 if expected > last or size >= max_bytes:
                     return found
+                more = cursor.next()
         raise self.damage(group, expected, "it is missing")
 
     def entry(self, group: int, index: int) -> Entry:
         """One entry."""
-        data = self._source.get(rows.ENTRIES, rows.position_key(group, index))
+        key = rows.position_key(group, index)
+        data = self._source.get(rows.ENTRIES, key)
         if data is None:
             raise self.damage(group, index, "it is missing")
+        if missing_bytes(data):
+            with self._source.cursor(rows.ENTRIES) as cursor:
+                cursor.set_range(key)
+                data = self._joined(cursor, key, data)
         return self._checked(group, index, data)[0]
+
+    def _joined(self, cursor: Cursor, key: bytes, first: bytes) -> bytes:
+        """All bytes of the entry whose first row is under the cursor, which moves to its last."""
+        missing = missing_bytes(first)
+        if not missing:
+            return first
+        parts, number = [first], 1
+        while missing > 0 and cursor.next():
+            following, data = cursor.item()
+            if following != key + bytes((number,)):
+                break
+            parts.append(data)
+            missing -= len(data)
+            number += 1
+        return b"".join(parts)
 
     def entries_backwards(self, group: int, last: int, first: int) -> Iterator[tuple[Entry, int]]:
         """Entries last..first, downwards, each with its previous hash. One seek for all of them."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             found = cursor.set_range(rows.position_key(group, last))
             for index in range(last, first - 1, -1):
-                if not found or cursor.key() != rows.position_key(group, index):
+                key = rows.position_key(group, index)
+                if not found or cursor.key() != key:
                     raise self.damage(group, index, "it is missing")
-                entry, envelope = self._checked(group, index, cursor.item()[1])
+                data = self._joined(cursor, key, first_row := cursor.item()[1])
+                entry, envelope = self._checked(group, index, data)
                 yield entry, envelope.previous_hash
+                if data is not first_row:
+                    cursor.set_range(key)
                 found = cursor.prev()
+                while found and len(cursor.key()) > KEY_BYTES:
+                    found = cursor.prev()
 
     def entry_id(self, group: int, index: int) -> EntryId:
         """One entry's identity."""
@@ -126,7 +155,7 @@ class LogReading:
     def last_index(self, group: int) -> int | None:
         """Index of a group's last entry; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
-            return self._position(cursor.key())[1] if self.seek_last(cursor, group) else None
+            return self._position(cursor.key()[:KEY_BYTES])[1] if self.seek_last(cursor, group) else None
 
     def last_batch(self, group: int, anchor: int) -> BatchRow | None:
         """The group's last row of the offset index above index ``anchor``; None if there is no such batch."""
@@ -331,7 +360,7 @@ class LogReading:
         """Index of a group's first row of entries, swept or not; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
-                return self._position(cursor.key())[1]
+                return self._position(cursor.key()[:KEY_BYTES])[1]
             return None
 
     def first_batch_index(self, group: int) -> int | None:

@@ -26,6 +26,9 @@ from quorumlog.storage.transaction import GroupState, Space, Transaction
 
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
+#: A transaction deletes as many more for each row that it puts: garbage goes faster than it can come, or the file would
+#: grow for as long as a log is appended to and trimmed.
+SWEEP_AHEAD = 2
 _Result = TypeVar("_Result")
 _Written: TypeAlias = tuple[dict[int, GroupLog], Garbage]
 
@@ -49,7 +52,7 @@ class Storage:
 
         Arguments:
             map_size: most bytes that the environment may take, fixed for the life of the process.
-            max_deletes: rows of garbage deleted per transaction.
+            max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
 
         Raises:
@@ -195,7 +198,7 @@ class Storage:
             As ``commit``.
         """
         if self._garbage:
-            self._commit(lambda txn: (self._logs, self._sweep(txn, self._garbage.copy())))
+            self._commit(lambda txn: (self._logs, self._sweep(txn, self._garbage.copy(), self._max_deletes)))
         return bool(self._garbage)
 
     def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
@@ -227,12 +230,12 @@ class Storage:
                 logs[group] = log
             else:
                 logs.pop(group, None)
-        return logs, self._sweep(txn, garbage)
+        return logs, self._sweep(txn, garbage, self._max_deletes + SWEEP_AHEAD * writer.rows_put)
 
-    def _sweep(self, txn: EngineTransaction, garbage: Garbage) -> Garbage:
+    def _sweep(self, txn: EngineTransaction, garbage: Garbage, max_deletes: int) -> Garbage:
         """Deletes one slice; returns what is left."""
         if garbage:
-            Sweeper(self._environment, txn, self._max_deletes).sweep_all(garbage)
+            Sweeper(self._environment, txn, max_deletes).sweep_all(garbage)
         return garbage
 
     def _commit(self, write: Callable[[EngineTransaction], _Written]) -> None:

@@ -60,10 +60,10 @@ class Sweeper:
         return True
 
     def _delete_entries(self, group: int, anchor: int) -> bool:
-        prefix, end = rows.group_key(group), rows.position_key(group, anchor)
+        prefix, end = rows.group_key(group), rows.position_key(group, anchor + 1)
         with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
             cursor.set_range(prefix)
-            while prefix < cursor.key() <= end:
+            while prefix < cursor.key() < end:
                 if not self._spend():
                     return False
                 cursor.delete()

@@ -147,7 +147,7 @@ def test_damage_in_the_tail_keeps_a_node_from_starting_and_says_what_to_do(data_
 
 def test_damage_before_the_tail_spoils_only_the_reads_that_touch_it(tmp_path: Path) -> None:
     log = LogBuilder(1)
-    entries = log.batches(200, 5000)
+    entries = log.batches(200, 7900)
     with Storage(tmp_path / "data") as storage:
         storage.commit(transaction(create(1, entries)))
     old = entries[50].data
@@ -165,7 +165,7 @@ def test_damage_before_the_tail_spoils_only_the_reads_that_touch_it(tmp_path: Pa
 
 
 def test_two_entries_that_changed_places_are_found(tmp_path: Path) -> None:
-    entries = LogBuilder(1).batches(100, 5000)
+    entries = LogBuilder(1).batches(100, 7900)
     with Storage(tmp_path / "data") as storage:
         storage.commit(transaction(create(1, entries)))
     one, other = entries[10].data, entries[11].data
@@ -181,8 +181,8 @@ def test_two_entries_that_changed_places_are_found(tmp_path: Path) -> None:
 
 def test_a_sound_entry_of_another_history_breaks_the_chain(tmp_path: Path) -> None:
     log = LogBuilder(1)
-    entries = log.batches(100, 5000)
-    other = batch(1, identity(entries[9])._replace(hash=99), 10, bytes(5000))
+    entries = log.batches(100, 7900)
+    other = batch(1, identity(entries[9])._replace(hash=99), 10, bytes(7900))
     with Storage(tmp_path / "data") as storage:
         storage.commit(transaction(create(1, entries)))
     copy = damaged_copy(tmp_path / "data", tmp_path / "copy", entries[10].data, other.data)

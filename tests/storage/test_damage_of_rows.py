@@ -22,7 +22,7 @@ PAGE_BYTES = 4096
 def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The newest entries lie in pages that were free, far from the file's end; the engine would die of SIGBUS."""
     log = LogBuilder(1)
-    entries = log.batches(300, 5000)
+    entries = log.batches(300, 7900)
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(1, entries)))
         storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[149]))))
@@ -31,7 +31,7 @@ def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatc
         for term in (2, 3):  # until the pages that were freed may be used again
             storage.commit(transaction(GroupWrite(1, hard_state=HardState(term, 1, 299))))
         for _ in range(5):
-            newest = log.batches(4, 5000, term=3)
+            newest = log.batches(4, 7900, term=3)
             storage.commit(transaction(GroupWrite(1, entries=newest, hard_state=HardState(3, 1, newest[-1].index))))
     monkeypatch.setattr(opening, "TAIL_ENTRIES", 4)
     data_file = tmp_path / "data.mdb"

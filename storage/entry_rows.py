@@ -1,0 +1,50 @@
+"""How an entry's bytes lie in rows: as few pages as they need.
+
+The engine keeps small values several to a page, and gives each larger one whole pages of its own: an entry that just
+exceeds a page would take two. Where that would waste much, an entry is cut: what fills pages exactly stays in its row,
+the rest follows in small rows, whose keys sort right behind it. The length in the envelope says where an entry ends.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+import struct
+
+from quorumlog.v1.entry import ENVELOPE_BYTES
+
+#: Whole pages hold so much, but for the header at the start of the first. (Where pages are larger, cutting saves less.)
+PAGE_BYTES = 4096
+PAGE_HEADER_BYTES = 16
+#: Values up to this size are kept several to a page.
+SMALL_BYTES = 2000
+#: The small rows that an entry is cut into have at most this size, so that a page is nearly filled by them.
+PIECE_BYTES = 1000
+#: An entry is cut if whole pages would leave more than this share of its size empty.
+MAX_WASTE = 1 / 8
+
+_LENGTH = struct.Struct("<I")
+_LENGTH_AT = 4
+KEY_BYTES = 12
+
+
+def cut(key: bytes, data: bytes) -> list[tuple[bytes, bytes]]:
+    """The rows of an entry. The first one's key is ``key``."""
+    size = len(data)
+    pages = (size + PAGE_HEADER_BYTES) // PAGE_BYTES
+    kept = max(pages * PAGE_BYTES - PAGE_HEADER_BYTES, 0)
+    if size <= SMALL_BYTES or kept == size or PAGE_BYTES - (size - kept) <= size * MAX_WASTE:
+        return [(key, data)]
+    count = math.ceil((size - kept) / PIECE_BYTES)
+    piece = math.ceil((size - kept) / count)
+    ends = [min(kept + piece * number, size) for number in range(0 if kept else 1, count + 1)]
+    pieces = (
+        (key + bytes((number,)), data[begin:end])
+        for number, (begin, end) in enumerate(itertools.pairwise(ends), start=1)
+    )
+    return [(key, data[: ends[0]]), *pieces]
+
+
+def missing_bytes(first: bytes) -> int:
+    """How many bytes of an entry are not in its first row, as its envelope has it; 0 where that cannot be told."""
+    return max(int(_LENGTH.unpack_from(first, _LENGTH_AT)[0]) - len(first), 0) if len(first) >= ENVELOPE_BYTES else 0
