@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.chaos import exactly_once
+from quorumlog.chaos import compaction_rounds, exactly_once
 from quorumlog.chaos.ballast import BallastError
 from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.leaderships import Leadership
@@ -134,6 +134,7 @@ SCENARIOS: dict[str, Scenario] = {
             "steady", "no fault under a share of the peak load: no leader and no term may change", 0, None,
         ),
         Scenario(exactly_once.NAME, exactly_once.SUMMARY, exactly_once.ROUNDS, None),
+        Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
     )
 }  # fmt: skip
 
@@ -290,6 +291,8 @@ def run_scenario(
         return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say)
     if records is not None:
         raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
+    if name == compaction_rounds.NAME:
+        return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     wanted = scenario.rounds if rounds is None else rounds
     say(f"{scenario.name}: {scenario.summary}; seed {seed}" + (f", {wanted} rounds" if scenario.fault else ""))

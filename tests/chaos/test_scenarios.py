@@ -55,7 +55,7 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction"}
 
 
 def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:
@@ -64,6 +64,14 @@ def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the
     assert (report.acknowledged, report.unknown, report.failed, report.read) == (20_000, 0, 0, 20_000)
     assert len(report.rounds) == 3
     assert json.loads((tmp_path / "report.json").read_text())["read"] == 20_000
+    assert node_processes() == []
+
+
+def test_every_last_value_is_there_whatever_moment_of_its_compaction_a_node_dies_in(tmp_path: Path) -> None:
+    report = run_scenario("compaction", rounds=3, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert len(report.rounds) == 3
+    assert report.read < report.acknowledged
     assert node_processes() == []
 
 
