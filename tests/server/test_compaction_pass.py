@@ -104,6 +104,14 @@ def test_a_tombstone_stays_until_its_horizon_and_its_key_never_comes_back(second
     assert [placed.offset for placed in records_in(state.batches)] == ([1, 2] if stays else [2])
 
 
+def test_what_was_compacted_before_goes_when_its_key_gets_a_new_value() -> None:
+    log = [stored_batch(0, [Sample(b"a", b"1"), Sample(b"b", b"2")]), stored_batch(2, [Sample(b"a", b"3")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(2, 0, 0, 0)])
+    state.compact(log, [CompactionPoint(3, 0, 0, 0)])
+    assert [placed.offset for placed in records_in(state.batches)] == [1, 2]
+
+
 def test_a_batch_that_is_not_arrow_stays_as_it_is() -> None:
     foreign = build_batch(b"nonsense", record_count=3, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)
     entry = seal_batch(foreign, group=7, term=1, index=2, previous_hash=0, base_offset=1)
