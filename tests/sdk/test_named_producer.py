@@ -183,3 +183,20 @@ def test_a_wrong_identity_is_one_clear_line(options: dict[str, Any], line: str) 
     with pytest.raises(IllegalArgumentError, match=line) as caught:
         Producer(**options)
     assert "\n" not in caught.value.message
+
+
+def test_a_topic_that_is_created_anew_is_written_from_its_start_by_named_and_unnamed_producers(
+    cluster: LocalCluster, topic: str
+) -> None:
+    with (
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        Producer(bootstrap_servers=cluster.bootstrap_servers) as unnamed,
+    ):
+        unnamed.send(topic, b"before", partition=1).result(10)
+        write(cluster, topic, 7, RUN)
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 2, 1, {})])
+        write(cluster, topic, 7, RUN)
+        write(cluster, topic, 7, RUN)
+        unnamed.send(topic, b"after", partition=1).result(10)
+    assert values(cluster, topic) == [RUN, [b"after"]]
