@@ -11,7 +11,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.chaos import compaction_rounds, exactly_once
+from quorumlog.chaos import compaction_rounds, exactly_once, retention_kills
 from quorumlog.chaos.ballast import BallastError
 from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.leaderships import Leadership
@@ -135,6 +135,7 @@ SCENARIOS: dict[str, Scenario] = {
         ),
         Scenario(exactly_once.NAME, exactly_once.SUMMARY, exactly_once.ROUNDS, None),
         Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
+        Scenario(retention_kills.NAME, retention_kills.SUMMARY, retention_kills.ROUNDS, None),
     )
 }  # fmt: skip
 
@@ -293,6 +294,8 @@ def run_scenario(
         raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
     if name == compaction_rounds.NAME:
         return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
+    if name == retention_kills.NAME:
+        return retention_kills.run_retention(seed, rounds, report_dir, say)
     seed = secrets.randbelow(1 << 31) if seed is None else seed
     wanted = scenario.rounds if rounds is None else rounds
     say(f"{scenario.name}: {scenario.summary}; seed {seed}" + (f", {wanted} rounds" if scenario.fault else ""))

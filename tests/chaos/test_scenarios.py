@@ -55,7 +55,7 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention"}
 
 
 def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:
@@ -72,6 +72,13 @@ def test_every_last_value_is_there_whatever_moment_of_its_compaction_a_node_dies
     assert report.passed, "\n".join(report.summary())
     assert len(report.rounds) == 3
     assert report.read < report.acknowledged
+    assert node_processes() == []
+
+
+def test_a_log_that_is_trimmed_serves_all_that_is_kept_and_no_more_whenever_a_node_is_killed(tmp_path: Path) -> None:
+    report = run_scenario("retention", rounds=4, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert report.acknowledged > report.read > 0
     assert node_processes() == []
 
 
