@@ -49,7 +49,7 @@ class TopicBuffers:
         self.rotation = 0
 
     def resize(self, partition_count: int) -> None:
-        """Adds buffers for partitions that the topic has gained. Topics never shrink."""
+        """Adds buffers for partitions that the topic has gained."""
         for partition in range(len(self.partitions), partition_count):
             self.partitions.append(PartitionBuffer(self.name, partition))
 
@@ -136,7 +136,10 @@ class Accumulator:
             size: what the record will take in the batch, in bytes.
         """
         with self.lock:
-            buffer = topic.sticky if partition is None else topic.partitions[partition]
+            try:
+                buffer = topic.sticky if partition is None else topic.partitions[partition]
+            except IndexError:
+                return None  # It was dropped since the caller looked: who tries again is told.
             if buffer is not None and buffer.waiting:
                 batch = buffer.waiting[-1]
                 room = batch.room - size
@@ -258,6 +261,22 @@ class Accumulator:
                     del self._active[buffer]
                 drained.append(batch)
         return drained, next_deadline
+
+    def drop_partitions(self, topic: TopicBuffers, count: int) -> list[ProducerBatch]:
+        """Keeps the first ``count`` partitions of a topic; returns the batches that waited for the others."""
+        dropped: list[ProducerBatch] = []
+        with self.lock:
+            for buffer in topic.partitions[count:]:
+                self._active.pop(buffer, None)
+                for batch in buffer.waiting:
+                    if not batch.closed:
+                        batch.close()
+                    dropped.append(batch)
+                buffer.waiting.clear()
+            del topic.partitions[count:]
+            topic.available = [number for number in topic.available if number < count]
+            topic.sticky = None
+        return dropped
 
     def expire(self, created_before_s: float) -> list[ProducerBatch]:
         """Takes out the waiting batches that began before a time."""

@@ -19,11 +19,14 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     RequestTimedOutError,
     UnknownProducerIdError,
+    UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.producer_batch import ProducerBatch
 from quorumlog.sdk.producer_identity import ProducerIdentity
 from quorumlog.v1.entry import NO_SEQUENCE, SEQUENCE_MODULUS, Codec
 
+#: A partition that is unknown for this long does not exist.
+UNKNOWN_TOPIC_S = 2.0
 _SEQUENCE_ERRORS = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
 
 
@@ -46,10 +49,13 @@ class PartitionPipeline:
         retry_at_s: when to send again what has no attempt under way; None if there is nothing, or it was sent.
         failures: failed attempts since the last success.
         log_sequence: the sequence after the newest batch that the log is known to have of a replayable epoch.
+        topic_id: of the topic that it sends to; another one of the same name is begun anew.
+        unknown_since_s: since when every attempt was told that there is no such partition; None if the last was not.
     """
 
     __slots__ = ("_codec", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity", "in_flight",
-                 "leader_epoch", "log_sequence", "next_sequence", "partition", "retry_at_s", "topic")  # fmt: skip
+                 "leader_epoch", "log_sequence", "next_sequence", "partition", "retry_at_s", "topic",
+                 "topic_id", "unknown_since_s")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, *, idempotent: bool, max_in_flight: int, codec: Codec) -> None:
         self.topic = topic
@@ -61,6 +67,8 @@ class PartitionPipeline:
         self.retry_at_s: float | None = None
         self.failures = 0
         self.log_sequence = 0
+        self.topic_id = b""
+        self.unknown_since_s: float | None = None
         #: The leader epoch under which attempts were last sent.
         self.leader_epoch = -1
         self._taken = 0
@@ -95,6 +103,22 @@ class PartitionPipeline:
             self._seal(batch)
         if self.in_flight:
             self.retry_at_s = now_s
+
+    def begin_anew(self, topic_id: bytes) -> None:
+        """The topic was deleted, and another one of its name made: nothing of what was sent is in that one's log, and
+        no attempt under way can get there, for it names the topic by its id. The caller brings an identity, if need be.
+        """
+        self.topic_id = topic_id
+        self.identity = None
+        self.gap = False
+        self.log_sequence = 0
+        self.failures = 0
+        self.unknown_since_s = None
+        self.leader_epoch = -1
+        for batch in self.in_flight:
+            batch.attempt = None
+            batch.maybe_applied = False
+        self.retry_at_s = 0.0 if self.in_flight else None
 
     def can_take(self) -> bool:
         """True when a further batch may be sent."""
@@ -143,15 +167,19 @@ class PartitionPipeline:
         self.in_flight.remove(batch)
         batch.attempt = None
         self.failures = 0
+        self.unknown_since_s = None
         if self.retry_at_s is None and any(True for _ in self._resendable()):
             self.retry_at_s = now_s
 
-    def failed(self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool) -> Verdict:
+    def failed(self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool, now_s: float = 0.0) -> Verdict:
         """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller calls :meth:`retry_after`.
 
         A definite refusal says nothing of earlier attempts: while one of those may take effect, the batch is sent again
         until its outcome is known or its time is over. (Else: a send times out, its retry is refused, the client
         reports failure, and the first attempt takes effect.)
+
+        That there is no such partition is believed when it was said for a while: a node may be behind, and a topic may
+        be deleted and made anew.
 
         Arguments:
             expired: the batch's delivery time is over.
@@ -159,11 +187,16 @@ class PartitionPipeline:
         batch.attempt = None
         if not error.definite:
             batch.maybe_applied = True
-        if expired:
+        unknown = isinstance(error, UnknownTopicOrPartitionError)
+        if not unknown:
+            self.unknown_since_s = None
+        elif self.unknown_since_s is None:
+            self.unknown_since_s = now_s
+        if expired or (self.unknown_since_s is not None and now_s - self.unknown_since_s >= UNKNOWN_TOPIC_S):
             return self._drop(batch)
         if isinstance(error, _SEQUENCE_ERRORS):
             return self._refused_sequence(batch, error)
-        if error.retriable or (batch.maybe_applied and self._idempotent):
+        if unknown or error.retriable or (batch.maybe_applied and self._idempotent):
             return Verdict.RETRY
         return self._drop(batch)
 

@@ -35,6 +35,7 @@ class ProducerOptions(TypedDict, total=False):
     request_timeout_ms: how long one attempt may take.
     retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
     bootstrap_timeout_ms: how long to look for any node before giving up.
+    metadata_max_age_ms: how often to look, while records are sent, for new partitions of the topics.
     partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
     key_serializer, value_serializer: callables to bytes.
     client_id: what nodes see as the user agent.
@@ -64,6 +65,7 @@ class ProducerOptions(TypedDict, total=False):
     retry_backoff_ms: float
     retry_backoff_max_ms: float
     bootstrap_timeout_ms: float
+    metadata_max_age_ms: float
     partitioner: Partitioner
     key_serializer: Serializer | None
     value_serializer: Serializer | None
@@ -91,6 +93,7 @@ class ProducerConfig:
     retry_backoff_ms: float = 20
     retry_backoff_max_ms: float = 500
     bootstrap_timeout_ms: float = 3_000
+    metadata_max_age_ms: float = 300_000
     partitioner: Partitioner = "sticky"
     key_serializer: Serializer | None = None
     value_serializer: Serializer | None = None
@@ -113,6 +116,7 @@ class ProducerConfig:
         check_range(self, "max_block_ms", 0, 24 * 3_600_000)
         # The log remembers a producer's last five batches of a partition; a sixth could not be recognised when resent.
         check_range(self, "max_in_flight", 1, 5)
+        check_range(self, "metadata_max_age_ms", 10, 24 * 3_600_000)
         check_range(self, "request_timeout_ms", 1, 3_600_000)
         check_range(self, "delivery_timeout_ms", 1, 24 * 3_600_000)
         check_range(self, "retry_backoff_ms", 1, 60_000)

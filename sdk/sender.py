@@ -34,6 +34,7 @@ from quorumlog.sdk.producer_batch import ProducerBatch
 from quorumlog.sdk.producer_config import ProducerConfig
 from quorumlog.sdk.producer_identity import ProducerIdentity, obtain_identity
 from quorumlog.sdk.record_batch import codec_named
+from quorumlog.sdk.recreated_topics import follow_recreated, no_such_partition
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -90,6 +91,7 @@ class Sender:
         self._timer_at = 0.0
         self._wanted_at: float | None = None
         self._next_watch_s = 0.0
+        self._refresh_at_s = clock() + config.metadata_max_age_ms / 1000
         self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._unknown_since_s: dict[str, float] = {}
@@ -196,6 +198,7 @@ class Sender:
         key = TopicPartition(topic, partition)
         found = self._pipelines.get(key)
         if found is None:
+            view = self._cluster.metadata.topics.get(topic)
             found = self._pipelines[key] = PartitionPipeline(
                 topic,
                 partition,
@@ -203,6 +206,7 @@ class Sender:
                 max_in_flight=self._config.max_in_flight,
                 codec=self._codec,
             )
+            found.topic_id = view.topic_id if view is not None else b""
         return found
 
     def _target(self, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
@@ -290,8 +294,9 @@ class Sender:
     def _settle(self, attempt: _Attempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
         if not result.HasField("error"):
             # Said late, by an attempt that was given up, it is true all the same.
-            if not batch.delivery.done:
-                pipeline = self._pipeline(batch.topic, batch.partition)
+            pipeline = self._pipeline(batch.topic, batch.partition)
+            # Unless of a topic that is deleted: what another one of its name acknowledges is what counts now.
+            if not batch.delivery.done and (batch.attempt is attempt or pipeline.topic_id == result.topic_id):
                 pipeline.log_sequence = max(pipeline.log_sequence, result.next_sequence)
                 self._succeeded(batch, result.base_offset, result.log_append_time_ms)
             return
@@ -327,7 +332,7 @@ class Sender:
             since = self._unknown_since_s.setdefault(batch.topic, now)
             error.retriable = now < since + UNKNOWN_TOPIC_GRACE_S
         self._troubled[pipeline] = None
-        verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s)
+        verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
         if verdict is Verdict.FAIL:
             self._resolve_failed(batch, error)
         elif at_once:
@@ -358,6 +363,11 @@ class Sender:
         if self._closed:
             return
         now = self._clock()
+        if self._config.producer_name is None:
+            self._troubled.update(
+                dict.fromkeys(follow_recreated(self._pipelines.values(), self._cluster, self._identity, now))
+            )
+        self._drop_partitions()
         for pipeline in self._pipelines.values():
             if not pipeline.in_flight:
                 continue
@@ -383,6 +393,23 @@ class Sender:
                     topic.compacted = known.compacted
                     topic.available = [p.partition for p in known.partitions if p.leader >= 0]
         self._pump()
+
+    def _drop_partitions(self) -> None:
+        """A topic that was made anew may have fewer partitions: what waits for the others has nowhere to go."""
+        for name, topic in list(self._accumulator.topics.items()):
+            known = self._cluster.metadata.topics.get(name)
+            if known is None or len(known.partitions) >= len(topic.partitions):
+                continue
+            count = len(known.partitions)
+            for batch in self._accumulator.drop_partitions(topic, count):
+                self._resolve_failed(batch, no_such_partition(name, batch.partition, count))
+            for where, pipeline in list(self._pipelines.items()):
+                if pipeline.topic == name and pipeline.partition >= count:
+                    del self._pipelines[where]
+                    self._troubled.pop(pipeline, None)
+                    for batch in pipeline.in_flight:
+                        batch.attempt = None
+                        self._resolve_failed(batch, no_such_partition(name, batch.partition, count))
 
     # --- identity ------------------------------------------------------------------------------------------------
 
@@ -436,6 +463,9 @@ class Sender:
     def _watch(self, now: float) -> None:
         """Looks for what takes too long: batches, attempts, silent leaders, partitions without one."""
         self._next_watch_s = now + _WATCH_EVERY_S
+        if now >= self._refresh_at_s:
+            self._refresh_at_s = now + self._config.metadata_max_age_ms / 1000
+            self._cluster.request_refresh()
         silent: set[TopicPartition] = set()
         for attempt in list(self._attempts):
             age = now - attempt.sent_at_s

@@ -272,6 +272,21 @@ def test_a_destroyed_replica_is_gone_and_may_be_made_again(tmp_path: Path) -> No
             assert again.entries(group, 1, 30, ALL_BYTES) == entries
 
 
+def test_replicas_that_come_and_go_use_the_same_pages_again(tmp_path: Path) -> None:
+    sizes = []
+    with Storage(tmp_path, max_deletes=16, reserve_bytes=0) as storage:
+        for group in range(1000, 1010):
+            storage.commit(transaction(create(group, LogBuilder(group).batches(60, 20_000))))
+            storage.commit(transaction(GroupWrite(group, destroy=True)))
+            slices = 0
+            while storage.sweep():
+                slices += 1
+            assert slices >= 1, "not all at once"
+            sizes.append((tmp_path / "data.mdb").stat().st_size)
+            assert storage.groups() == {}
+    assert sizes[-1] <= 1.1 * sizes[1], sizes
+
+
 def test_the_neighbour_with_the_highest_offset_is_not_mistaken(storage: Storage) -> None:
     storage.commit(transaction(create(0xFFFFFFFF, LogBuilder(0xFFFFFFFF).batches(2)), create(1), create(0)))
     assert storage.find_offset(1, 0) is None
