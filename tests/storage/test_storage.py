@@ -275,8 +275,8 @@ def test_a_destroyed_replica_is_gone_and_may_be_made_again(tmp_path: Path) -> No
 def test_replicas_that_come_and_go_use_the_same_pages_again(tmp_path: Path) -> None:
     sizes = []
     with Storage(tmp_path, max_deletes=16, reserve_bytes=0) as storage:
-        for group in range(1000, 1010):
-            storage.commit(transaction(create(group, LogBuilder(group).batches(60, 20_000))))
+        for group in range(1000, 1006):
+            storage.commit(transaction(create(group, LogBuilder(group).batches(30, 20_000))))
             storage.commit(transaction(GroupWrite(group, destroy=True)))
             slices = 0
             while storage.sweep():
