@@ -34,6 +34,8 @@ class Limits:
     snapshot_window: int = 2
     #: Snapshots that a node sends at once, and as many that it receives.
     snapshot_transfers: int = 4
+    #: The same for those of one slice: a node that comes back may need one for each of thousands of partitions.
+    small_snapshot_transfers: int = 64
     #: Bytes of a snapshot that a node receives.
     snapshot_bytes: int = 1 << 40
     #: Bytes of entries waiting for the disk at which appends are refused until it catches up.
@@ -53,6 +55,10 @@ class Limits:
     storage_resume_below: float = 0.80
     #: Appends are refused as well when fewer bytes than this are free.
     storage_reserve_bytes: int = 64 << 20
+
+    def transfers_of(self, slices: int) -> int:
+        """How many snapshots may be on their way at once: of one slice, or of more."""
+        return self.snapshot_transfers if slices > 1 else self.small_snapshot_transfers
 
 
 @dataclass(slots=True, frozen=True)

@@ -115,7 +115,8 @@ class SnapshotReceiver:
             return "its term is over"
         if offer.size_bytes > self._limits.snapshot_bytes:
             return f"larger than {self._limits.snapshot_bytes} bytes"
-        if before is None and len(self._incoming) >= self._limits.snapshot_transfers:
+        alike = sum((each.offer.slices == 1) == (offer.slices == 1) for each in self._incoming.values())
+        if before is None and alike >= self._limits.transfers_of(offer.slices):
             return "too many snapshots arrive at once"
         return "" if self._has_room() else "the disk is nearly full"
 

@@ -54,7 +54,9 @@ class SnapshotSender:
         """Begins to send what Raft offers to a follower; past the bound of transfers it is refused, to be offered
         again."""
         key = group, message.to
-        if key not in self._transfers and len(self._transfers) >= self._limits.snapshot_transfers:
+        small = message.snapshot.data.slices == 1
+        alike = sum((each.snapshot.data.slices == 1) == small for each in self._transfers.values())
+        if key not in self._transfers and alike >= self._limits.transfers_of(message.snapshot.data.slices):
             self._tell_raft(now, group, message.to, ok=False)
             return
         self._number += 1
