@@ -63,7 +63,8 @@ def no_value_twice(history: History) -> list[Anomaly]:
 
 def acknowledged_is_read(history: History) -> list[Anomaly]:
     """I3: each record acknowledged with acks=all below the highest offset read was read; and the final reader, which
-    starts from 0 after healing, sees every one of them."""
+    starts from 0 after healing, sees every one of them. Below where readers were told that the log starts, records are
+    gone by intention."""
     found: list[Anomaly] = []
     polls = list(history.polls())
     finals = [poll for poll in polls if poll.final]
@@ -72,13 +73,22 @@ def acknowledged_is_read(history: History) -> list[Anomaly]:
     for poll in polls:
         for offset, _ in poll.records:
             highest[poll.partition] = max(offset, highest.get(poll.partition, -1))
+    starts = _log_starts(history)
     for send in history.sends(Outcome.OK):
-        if not send.acks_all or (send.partition, send.value) in read:
+        if not send.acks_all or (send.partition, send.value) in read or send.offset < starts.get(send.partition, 0):
             continue
         if finals or send.offset < highest.get(send.partition, -1):
             message = f"{send.value!r}, acknowledged at {send.partition} offset {send.offset}, is lost"
             found.append(Anomaly("I3", message, (send,)))
     return found
+
+
+def _log_starts(history: History) -> dict[str, int]:
+    """By partition, the highest log start that a reader was told of."""
+    starts: dict[str, int] = {}
+    for reset in history.resets():
+        starts[reset.partition] = max(reset.offset, starts.get(reset.partition, 0))
+    return starts
 
 
 def nothing_read_that_failed(history: History) -> list[Anomaly]:
@@ -98,11 +108,16 @@ def nothing_read_that_failed(history: History) -> list[Anomaly]:
 
 
 def polls_in_order(history: History) -> list[Anomaly]:
-    """I5: within one assignment polls neither skip nor go back."""
+    """I5: within one assignment polls neither skip nor go back, except to the log start when that is ahead."""
     found: list[Anomaly] = []
     positions: dict[tuple[str, str], int] = {}
-    for poll in history.polls():
+    for poll in history.reads():
         key = (poll.process, poll.partition)
+        if poll.kind is Kind.RESET:
+            if poll.offset <= positions.get(key, -1):
+                message = f"{poll.process} was sent back to {poll.partition} offset {poll.offset}"
+                found.append(Anomaly("I5", message, (poll,)))
+            positions[key] = poll.offset
         for offset, _ in poll.records:
             expected = positions.get(key)
             if expected is not None and offset != expected:
@@ -117,7 +132,7 @@ def sends_in_order(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     last: dict[tuple[str, str], Operation] = {}
     for send in sorted(history.sends(Outcome.OK), key=lambda o: o.invoked_us):  # stable: recording order breaks ties
-        if not send.acks_all:
+        if not send.acks_all or send.offset < 0:
             continue
         before = last.get((send.process, send.partition))
         if before is not None and before.invoked_us < send.invoked_us and send.offset <= before.offset:
@@ -135,7 +150,10 @@ def sends_after_acknowledged(history: History) -> list[Anomaly]:
     found: list[Anomaly] = []
     floors: dict[str, int] = {}
     at_invocation: dict[int, int] = {}
-    asked = [*(send for send in history.sends(Outcome.OK) if send.acks_all), *history.end_offsets()]
+    asked = [
+        *(send for send in history.sends(Outcome.OK) if send.acks_all and send.offset >= 0),
+        *history.end_offsets(),
+    ]
     for is_return, number in _moments(asked):
         operation = asked[number]
         partition, offset = operation.partition, operation.offset
@@ -163,12 +181,14 @@ def _moments(operations: list[Operation]) -> list[tuple[bool, int]]:
 
 
 def offsets_dense(history: History) -> list[Anomaly]:
-    """I8: the final reader saw every offset from 0 to the end, past everything acknowledged."""
+    """I8: the final reader saw every offset from the log start to the end, past everything acknowledged."""
     found: list[Anomaly] = []
     ends: dict[str, int] = {}
-    for poll in history.polls():
+    for poll in history.reads():
         if not poll.final:
             continue
+        if poll.kind is Kind.RESET:
+            ends[poll.partition] = max(poll.offset, ends.get(poll.partition, 0))
         for offset, _ in poll.records:
             expected = ends.get(poll.partition, 0)
             if offset != expected:

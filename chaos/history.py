@@ -19,6 +19,7 @@ class Kind(Enum):
     SEND = "send"
     POLL = "poll"
     END_OFFSET = "end-offset"
+    RESET = "reset"
 
 
 class Outcome(Enum):
@@ -38,12 +39,13 @@ class Operation:
         invoked_us, returned_us: when it began and ended.
         partition: ``topic-number``.
         value: of a SEND, unique in the run.
-        offset: of a SEND that is OK, where its record is; of an END_OFFSET, the answer; else -1.
+        offset: of a SEND that is OK, where its record is, if that was said; of an END_OFFSET, the answer; of a RESET,
+            the log start from which a reader goes on, since what it would have read next is not kept any more; else -1.
         leader_epoch: in which it was answered; -1 when unknown.
         acks_all: a SEND that promised durability.
         records: of a POLL, (offset, value) in the order given.
         high_watermark: of a POLL, what came with it; -1 when unknown.
-        final: a POLL of the reader that starts from 0 after the cluster has healed.
+        final: a POLL or RESET of the reader that starts from 0 after the cluster has healed.
     """
 
     process: str
@@ -84,6 +86,14 @@ class History:
     def polls(self) -> Iterator[Operation]:
         """Polls that returned."""
         return (o for o in self.operations if o.kind is Kind.POLL and o.outcome is Outcome.OK)
+
+    def resets(self) -> Iterator[Operation]:
+        """Readers' moves to where the log starts."""
+        return (o for o in self.operations if o.kind is Kind.RESET)
+
+    def reads(self) -> Iterator[Operation]:
+        """Polls that returned, and resets, in the order of their end."""
+        return (o for o in self.operations if o.kind in (Kind.POLL, Kind.RESET) and o.outcome is Outcome.OK)
 
     def end_offsets(self) -> Iterator[Operation]:
         """Linearizable end offsets that returned."""

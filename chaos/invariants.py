@@ -11,21 +11,16 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
+from quorumlog.chaos.committed_partition import CommittedBatch, CommittedPartition, Violation, values_of
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
-from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP, Partition
+from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP, METADATA_GROUP, Partition
+from quorumlog.server.partition import META_ROW, decode_meta
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_table import TopicTable
 from quorumlog.storage.transaction import GroupWrite, Transaction
-from quorumlog.v1.entry import parse_envelope, parse_header, payload_of
-
-#: How every Arrow message begins.
-ARROW = b"\xff\xff\xff\xff"
-
-
-class Violation(Exception):
-    """A promise was broken. The message says which, where, and the ids concerned."""
+from quorumlog.v1.entry import parse_envelope
 
 
 class RaftView(Protocol):
@@ -71,38 +66,16 @@ class ReplicaView(Protocol):
         """The group."""
 
 
-def values_of(entry: bytes) -> list[str]:
-    """The unique values in a batch that the simulation's producers made: text, or in Arrow where records have keys.
-    A tombstone's is not unique."""
-    if payload_of(entry)[:4] == ARROW:
-        from quorumlog.v1.payload import VALUE, read_payload
-
-        values = read_payload(entry, parse_header(entry)).column(VALUE).to_pylist()
-        return [value.decode() if value is not None else "hope-tombstone" for value in values]
-    return bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
-
-
-@dataclass(slots=True)
-class CommittedBatch:
-    """One batch of the committed log."""
-
-    base_offset: int
-    index: int
-    values: list[str]
-    entry: Entry
-
-
 @dataclass(slots=True)
 class GroupModel:
     """What is known of one group over the whole cluster."""
 
+    log: CommittedPartition
     leaders: dict[int, int] = field(default_factory=dict)
     hashes: dict[tuple[int, int], int] = field(default_factory=dict)
     committed: list[EntryId] = field(default_factory=list)
     committed_terms: list[int] = field(default_factory=list)
     configurations: list[Configuration] = field(default_factory=list)
-    batches: dict[int, CommittedBatch] = field(default_factory=dict)
-    next_offset: int = 0
 
     @property
     def quorum(self) -> int:
@@ -130,12 +103,21 @@ class ClusterInvariants:
     Arguments:
         disks: every node's disk, alive or not.
         unique: whether a value may be committed only once (idempotent producers) in the batch with that value.
+
+    ``latest_wall_ms`` is the latest time that any node's clock has shown.
     """
 
-    def __init__(self, disks: Mapping[int, SimDisk], unique: Callable[[str], bool] = lambda value: True) -> None:
+    def __init__(
+        self,
+        disks: Mapping[int, SimDisk],
+        unique: Callable[[str], bool] = lambda value: True,
+        most_producers: int = 1 << 30,
+    ) -> None:
         self.groups: dict[int, GroupModel] = {}
         self.images: dict[int, str] = {}
         self.elections = 0
+        self.latest_wall_ms = 0
+        self._most_producers = most_producers
         self._disks = disks
         self._unique = unique
         self._seen: dict[tuple[int, int], _Seen] = {}
@@ -162,7 +144,11 @@ class ClusterInvariants:
 
     def model(self, group: int) -> GroupModel:
         """The model of one group."""
-        return self.groups.setdefault(group, GroupModel())
+        model = self.groups.get(group)
+        if model is None:
+            log = CommittedPartition(group, most_producers=self._most_producers)
+            model = self.groups[group] = GroupModel(log)
+        return model
 
     def process_started(self, node: int) -> None:
         """The node's volatile state is gone; what it knew to be committed may be found again."""
@@ -276,8 +262,10 @@ class ClusterInvariants:
             )
         model.committed.append(identity)
         model.committed_terms.append(replica.term)
+        if group != METADATA_GROUP:
+            model.log.commit(entry, self.latest_wall_ms)
         if entry.kind == EntryKind.BATCH:
-            self._commit_batch(group, model, entry)
+            self._check_places(group, model.log.batches_in_order[-1])
         elif entry.kind == EntryKind.CONFIG:
             self._change_members(group, model, GroupSealer(group).configuration_of(entry))
 
@@ -293,23 +281,16 @@ class ClusterInvariants:
             raise Violation(f"group {group} replaces voters without a joint configuration: {before} to {after}")
         model.configurations.append(after)
 
-    def _commit_batch(self, group: int, model: GroupModel, entry: Entry) -> None:
-        header = parse_header(entry.data)
-        if header.base_offset != model.next_offset:
-            raise Violation(
-                f"offsets of group {group} are not dense: batch at index {entry.index} begins at {header.base_offset},"
-                f" {model.next_offset} comes next"
-            )
-        values = values_of(entry.data)
-        if len(values) != header.record_count:
-            raise Violation(f"batch {entry.index} of group {group} has {len(values)} values, not {header.record_count}")
-        model.batches[header.base_offset] = CommittedBatch(header.base_offset, entry.index, values, entry)
-        model.next_offset = header.base_offset + header.record_count
-        for place, value in enumerate(values):
-            offset = header.base_offset + place
-            if self._places.setdefault((group, value), offset) != offset and self._unique(value):
-                first = self._places[(group, value)]
+    def _check_places(self, group: int, batch: CommittedBatch) -> None:
+        for place, value in enumerate(batch.values):
+            offset = batch.base_offset + place
+            first = self._places.setdefault((group, value), offset)
+            if first != offset and self._unique(value):
                 raise Violation(f"value {value} is committed twice in group {group}: at {first} and at {offset}")
+
+    def place_of(self, group: int, value: str) -> int:
+        """Where a value is committed first; -1 where it is not."""
+        return self._places.get((group, value), -1)
 
     def holds(self, node: int, group: int, identity: EntryId) -> bool:
         """Whether the node's synced log has that entry (or has compacted it away, or has a snapshot over it)."""
@@ -341,6 +322,8 @@ class ClusterInvariants:
                 self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
             self._truncation(disk, write)
+            if write.group != METADATA_GROUP:
+                self._partition_state(disk, write)
             hashes = self.model(write.group).hashes
             for entry in write.entries:
                 if hashes.setdefault((entry.index, entry.term), entry.hash) != entry.hash:
@@ -371,6 +354,26 @@ class ClusterInvariants:
         entry = durable.entry(index)
         if index <= durable.anchor.index or (entry is not None and entry.hash == committed.hash):
             raise Violation(f"node {disk.node_id} truncates group {write.group} from {index}: {committed} is committed")
+
+    def _partition_state(self, disk: SimDisk, write: GroupWrite) -> None:
+        """What of the state and of the log a replica keeps must be what the committed log says."""
+        log = self.model(write.group).log
+        durable = disk.synced.get(write.group)
+        before = durable.table.get(META_ROW) if durable is not None and write.snapshot is None else None
+        meta = write.table.get(META_ROW) or before
+        if write.table.get(META_ROW) is not None:
+            log.check_meta(disk.node_id, *decode_meta(meta))
+        snapshot = write.snapshot or write.checkpoint
+        if snapshot is not None:
+            staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
+            staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
+            slices = [staged[number] for number in range(snapshot.data.slices)]
+            applied = decode_meta(meta)[0] if write.checkpoint is not None else -1
+            log.check_snapshot(disk.node_id, snapshot.last.index, applied, slices)
+        if write.compact_to is not None and (write.checkpoint is None or write.checkpoint.last != write.compact_to):
+            raise Violation(
+                f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"
+            )
 
     # -- replicated state ---------------------------------------------------------------------------------------
 
@@ -438,9 +441,13 @@ class ClusterInvariants:
         if epoch not in model.leaders:
             raise Violation(f"node {node} acknowledges {values} in epoch {epoch} of group {group}, which nobody led")
         if not acks_all:
-            self._on_own_disk(node, group, offset, values)
+            if offset >= model.log.log_start:
+                self._on_own_disk(node, group, offset, values)
             return
-        batch = model.batches.get(offset)
+        if offset < 0:
+            # The duplicate of a batch that is too old for its offset to be remembered.
+            offset = self.place_of(group, values[0])
+        batch = model.log.batches.get(offset)
         if batch is None or batch.values != values:
             found = "nothing" if batch is None else str(batch.values)
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}; committed is {found}")

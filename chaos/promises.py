@@ -6,7 +6,7 @@ So the promise itself is looked at, whenever a message leaves.
 
 from __future__ import annotations
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.raft.types import (
     AppendResponse,
     EntryId,

@@ -148,7 +148,8 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One producer's way into one partition, with a producer id of its own."""
+    """One producer's way into one partition, with a producer id of its own. ``settled``: batches of that id that are
+    acknowledged, for replays."""
 
     name: PartitionName
     queue: deque[Batch] = field(default_factory=deque)
@@ -157,6 +158,7 @@ class Lane:
     producer_epoch: int = NO_PRODUCER_EPOCH
     next_sequence: int = 0
     next_number: int = 0
+    settled: list[Batch] = field(default_factory=list)
     asking_id: bool = False
     retry_at: int = 0
 
@@ -164,7 +166,10 @@ class Lane:
 @dataclass(slots=True)
 class ProducerOptions:
     """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries. ``records`` and
-    ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never."""
+    ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never.
+    ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
+    one that was acknowledged long ago. ``lag_ms``: records are up to so much older than their sending.
+    ``gives_up``: also in the end it gives up what takes too long."""
 
     interval_us: tuple[int, int] = (5_000, 60_000)
     max_in_flight: int = 3
@@ -174,6 +179,10 @@ class ProducerOptions:
     records: tuple[int, int] = (1, 3)
     padding_bytes: int = 0
     silence_us: tuple[int, int] = (0, 0)
+    named: bool = False
+    replays: float = 0.0
+    lag_ms: int = 0
+    gives_up: bool = False
 
 
 class Judge(Protocol):
@@ -218,8 +227,10 @@ class SimProducer:
         return not any(lane.queue or lane.waiting for lane in self._lanes)
 
     def stop(self) -> None:
-        """Makes no new batches, and from now on never gives up on those under way."""
+        """Makes no new batches, and from now on never gives up on those under way, unless that is its habit."""
         self._stopped = True
+        if self._options.gives_up:
+            return
         for lane in self._lanes:
             for batch in lane.queue:
                 batch.deadline_us = 1 << 62
@@ -244,6 +255,8 @@ class SimProducer:
             lane.waiting.append([f"{self.name}.{self._made + n}" for n in range(count)])
             self._made += count
             self._pump(lane)
+        if lane.settled and self._rng.random() < self._options.replays:
+            self._replay(lane)
         wait = self._rng.randint(*self._options.interval_us)
         if self._options.silence_us[1] and self._rng.random() < 0.1:
             wait += self._rng.randint(*self._options.silence_us)
@@ -295,11 +308,14 @@ class SimProducer:
             if isinstance(answer, pb.InitProducerIdResponse) and answer.error.code == ErrorCode.NONE:
                 lane.producer_id, lane.producer_epoch = answer.producer_id, answer.producer_epoch
                 lane.next_sequence = 0
+                lane.settled.clear()
                 self._pump(lane)
             else:
                 self._pump_later(lane)
 
-        self._port.request(self.name, node, pb.InitProducerIdRequest(timeout_ms=300), answered)
+        identity = f"{self.name}/{lane.name}" if self._options.named else ""
+        request = pb.InitProducerIdRequest(timeout_ms=300, name=identity, epoch=-1)
+        self._port.request(self.name, node, request, answered)
         self._scheduler.after(400_000, lambda: answered(Unanswered.LOST))
 
     def _build(self, lane: Lane, values: list[str]) -> Batch:
@@ -308,6 +324,8 @@ class SimProducer:
         payload += b"\0" * (padding + -(len(payload) + padding) % 8)
         idempotent = self._options.acks == ACKS_ALL
         now_ms = 1_700_000_000_000 + self._scheduler.now // 1_000
+        if self._options.lag_ms:
+            now_ms -= self._rng.randint(0, self._options.lag_ms)
         data = build_batch(
             payload,
             record_count=len(values),
@@ -319,19 +337,41 @@ class SimProducer:
             base_sequence=lane.next_sequence if idempotent else NO_SEQUENCE,
         )
         lane.next_sequence = (lane.next_sequence + len(values)) % SEQUENCE_MODULUS
-        deadline = 1 << 62 if self._stopped else self._scheduler.now + self._options.delivery_timeout_us
+        deadline = (
+            1 << 62
+            if self._stopped and not self._options.gives_up
+            else self._scheduler.now + self._options.delivery_timeout_us
+        )
         lane.next_number += 1
         return Batch(values, data, self._scheduler.now, deadline, lane.next_number - 1)
 
     def _send(self, lane: Lane, batch: Batch, known: Leadership) -> None:
         batch.outstanding = True
         batch.attempt += 1
-        attempt, node = batch.attempt, known.leader
+        attempt = batch.attempt
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if attempt == batch.attempt and batch.outstanding and batch in lane.queue:
+                batch.outstanding = False
+                self._answered(lane, batch, answer)
+
+        self._request(lane, batch, known, answered)
         timeout_us = self._options.request_timeout_us
+        self._scheduler.after(timeout_us + timeout_us // 4, lambda: answered(Unanswered.LOST))
+
+    def _replay(self, lane: Lane) -> None:
+        """Sends a batch again that was acknowledged, however long ago: it must not come into the log once more."""
+        known = self._directory.partitions.get(lane.name)
+        if known is not None and known.leader >= 0:
+            batch = self._rng.choice(lane.settled)
+            self._request(lane, batch, known, lambda answer: None)
+
+    def _request(self, lane: Lane, batch: Batch, known: Leadership, answered: Answer) -> None:
+        node = known.leader
         request = pb.ProduceRequest(
             correlation_id=batch.attempt,
             acks=self._options.acks,
-            timeout_ms=timeout_us // 1_000,
+            timeout_ms=self._options.request_timeout_us // 1_000,
             batches=[pb.PartitionBatch(topic_id=known.topic_id, partition=lane.name.number, batch=batch.data)],
         )
 
@@ -341,13 +381,7 @@ class SimProducer:
             if result.error.code == ErrorCode.NONE:
                 self._judge.batch_acknowledged(node, lane.name, known.group, batch.values, self._options.acks, result)
 
-        def answered(answer: ProtoMessage | Unanswered) -> None:
-            if attempt == batch.attempt and batch.outstanding and batch in lane.queue:
-                batch.outstanding = False
-                self._answered(lane, batch, answer)
-
         self._port.request(self.name, node, request, answered, served)
-        self._scheduler.after(timeout_us + timeout_us // 4, lambda: answered(Unanswered.LOST))
 
     # -- answers ------------------------------------------------------------------------------------------------
 
@@ -357,6 +391,8 @@ class SimProducer:
             if result.error.code == ErrorCode.NONE:
                 lane.queue.remove(batch)
                 self.acknowledged += len(batch.values)
+                if self._options.replays:
+                    lane.settled.append(batch)
                 self._record(lane, batch, Outcome.OK, result.base_offset, result.leader_epoch)
                 self._pump(lane)
                 return
@@ -405,7 +441,7 @@ class SimProducer:
                     outcome=outcome,
                     partition=str(lane.name),
                     value=value,
-                    offset=offset + place if outcome is Outcome.OK else -1,
+                    offset=offset + place if offset >= 0 else -1,
                     leader_epoch=epoch,
                     acks_all=self._options.acks == ACKS_ALL,
                 )

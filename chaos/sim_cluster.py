@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import cache
 from hashlib import blake2b
 from typing import Any, Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.invariants import ClusterInvariants, Violation
+from quorumlog.chaos.committed_partition import Retention, Violation
+from quorumlog.chaos.invariants import ClusterInvariants
 from quorumlog.chaos.promises import check_promise
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import ACKS_ALL, Answer, PartitionName, Unanswered
@@ -23,6 +25,7 @@ from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.server.topic_config import parse_topic_config
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -77,13 +80,15 @@ class SimCluster:
         self.narrator: Witness | None = None
         self._keep_running = False
         self._disks: dict[int, SimDisk] = {}
-        self.invariants = ClusterInvariants(self._disks, unique=lambda value: not value.startswith("hope"))
+        self.invariants = ClusterInvariants(
+            self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
+        )
         carry = carry_through_codec if options.through_codec else carry_as_it_is
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
         self._lanes: dict[tuple[str, int], int] = {}
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
-        self._watermarks: dict[int, tuple[int, int]] = {}
+        self._told: dict[int, tuple[int, int, int]] = {}
         controllers = {number: address for address, number in list(self._numbers.items())[:3]}
         if options.nodes >= 5:
             controllers = {number: address for address, number in self._numbers.items()}
@@ -170,6 +175,7 @@ class SimCluster:
         if self.narrator is not None:
             self.narrator.stepped(process, events, effects)
         # All groups now and then, lest a step changes one that it does not name.
+        self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)
         for _, frame in effects.frames:
@@ -185,6 +191,7 @@ class SimCluster:
         ):
             self.invariants.topics_at(image.applied_index, image.topic_table)
             for group, partition in image.partitions.items():
+                self.invariants.model(group).log.retentions.add(retention_of(partition.topic.configs))
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
 
@@ -241,28 +248,57 @@ class SimCluster:
             node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
         )
 
-    def entries_served(self, node: int, name: PartitionName, group: int, result: pb.FetchResult) -> None:
-        """A node answers a fetch: only with what is committed, and a high watermark that never goes back."""
+    def told_end(self, group: int) -> int:
+        """The highest high watermark of a group that a reader was told of."""
+        return self._told.get(group, (0, 0, 0))[1]
+
+    def entries_served(
+        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
+    ) -> None:
+        """A node answers a fetch: only with what is committed and kept, and with a high watermark and a log start that
+        never go back."""
+        log = self.invariants.model(group).log
+        if result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE and fetch_offset >= log.log_start:
+            raise Violation(
+                f"node {node} refuses offset {fetch_offset} of {name}, which is kept: {result.error.message}"
+            )
         if result.error.code != ErrorCode.NONE:
             return
         self.invariants.served(node, group, result.leader_epoch)
-        model = self.invariants.model(group)
+        start, end = result.log_start_offset, result.high_watermark
         for entry in result.entries:
-            batch = model.batches.get(parse_header(entry).base_offset)
+            header = parse_header(entry)
+            batch = log.batches.get(header.base_offset)
             if batch is None or batch.entry.data != entry:
                 raise Violation(f"node {node} serves an entry of {name} that is not committed")
-        if result.high_watermark > model.next_offset:
+            if header.last_offset < start:
+                raise Violation(f"node {node} serves offset {header.last_offset} of {name} below its log start {start}")
+        if start > log.log_start or end > log.next_offset:
             raise Violation(
-                f"node {node} says high watermark {result.high_watermark} of {name}, committed are {model.next_offset}"
+                f"node {node} says that {name} goes from {start} to {end}; committed is {log.log_start} to"
+                f" {log.next_offset}"
             )
-        newest, highest = self._watermarks.get(group, (0, 0))
-        if result.leader_epoch >= newest and result.high_watermark < highest:
-            raise Violation(
-                f"the high watermark of {name} went back from {highest} (epoch {newest}) to {result.high_watermark}"
-                f" (epoch {result.leader_epoch}, node {node})"
-            )
+        newest, highest, latest = self._told.get(group, (0, 0, 0))
         if result.leader_epoch >= newest:
-            self._watermarks[group] = (result.leader_epoch, result.high_watermark)
+            if end < highest or start < latest:
+                raise Violation(
+                    f"high watermark or log start of {name} went back from {highest}, {latest} (epoch {newest}) to"
+                    f" {end}, {start} (epoch {result.leader_epoch}, node {node})"
+                )
+            self._told[group] = (result.leader_epoch, end, start)
+
+
+@cache
+def _retention_of(configs: tuple[tuple[str, str], ...]) -> Retention:
+    config = parse_topic_config(dict(configs))
+    if config.compacts:
+        return Retention(-1, -1)
+    return Retention(config.retention_bytes, config.retention_ms)
+
+
+def retention_of(configs: Mapping[str, str]) -> Retention:
+    """What a topic's configuration allows to go."""
+    return _retention_of(tuple(sorted(configs.items())))
 
 
 def paced(options: NodeOptions, pace: float) -> NodeOptions:

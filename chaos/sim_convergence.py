@@ -5,11 +5,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import OWN_PROGRESS_ROW, Violation
 from quorumlog.chaos.sim_clients import PartitionName, SimProducer
 from quorumlog.chaos.sim_cluster import SimCluster, image_digest
 from quorumlog.raft.types import EntryId
 from quorumlog.server.metadata_records import METADATA_GROUP
+from quorumlog.server.partition import Partition
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
@@ -68,6 +69,7 @@ def _awake(cluster: SimCluster, group: int, members: tuple[int, ...]) -> list[in
 
 def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) -> str:
     ends: set[EntryId] = set()
+    states: dict[tuple[int, bytes], int] = {}
     for number in members:
         process = cluster.processes[number]
         replica = process.replicas.get(group)
@@ -79,6 +81,12 @@ def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) 
         if raft.commit_index != raft.last_id.index or durable != raft.last_id:
             return f"node {number}, group {group}: end {raft.last_id}, commit {raft.commit_index}, durable {durable}"
         ends.add(raft.last_id)
+        if isinstance(replica.machine, Partition):
+            rows = [(row.key, row.value) for row in replica.machine.state(0).rows if row.key != OWN_PROGRESS_ROW]
+            states.setdefault((replica.machine.log_start_offset, repr(rows).encode()), number)
+    if len(states) > 1:
+        starts = {number: start for (start, _), number in states.items()}
+        return f"logs of group {group} start differently, or their tables differ: {starts}"
     return "" if len(ends) == 1 else f"logs of group {group} end differently: {sorted(ends)}"
 
 
@@ -92,7 +100,7 @@ def committed_end(cluster: SimCluster, name: PartitionName) -> int:
     assert image is not None
     for group, partition in image.partitions.items():
         if (partition.topic.name, partition.number) == name:
-            return cluster.invariants.model(group).next_offset
+            return cluster.invariants.model(group).log.next_offset
     raise Violation(f"{name} is not in the metadata image")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import Port, Unanswered
 from quorumlog.v1 import admin_pb2

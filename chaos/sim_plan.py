@@ -20,6 +20,8 @@ from quorumlog.server.options import BalanceOptions, Limits
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
 MOST_WATCHED = 4
+#: Silence after which a producer may be forgotten, where seeds have that happen: longer than any of its retries.
+EXPIRATION_US = 4 * SECOND
 
 
 @dataclass(slots=True)
@@ -54,6 +56,9 @@ class Plan:
         reads_on: consumers and probes go on while the cluster heals.
         quiet_us: how long nothing may happen once the cluster has healed.
         metadata_probe: whether somebody creates topics and reads the metadata linearizably.
+        configs: what is set on each topic.
+        deletions_us: time between deletions of records by command; (0, 0) for none.
+        look_ups_us: time between look-ups of times; (0, 0) for none.
     """
 
     cluster: ClusterOptions
@@ -65,6 +70,9 @@ class Plan:
     faults: FaultPlan
     quiet_us: int
     metadata_probe: bool
+    configs: dict[str, dict[str, str]] = field(default_factory=dict)
+    deletions_us: tuple[int, int] = (0, 0)
+    look_ups_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
 
     @property
@@ -92,6 +100,8 @@ def draw_plan(seed: int) -> Plan:
         quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
         metadata_probe=rng.random() < 0.25,
     )
+    _draw_retention(random.Random(f"{seed}/retention"), plan)
+    _draw_identities(random.Random(f"{seed}/identities"), plan)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -201,6 +211,45 @@ def _draw_producer(rng: random.Random, acks: int, silent_us: tuple[int, int]) ->
         padding_bytes=rng.choice((0, 0, 100, 5_000)),
         silence_us=silent_us,
     )
+
+
+def _draw_retention(rng: random.Random, plan: Plan) -> None:
+    """Logs that lose their beginning, by bytes, by time and by command; in a third of all seeds nothing ever goes."""
+    if rng.random() < 0.3:
+        return
+    for topic in plan.topics:
+        configs = plan.configs.setdefault(topic, {})
+        if rng.random() < 0.5:
+            configs["retention.bytes"] = str(rng.choice((0, 400, 2_000, 10_000)))
+        if rng.random() < 0.3:
+            configs["retention.ms"] = str(rng.choice((100, 500, 2_000)))
+        if rng.random() < 0.2:
+            configs["message.timestamp.type"] = "LogAppendTime"
+    if rng.random() < 0.3:
+        plan.deletions_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000)))
+    if rng.random() < 0.3:
+        plan.look_ups_us = (20_000, 300_000)
+    lag_ms = rng.choice((0, 0, 300, 5_000))
+    plan.producers = {name: replace(options, lag_ms=lag_ms) for name, options in plan.producers.items()}
+
+
+def _draw_identities(rng: random.Random, plan: Plan) -> None:
+    """Who produces under a name, who sends again what is acknowledged, and how soon the silent are forgotten."""
+    few = plan.cluster.limits.producers_per_partition < len(plan.producers) * 100
+    expires = rng.random() < 0.15
+    if expires:
+        plan.cluster.producer_id_expiration_us = EXPIRATION_US
+        plan.quiet_us = max(plan.quiet_us, 2 * EXPIRATION_US)
+    for name, options in plan.producers.items():
+        if options.acks != ACKS_ALL:
+            continue
+        named = rng.random() < 0.3
+        # Whoever may be forgotten must not send again what it sent long ago.
+        replays = rng.choice((0.0, 0.0, 0.1, 0.5)) if named or not (few or expires) else 0.0
+        plan.producers[name] = replace(options, named=named, replays=replays)
+        if expires:
+            within = min(options.delivery_timeout_us, EXPIRATION_US // 2)
+            plan.producers[name] = replace(plan.producers[name], delivery_timeout_us=within, gives_up=True)
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

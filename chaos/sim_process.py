@@ -8,7 +8,7 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.chaos.sim_clients import Answer, Unanswered
 from quorumlog.chaos.sim_disk import SimDisk
@@ -99,7 +99,7 @@ class SimProcess:
         self.paused = self.stopping = False
         seed = self._rng.getrandbits(64)
         self.node = Node(
-            self._options, self.disk, random.Random(seed), self._now(), self._wall_ms(), self._rng.getrandbits(63)
+            self._options, self.disk, random.Random(seed), self._now(), self.wall_ms, self._rng.getrandbits(63)
         )
         self._scheduler.trace(f"{self.node_id} starts life {self.life}")
         self._wake()
@@ -181,7 +181,7 @@ class SimProcess:
             self._wake()
         self.steps += 1
         self.disk.read_by_node = True
-        effects = self.node.step(self._now(), self._wall_ms(), events)
+        effects = self.node.step(self._now(), self.wall_ms, events)
         self.disk.read_by_node = False
         self._trace(events, effects)
         self._observer.stepped(self, events, effects)
@@ -244,7 +244,9 @@ class SimProcess:
     def _now(self) -> int:
         return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000
 
-    def _wall_ms(self) -> int:
+    @property
+    def wall_ms(self) -> int:
+        """What its wall clock shows, in milliseconds since the epoch."""
         return EPOCH_MS + self.wall_offset_ms + self._scheduler.now // 1_000
 
     def _trace(self, events: list[Event], effects: Effects) -> None:

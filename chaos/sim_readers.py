@@ -7,8 +7,8 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.chaos.committed_partition import values_of
 from quorumlog.chaos.history import History, Kind, Operation, Outcome
-from quorumlog.chaos.invariants import values_of
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import Directory, Leadership, PartitionName, Port, Unanswered
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -23,12 +23,14 @@ DOUBTFUL_US = (10_000, 60_000)
 class ReadJudge(Protocol):
     """Who is told what nodes let clients read."""
 
-    def entries_served(self, node: int, name: PartitionName, group: int, result: pb.FetchResult) -> None:
+    def entries_served(
+        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: pb.FetchResult
+    ) -> None:
         """A node answers a fetch."""
 
 
 class SimConsumer:
-    """Reads one partition from offset 0 on, for as long as it is not stopped.
+    """Reads one partition from offset 0 on, for as long as it is not stopped. What is not kept any more it passes over.
 
     Arguments:
         final: it reads after the cluster has healed, and must find everything.
@@ -71,7 +73,7 @@ class SimConsumer:
             self._later()
             return
         self._attempt += 1
-        attempt, node, invoked = self._attempt, known.leader, self._scheduler.now
+        attempt, node, invoked, offset = self._attempt, known.leader, self._scheduler.now, self.position
         request = pb.FetchRequest(
             correlation_id=attempt,
             max_wait_ms=200,
@@ -81,7 +83,7 @@ class SimConsumer:
                 pb.FetchPartition(
                     topic_id=known.topic_id,
                     partition=self.partition.number,
-                    fetch_offset=self.position,
+                    fetch_offset=offset,
                     leader_epoch=known.epoch if self._rng.random() < 0.5 else -1,
                     max_bytes=1 << 20,
                 )
@@ -91,7 +93,7 @@ class SimConsumer:
         def served(message: ProtoMessage) -> None:
             assert isinstance(message, pb.FetchResponse)
             for result in message.results:
-                self._judge.entries_served(node, self.partition, known.group, result)
+                self._judge.entries_served(node, self.partition, known.group, offset, result)
 
         def answered(answer: ProtoMessage | Unanswered) -> None:
             if attempt == self._attempt and not self._stopped:
@@ -107,12 +109,32 @@ class SimConsumer:
             self._later()
             return
         for result in answer.results:
+            if result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE and result.log_start_offset > self.position:
+                self._reset(invoked, result)
+                continue
             if result.error.code != ErrorCode.NONE:
                 self._directory.learn(self.partition, result.error)
                 self._later()
                 return
             self._take(invoked, result)
         self._scheduler.after(self._rng.randint(1_000, 30_000), self._fetch)
+
+    def _reset(self, invoked: int, result: pb.FetchResult) -> None:
+        """The log begins later now: ``auto_offset_reset="earliest"``."""
+        self.position = result.log_start_offset
+        self._history.add(
+            Operation(
+                process=self.name,
+                kind=Kind.RESET,
+                invoked_us=invoked,
+                returned_us=self._scheduler.now,
+                outcome=Outcome.OK,
+                partition=str(self.partition),
+                offset=self.position,
+                leader_epoch=result.leader_epoch,
+                final=self._final,
+            )
+        )
 
     def _take(self, invoked: int, result: pb.FetchResult) -> None:
         records: list[tuple[int, str]] = []

@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_network import Unruliness

@@ -10,14 +10,15 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers import check
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.history import History
-from quorumlog.chaos.invariants import Violation
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.sim_faults import SimFaults, Struck
 from quorumlog.chaos.sim_metadata_probe import MetadataProbe
+from quorumlog.chaos.sim_operators import RecordDeleter, TimeProbe
 from quorumlog.chaos.sim_plan import SECOND, draw_plan
 from quorumlog.chaos.sim_readers import EndOffsetProbe, SimConsumer
 from quorumlog.v1 import admin_pb2
@@ -147,7 +148,10 @@ class Simulation:
             name=name,
             num_partitions=self._topics[name],
             replication_factor=self.plan.cluster.replication_factor,
-            configs={"min.insync.replicas": str(self.plan.cluster.min_insync_replicas)},
+            configs={
+                "min.insync.replicas": str(self.plan.cluster.min_insync_replicas),
+                **self.plan.configs.get(name, {}),
+            },
         )
 
         finished = False
@@ -187,6 +191,16 @@ class Simulation:
                 lambda: self._readers_stopped,
                 self.plan.probe_us,
             )
+        for kind, interval_us in ((RecordDeleter, self.plan.deletions_us), (TimeProbe, self.plan.look_ups_us)):
+            if interval_us[1]:
+                kind(
+                    kind.__name__,
+                    self.plan.partitions,
+                    self.cluster,
+                    self.scheduler,
+                    lambda: self._readers_stopped,
+                    interval_us,
+                )
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,

@@ -29,6 +29,22 @@ def end_offset(offset: int, at: int) -> Operation:
     return Operation("e", Kind.END_OFFSET, at, at + 5, Outcome.OK, "t-0", offset=offset, leader_epoch=1)
 
 
+def reset(offset: int, at: int, process: str = "c", final: bool = False) -> Operation:
+    """A reader goes on from the log start."""
+    return Operation(process, Kind.RESET, at, at + 5, Outcome.OK, "t-0", offset=offset, final=final)
+
+
+def trimmed() -> list[Operation]:
+    """The first three of four records are not kept any more when a reader comes to the third."""
+    return [
+        *good()[:8],
+        reset(3, 80),
+        poll(3, "d", 85, mark=4),
+        reset(3, 90, process="final", final=True),
+        poll(3, "d", 95, process="final", final=True, mark=4),
+    ]
+
+
 def good() -> list[Operation]:
     """Three acknowledged sends, one that nobody knows of, one that failed; a reader and a final reader."""
     return [
@@ -49,8 +65,18 @@ def test_a_good_history_has_no_anomaly() -> None:
     assert check(History(good())) == []
 
 
-def _changed(change: Callable[[list[Operation]], None]) -> list[Operation]:
-    operations = good()
+def test_what_lies_below_the_log_start_need_not_be_read() -> None:
+    assert check(History(trimmed())) == []
+
+
+def test_an_old_duplicate_may_come_without_its_offset() -> None:
+    assert check(History([*good()[:3], send("b", -1, 35), *good()[3:]])) == []
+
+
+def _changed(
+    change: Callable[[list[Operation]], object], history: Callable[[], list[Operation]] = good
+) -> list[Operation]:
+    operations = history()
     change(operations)
     return operations
 
@@ -68,6 +94,12 @@ BAD: dict[str, list[Operation]] = {
     "I7 behind what was acknowledged": [send("a", 5, 10), send("b", 4, 20, process="q")],
     "I10 a stale end offset": _changed(lambda h: setattr(h[7], "offset", 2)),
     "I8 a gap": _changed(lambda h: h[9].records.pop(2)),
+    "I3 more is gone than readers were told": _changed(
+        lambda h: [setattr(h[place], "offset", 1) for place in (8, 10)], trimmed
+    ),
+    "I5 sent back to the log start": _changed(lambda h: setattr(h[8], "offset", 1), trimmed),
+    "I5 a poll skips after the log start": _changed(lambda h: setattr(h[8], "offset", 2), trimmed),
+    "I8 a gap after the log start": _changed(lambda h: setattr(h[10], "offset", 2), trimmed),
     "I8 the final reader stops early": _changed(lambda h: h[9].records.pop()),
 }
 

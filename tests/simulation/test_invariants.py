@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from quorumlog.chaos.invariants import ClusterInvariants, Violation
+from quorumlog.chaos.committed_partition import Violation
+from quorumlog.chaos.invariants import ClusterInvariants
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_disk import DiskOptions, SimDisk
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.invariants import Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.promises import check_promise
 from quorumlog.raft.types import (
     ORIGIN,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, Writing
 
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.history import Outcome
-from quorumlog.chaos.invariants import Violation
 
 
 @pytest.mark.parametrize("wiped", [1, 2])
