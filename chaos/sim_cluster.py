@@ -26,12 +26,15 @@ from quorumlog.server.metadata_records import METADATA_GROUP
 from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.server.topic_config import parse_topic_config
+from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 CLIENT_DELAY_US = (100, 3_000)
 FULL_CHECK_STEPS = 64
+#: As the offset before which records are deleted: the high watermark.
+EVERYTHING = -1
 
 
 @dataclass(slots=True)
@@ -228,6 +231,8 @@ class SimCluster:
         when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
         self._lanes[(client, node)] = when
         process = self.processes[node]
+        if isinstance(message, admin_pb2.DeleteRecordsRequest):
+            self._may_delete(message)
 
         def arrive() -> None:
             if process.running:
@@ -236,6 +241,16 @@ class SimCluster:
                 self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
 
         self.scheduler.at(when, arrive)
+
+    def _may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
+        """Somebody asks for it: a request that nobody answers may still be carried out, and late."""
+        images = [process.image for process in self.processes.values() if process.image is not None]
+        for wanted in request.partitions:
+            topics = [image.topics_by_id[wanted.topic_id] for image in images if wanted.topic_id in image.topics_by_id]
+            for group in {topic.partitions[wanted.partition].group for topic in topics}:
+                log = self.invariants.model(group).log
+                everything = wanted.before_offset == EVERYTHING
+                log.deletable = max(log.deletable, 1 << 62 if everything else wanted.before_offset)
 
     # -- what nodes tell clients ------------------------------------------------------------------------------------
 

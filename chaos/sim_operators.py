@@ -9,14 +9,11 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.chaos.committed_partition import CommittedPartition, Violation
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import Directory, Leadership, PartitionName, Unanswered
-from quorumlog.chaos.sim_cluster import SimCluster
+from quorumlog.chaos.sim_cluster import EVERYTHING, SimCluster
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-#: Stands for the high watermark.
-EVERYTHING = -1
 
 
 class Operator:
@@ -70,8 +67,6 @@ class RecordDeleter(Operator):
         before = self.rng.randint(log.log_start, log.next_offset)
         if self.rng.random() < 0.1:
             before = EVERYTHING
-        # Whatever comes of it, and whenever: a request that nobody answers may still be carried out.
-        log.deletable = max(log.deletable, 1 << 62 if before == EVERYTHING else before)
         request = admin_pb2.DeleteRecordsRequest(timeout_ms=500)
         request.partitions.add(topic_id=known.topic_id, partition=partition.number, before_offset=before)
 
