@@ -89,7 +89,7 @@ def test_who_waits_for_a_deleted_partition_is_told() -> None:
     assert leader is not None
     topic_id = quiet.topic_id(leader)
     fetch = pb.FetchRequest(max_wait_ms=60_000, min_bytes=1)
-    end = quiet.cluster.invariants.model(group).next_offset
+    end = quiet.cluster.invariants.model(group).log.next_offset
     fetch.partitions.add(topic_id=topic_id, partition=0, fetch_offset=end, leader_epoch=-1)
     waiting = quiet.ask(leader, fetch)
     quiet.run(0.2)
