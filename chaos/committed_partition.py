@@ -19,7 +19,7 @@ from quorumlog.v1.entry import (
     parse_header,
     payload_of,
 )
-from quorumlog.v1.partition_log_pb2 import PartitionCommand, PartitionSnapshot
+from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
 
 #: How every Arrow message begins.
 ARROW = b"\xff\xff\xff\xff"
@@ -268,7 +268,9 @@ class CommittedPartition:
         if (state.next_offset, state.log_start_offset) != expected:
             raise Violation(f"{where}, next offset and log start {(state.next_offset, state.log_start_offset)}:"
                             f" the log says {expected}")  # fmt: skip
-        if state.next_offset > max(state.log_start_offset, state.compacted_offset):
+        progress = next((row.value for row in state.rows if row.key == OWN_PROGRESS_ROW), b"")
+        compacted = CompactionState.FromString(progress).compacted_offset if len(slices) > 1 else 0
+        if state.next_offset > max(state.log_start_offset, compacted):
             raise Violation(f"{where}: records from {state.log_start_offset} to {state.next_offset} are lost by that")
         rows = [(row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW]
         known = self._tables.setdefault(state.table_index, rows)
