@@ -98,6 +98,7 @@ class Compacting(Quiet):
         """Moves the log start, as retention does once the topic's policy is another."""
         leader = self.led_by(self.group)
         assert leader is not None
+        self.cluster.invariants.model(self.group).log.deletable = before
         command = PartitionCommand(trim_log=TrimLog(log_start_offset=before))
         process = self.process(leader)
         assert process.node is not None
