@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.fetched import FetchedRows
@@ -121,12 +121,16 @@ class Assignment:
             the rows, and whether a partition may be fetched for that was full before.
 
         Raises:
-            QuorumlogError: of a failed partition, when there is nothing to take. Said once; then it is tried again.
+            QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again.
         """
         taken: list[FetchedRows] = []
         drained = False
         with self.lock:
             states = list(self.states.values())
+            for state in states:
+                if state.error is not None and not state.paused and not state.queued:
+                    error, state.error, state.failures = state.error, None, 0
+                    raise error
             self._turn += 1
             start = self._turn % len(states) if states else 0
             left = max_records
@@ -147,12 +151,19 @@ class Assignment:
                 drained |= full_before and state.queued_bytes < self._partition_limit_bytes
                 if not left:
                     break
-            if not taken:
-                for state in states:
-                    if state.error is not None and not state.paused:
-                        error, state.error = state.error, None
-                        raise error
         return taken, drained
+
+    def give_back(self, parts: Sequence[FetchedRows]) -> None:
+        """Queues rows again that were taken out last, in their order; the positions are before them again."""
+        with self.lock:
+            behind: dict[TopicPartition, int | None] = {part.tp: part.next_offset for part in parts}
+            for part in reversed(parts):
+                state = self.states.get(part.tp)
+                if state is None or state.position != behind[part.tp]:
+                    continue  # The log has been cut off under it, and its position was reset.
+                state.queued.appendleft(part)
+                state.queued_bytes += part.size_bytes
+                state.position = behind[part.tp] = part.offset
 
     def queued_bytes(self) -> int:
         """Bytes fetched ahead, over all partitions."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Any, NoReturn, Self, Unpack
 
@@ -27,6 +27,7 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.fetched import FetchedRows, to_records, to_table
 from quorumlog.sdk.fetcher import Fetcher
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.iteration import Iteration
 from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
 from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
@@ -54,6 +55,7 @@ class ConsumerCore:
             client_id=self.config.client_id,
         )
         self.fetcher = Fetcher(self.config, self.cluster, self.assignment, time.monotonic)
+        self.iteration = Iteration(self.assignment, self._to_records)
         self.assigned = False
         self._loop: asyncio.AbstractEventLoop | None = None
         self._watching: asyncio.Task[None] | None = None
@@ -118,10 +120,16 @@ class ConsumerCore:
                 )
         if self._watching is not None:
             self._watching.cancel()
+        self.iteration.give_back()
         self.assignment.assign(wanted, self.config.auto_offset_reset)
         self.assigned = True
         self._loop = asyncio.get_running_loop()
         self.fetcher.wake()
+
+    async def topic_names(self) -> set[str]:
+        """Every topic of the cluster but its own."""
+        response = await self.cluster.ask_metadata([], all_topics=True)
+        return {topic.name for topic in response.topics if not topic.internal}
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic."""
@@ -162,6 +170,7 @@ class ConsumerCore:
 
     def _move(self, partitions: Iterable[TopicPartition], offset: int | None, reset: str) -> None:
         states = [self.assignment.state(tp) for tp in partitions]
+        self.iteration.give_back()
         with self.assignment.lock:
             for state in states:
                 state.move(offset, reset)
@@ -170,6 +179,7 @@ class ConsumerCore:
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
         """Sets or clears the pause of partitions."""
         states = [self.assignment.state(tp) for tp in partitions]
+        self.iteration.give_back()
         with self.assignment.lock:
             for state in states:
                 state.paused = paused
@@ -186,6 +196,9 @@ class ConsumerCore:
             QuorumlogError: it could not be looked up.
         """
         state = self.assignment.state(partition)
+        unread = self.iteration.position(partition)
+        if unread is not None:
+            return unread
         with self.assignment.lock:
             if state.position is None and state.error is not None:
                 error, state.error = state.error, None
@@ -209,16 +222,19 @@ class ConsumerCore:
             self.wake()
         return rows
 
-    def records(self, rows: Iterable[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
+    def records(self, rows: Sequence[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Fetched rows as records, by partition."""
         records: dict[TopicPartition, list[ConsumerRecord]] = {}
-        for part in rows:
-            made = to_records(part, self.config.key_deserializer, self.config.value_deserializer)
-            if part.tp in records:
-                records[part.tp].extend(made)
-            else:
-                records[part.tp] = made
+        try:
+            for part in rows:
+                records.setdefault(part.tp, []).extend(self._to_records(part))
+        except Exception:
+            self.assignment.give_back(rows)  # A deserializer has failed: nothing was handed out.
+            raise
         return records
+
+    def _to_records(self, rows: FetchedRows) -> list[ConsumerRecord]:
+        return to_records(rows, self.config.key_deserializer, self.config.value_deserializer)
 
     async def close(self) -> None:
         """Stops fetching and closes connections."""
@@ -259,11 +275,13 @@ class AsyncConsumer:
         self, timeout_ms: float = 0, max_records: int | None = None
     ) -> dict[TopicPartition, list[ConsumerRecord]]:
         """Records by partition; see :meth:`quorumlog.sdk.Consumer.poll`."""
+        self._core.iteration.give_back()
         limit = self._core.config.max_poll_records if max_records is None else max_records
         return self._core.records(await self._take(timeout_ms, limit))
 
     async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
         """Records as a table; see :meth:`quorumlog.sdk.Consumer.poll_arrow`."""
+        self._core.iteration.give_back()
         return to_table(await self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
 
     async def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
@@ -282,20 +300,31 @@ class AsyncConsumer:
             except TimeoutError:
                 continue
 
-    async def __aiter__(self) -> AsyncIterator[ConsumerRecord]:
-        """Records one by one, until none comes for ``consumer_timeout_ms``."""
-        idle_ms = self._core.config.consumer_timeout_ms
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record; waits for it, at most ``consumer_timeout_ms``."""
+        core = self._core
+        deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
         while True:
-            polled = await self.poll(timeout_ms=min(idle_ms, 60_000.0))
-            if not polled and idle_ms <= 60_000:
-                return
-            for records in polled.values():
-                for record in records:
-                    yield record
+            core.check_usable()
+            record = core.iteration.next()
+            if record is not None:
+                return record
+            left_ms = (deadline - time.monotonic()) * 1000
+            if left_ms <= 0:
+                raise StopAsyncIteration
+            core.iteration.add(await self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read."""
         return set(self._core.assignment.states)
+
+    async def topics(self) -> set[str]:
+        """The names of all topics, internal ones left out."""
+        self._core.check_usable()
+        return await self._core.topic_names()
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic."""
@@ -319,13 +348,20 @@ class AsyncConsumer:
     async def position(self, partition: TopicPartition) -> int:
         """The next offset that a poll returns."""
         await self._core.ensure_assigned()
-        async with asyncio.timeout(self._core.config.request_timeout_ms / 1000):
-            while True:
-                self._news.clear()
-                known = self._core.known_position(partition)
-                if known is not None:
-                    return known
-                await self._news.wait()
+        try:
+            async with asyncio.timeout(self._core.config.request_timeout_ms / 1000):
+                while True:
+                    self._news.clear()
+                    known = self._core.known_position(partition)
+                    if known is not None:
+                        return known
+                    await self._news.wait()
+        except TimeoutError:
+            raise position_timed_out(partition) from None
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        return self._core.highwater(partition)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""

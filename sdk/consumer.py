@@ -45,7 +45,6 @@ class Consumer:
         self._news = threading.Event()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000
-        self._unread: Iterator[ConsumerRecord] = iter(())
         self._background.own(self, self._core.close)
 
     # --- reading -------------------------------------------------------------------------------------------------
@@ -64,6 +63,7 @@ class Consumer:
             NoBrokersAvailableError: no node was reached.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
         """
+        self._core.iteration.give_back()
         limit = self._core.config.max_poll_records if max_records is None else max_records
         return self._core.records(self._take(timeout_ms, limit))
 
@@ -73,6 +73,7 @@ class Consumer:
         Arguments and errors are those of :meth:`poll`; by default it returns all that has been fetched ahead
         (``fetch_max_bytes`` at most). Deserializers are not applied.
         """
+        self._core.iteration.give_back()
         return to_table(self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
 
     def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
@@ -96,18 +97,17 @@ class Consumer:
 
     def __next__(self) -> ConsumerRecord:
         """The next record; waits for it, at most ``consumer_timeout_ms``."""
-        for record in self._unread:
-            return record
-        idle_ms = self._core.config.consumer_timeout_ms
-        deadline = time.monotonic() + idle_ms / 1000
+        core = self._core
+        deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
         while True:
+            core.check_usable()
+            record = core.iteration.next()
+            if record is not None:
+                return record
             left_ms = (deadline - time.monotonic()) * 1000
             if left_ms <= 0:
                 raise StopIteration
-            polled = self.poll(timeout_ms=min(left_ms, 60_000.0))
-            if polled:
-                self._unread = iter([record for records in polled.values() for record in records])
-                return next(self._unread)
+            core.iteration.add(self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
 
     # --- what is read, and where it is ---------------------------------------------------------------------------
 
@@ -118,18 +118,24 @@ class Consumer:
             UnknownTopicOrPartitionError, InvalidPartitionsError: there is no such topic or partition.
         """
         self._core.check_usable()
-        self._unread = iter(())
         self._background.run(self._core.assign(list(partitions)))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions being read."""
-        self._ensure_assigned()
+        """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics."""
+        self._core.check_usable()
+        if self._core.topics:
+            self._ensure_assigned()
         return set(self._core.assignment.states)
 
     def _ensure_assigned(self) -> None:
         self._core.check_usable()
         if not self._core.assigned:
             self._background.run(self._core.ensure_assigned())
+
+    def topics(self) -> set[str]:
+        """The names of all topics, internal ones left out."""
+        self._core.check_usable()
+        return self._background.run(self._core.topic_names())
 
     def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic."""
@@ -139,19 +145,16 @@ class Consumer:
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Continues a partition at an offset."""
         self._ensure_assigned()
-        self._unread = iter(())
         self._core.seek(partition, offset)
 
     def seek_to_beginning(self, *partitions: TopicPartition) -> None:
         """Continues partitions, by default all, at their first record."""
         self._ensure_assigned()
-        self._unread = iter(())
         self._core.seek_to(partitions, "earliest")
 
     def seek_to_end(self, *partitions: TopicPartition) -> None:
         """Continues partitions, by default all, after the last record there is now."""
         self._ensure_assigned()
-        self._unread = iter(())
         self._core.seek_to(partitions, "latest")
 
     def position(self, partition: TopicPartition) -> int:

@@ -118,7 +118,7 @@ class Fetcher:
         by_node: dict[NodeConnection, list[Wanted]] = {}
         to_reset: list[PartitionState] = []
         with self._assignment.lock:
-            self.starved = False
+            self.starved = bool(self._arrived)
             for state in self._assignment.states.values():
                 if state.paused or state.resetting or state.error is not None:
                     continue
@@ -277,16 +277,17 @@ class Fetcher:
 
         Compressed batches may become many times as large; they wait as they are until the application has taken some.
         """
-        room = self._config.fetch_max_bytes - self._assignment.queued_bytes()
+        undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
+        room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
         while self._arrived:
             if room <= 0 and self._assignment.has_records():
                 self.starved = True
                 break
-            grown_bytes = self._decode_next(self._arrived[0])
-            if grown_bytes is None:
+            decoded_bytes = self._decode_next(self._arrived[0])
+            if decoded_bytes is None:
                 self._arrived.popleft()
             else:
-                room -= grown_bytes
+                room -= decoded_bytes
         self._assignment.notify()
         self._pump()
 
@@ -294,7 +295,7 @@ class Fetcher:
         """Decodes and queues one batch of what came for a partition.
 
         Returns:
-            By how many bytes it has grown; None when that was all.
+            Its size in memory; None when that was all.
         """
         state = arrived.state
         if state.generation != arrived.generation:
@@ -323,7 +324,7 @@ class Fetcher:
             state.queued.append(part)
             state.queued_bytes += part.size_bytes - size
             state.failures = 0
-            return part.size_bytes - size
+            return part.size_bytes
 
     def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
         """A session is over: every partition of it is asked for again, of whoever leads then; at once if ``anew``."""

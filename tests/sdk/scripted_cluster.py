@@ -130,7 +130,7 @@ class _Session:
         for gone in request.forgotten:
             self._partitions.pop(gone.partition, None)
         for wanted in request.partitions:
-            self._partitions[wanted.partition] = wanted
+            self._partitions[wanted.partition] = data_plane_pb2.FetchPartition.FromString(wanted.SerializeToString())
         return None
 
     async def ask(
@@ -278,6 +278,7 @@ class ScriptedCluster:
         #: Fetches as they came; in a session they name only what changes.
         self.raw_fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
         self.on_session: SessionScript = lambda request: None
+        self.topic_id = TOPIC_ID
         self.producer_ids = 100
         self.on_produce: ProduceScript = _let_the_log_decide
         self.on_fetch = self.fetch
@@ -330,7 +331,7 @@ class ScriptedCluster:
                 unknown = response.topics.add(name=name)
                 unknown.error.CopyFrom(error(Code.UNKNOWN_TOPIC_OR_PARTITION))
                 continue
-            topic = response.topics.add(name="t", topic_id=TOPIC_ID, configs=self.configs)
+            topic = response.topics.add(name="t", topic_id=self.topic_id, configs=self.configs)
             for number, log in enumerate(self.logs):
                 leader, epoch = self.shown_leaders[number] if self.shown_leaders else (log.leader, log.leader_epoch)
                 topic.partitions.add(

@@ -30,13 +30,22 @@ from quorumlog.v1.entry import Codec, build_batch
 TP = TopicPartition("t", 0)
 
 
-def fill(cluster: ScriptedCluster, count: int, *, per_batch: int = 10, partition: int = 0, start: int = 0) -> None:
-    """Writes values ``start`` to ``start + count - 1`` into a log."""
+def fill(
+    cluster: ScriptedCluster,
+    count: int,
+    *,
+    per_batch: int = 10,
+    partition: int = 0,
+    start: int = 0,
+    codec: Codec = Codec.NONE,
+    size: int = 0,
+) -> None:
+    """Writes values ``start`` to ``start + count - 1`` into a log, as numbers of at least ``size`` digits."""
     for first in range(start, start + count, per_batch):
-        values = [b"%d" % i for i in range(first, min(first + per_batch, start + count))]
-        made = encode(batch_from_columns([], values, array("q", [1_000_000] * len(values)), {}), Codec.NONE)
+        values = [b"%0*d" % (size, i) for i in range(first, min(first + per_batch, start + count))]
+        made = encode(batch_from_columns([], values, array("q", [1_000_000] * len(values)), {}), codec)
         batch = build_batch(
-            made.payload, record_count=len(values), codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1
+            made.payload, record_count=len(values), codec=codec, base_timestamp_ms=1, max_timestamp_ms=1
         )
         cluster.logs[partition].append(batch)
 
