@@ -7,7 +7,20 @@ from typing import Annotated
 
 import typer
 
-from quorumlog.cli import boundary, chaos, cluster, consume, health, leaders, log, node, produce, quorum, topics
+from quorumlog.cli import (
+    boundary,
+    chaos,
+    cluster,
+    consume,
+    health,
+    leaders,
+    log,
+    node,
+    partitions,
+    produce,
+    quorum,
+    topics,
+)
 
 app = typer.Typer(
     name="quorumlog",
@@ -21,6 +34,7 @@ cluster.app.command("describe", epilog=health.DESCRIBE_EXAMPLE)(health.describe)
 cluster.app.command("health", epilog=health.HEALTH_EXAMPLE)(health.health)
 app.add_typer(cluster.app, name="cluster")
 app.add_typer(topics.app, name="topics")
+app.add_typer(partitions.app, name="partitions")
 app.add_typer(leaders.app, name="leaders")
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
         ProducerFencedError,
         ProducerLimitExceededError,
         QuorumlogError,
+        ReassignmentInProgressError,
         RecordTooLargeError,
         RequestTimedOutError,
         ServerBusyError,
@@ -69,6 +70,7 @@ if TYPE_CHECKING:
         NodeDescription,
         OffsetAndTimestamp,
         PartitionDescription,
+        PartitionReassignment,
         QuorumDescription,
         QuorumReplicaDescription,
         RecordMetadata,
@@ -83,7 +85,7 @@ _MODULES = {
     "delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerRecord", "NewPartitions", "NewTopic",
-        "NodeDescription", "OffsetAndTimestamp", "PartitionDescription", "QuorumDescription",
+        "NodeDescription", "OffsetAndTimestamp", "PartitionDescription", "PartitionReassignment", "QuorumDescription",
         "QuorumReplicaDescription", "RecordMetadata", "TopicDescription", "TopicPartition",
     ),
     "errors": (
@@ -97,7 +99,8 @@ _MODULES = {
         "OffsetOutOfRangeError", "OutOfOrderSequenceNumberError", "PolicyViolationError",
         "PreferredLeaderNotAvailableError",
         "ProducerFencedError", "ProducerLimitExceededError",
-        "QuorumlogError", "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError", "StorageError",
+        "QuorumlogError", "ReassignmentInProgressError", "RecordTooLargeError", "RequestTimedOutError",
+        "ServerBusyError", "StorageError",
         "TopicAlreadyExistsError", "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnsupportedError",
     ),
 }  # fmt: skip
@@ -107,7 +110,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "Producer",
     "ArrowFuture", "BatchMetadata", "RecordFuture",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerRecord", "NewPartitions", "NewTopic",
-    "NodeDescription", "OffsetAndTimestamp", "PartitionDescription", "QuorumDescription", "QuorumReplicaDescription",
+    "NodeDescription", "OffsetAndTimestamp", "PartitionDescription", "PartitionReassignment", "QuorumDescription",
+    "QuorumReplicaDescription",
     "RecordMetadata", "TopicDescription", "TopicPartition",
     "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CorruptRecordError",
     "DuplicateSequenceMismatchError", "ElectionNotNeededError",
@@ -119,7 +123,8 @@ __all__ = [  # noqa: RUF022 - by kind
     "OffsetOutOfRangeError", "OutOfOrderSequenceNumberError", "PolicyViolationError",
         "PreferredLeaderNotAvailableError",
     "ProducerFencedError", "ProducerLimitExceededError",
-    "QuorumlogError", "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError", "StorageError",
+    "QuorumlogError", "ReassignmentInProgressError", "RecordTooLargeError", "RequestTimedOutError", "ServerBusyError",
+    "StorageError",
     "TopicAlreadyExistsError", "UnknownProducerIdError", "UnknownTopicOrPartitionError", "UnsupportedError",
 ]  # fmt: skip
 

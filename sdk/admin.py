@@ -15,6 +15,7 @@ from quorumlog.sdk.types import (
     NewPartitions,
     NewTopic,
     NodeDescription,
+    PartitionReassignment,
     QuorumDescription,
     TopicDescription,
     TopicPartition,
@@ -81,6 +82,16 @@ class Admin:
     def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the oldest records of partitions; see :meth:`AsyncAdmin.delete_records`."""
         return self._background.run(self._core.delete_records(records_to_delete))
+
+    def reassign_partitions(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+    ) -> None:
+        """Begins to move partitions to other nodes; see :meth:`AsyncAdmin.reassign_partitions`."""
+        self._background.run(self._core.reassign_partitions(reassignments, validate_only=validate_only))
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are being moved, as of now."""
+        return self._background.run(self._core.list_partition_reassignments())
 
     def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""

@@ -19,6 +19,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.reassignment import list_reassignments, reassign_partitions
 from quorumlog.sdk.record_deletion import delete_records
 from quorumlog.sdk.topic_changes import TopicChanges
 from quorumlog.sdk.types import (
@@ -29,6 +30,7 @@ from quorumlog.sdk.types import (
     NewTopic,
     NodeDescription,
     PartitionDescription,
+    PartitionReassignment,
     QuorumDescription,
     QuorumReplicaDescription,
     TopicDescription,
@@ -279,6 +281,34 @@ class AsyncAdmin:
                     f"offset {offset} of {tp.topic}-{tp.partition}: give 0 or more, or -1 for all"
                 )
         return await delete_records(self._cluster, wanted, self._limit_s)
+
+    async def reassign_partitions(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+    ) -> None:
+        """Begins to move partitions to other nodes, and returns once that has been taken on.
+
+        Each new replica copies the log first; then the voters change, and the replicas that are not wanted any more are
+        deleted. Producers and consumers go on meanwhile. ``list_partition_reassignments`` says what is not done yet.
+
+        Arguments:
+            reassignments: for each partition the nodes of all its replicas, the preferred leader first; None cancels
+                the move under way, and the partition goes back to where it was.
+            validate_only: check only, change nothing.
+
+        Raises:
+            InvalidReplicaAssignmentError: a node is not registered, is down, or is named twice.
+            InvalidReplicationFactorError: an even number of nodes.
+            ReassignmentInProgressError: there is nothing to cancel.
+            QuorumlogError: of the first partition that could not be moved; others may be on their way.
+        """
+        self._check_usable()
+        wanted = {TopicPartition(*tp): nodes for tp, nodes in reassignments.items()}
+        await reassign_partitions(self._cluster, wanted, self._limit_s, validate_only=validate_only)
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are being moved, as of now."""
+        self._check_usable()
+        return await list_reassignments(self._cluster, self._limit_s)
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them.

@@ -108,6 +108,14 @@ class PartitionDescription:
     group_id: int
 
 
+class PartitionReassignment(NamedTuple):
+    """A partition that is being moved: nodes that have or get a replica, those that get one, those that lose it."""
+
+    replicas: tuple[int, ...]
+    adding_replicas: tuple[int, ...]
+    removing_replicas: tuple[int, ...]
+
+
 @dataclass(slots=True, frozen=True)
 class TopicDescription:
     """One topic. ``configs`` holds what was set on it, defaults left out; ``internal``: it is the cluster's own."""

@@ -484,7 +484,7 @@ class Member:
             ):
                 self.topics.change(self._now, request_id, message)
             case admin_pb2.ListReassignmentsRequest():
-                self.topics.list_reassignments(request_id)
+                self._list_reassignments(request_id, message)
             case admin_pb2.DescribeConfigsRequest():
                 self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():
@@ -515,6 +515,16 @@ class Member:
             self.reads.read(self._now, request.timeout_ms, answer)
         else:
             answer(None)
+
+    def _list_reassignments(self, request_id: int, request: admin_pb2.ListReassignmentsRequest) -> None:
+        def answer(problem: errors_pb2.Error | None) -> None:
+            if problem is None:
+                self.topics.list_reassignments(request_id)
+            else:
+                self._around.reply(request_id, admin_pb2.ListReassignmentsResponse(error=problem))
+
+        # An answer that is behind would take a move that has just begun for one that is done.
+        self.reads.read(self._now, request.timeout_ms, answer)
 
     def _image_age_ms(self) -> int:
         if self.metadata.raft.is_leader:

@@ -1,0 +1,174 @@
+"""``quorumlog partitions``: on which nodes the replicas of partitions are."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.progress import progress
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin, TopicPartition
+
+app = typer.Typer(no_args_is_help=True, help="Replicas of partitions: reassign, list-reassignments.")
+
+REASSIGN_EXAMPLE = "Example: quorumlog partitions reassign --topic orders --partition 0 --replicas 1,2,4 --wait"
+_FILE_FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}'
+_LOOK_EVERY_S = 0.5
+
+#: Where each partition is to be; None: where it is.
+_Wishes = dict["TopicPartition", "list[int] | None"]
+
+
+@app.callback()
+def partitions() -> None:
+    """Replicas of partitions."""
+
+
+@app.command("reassign", epilog=REASSIGN_EXAMPLE)
+def reassign(
+    *,
+    topic: Annotated[str | None, typer.Option("--topic", "-t", help="Which topic; none with --file.")] = None,
+    partition: Annotated[
+        list[int] | None, typer.Option("--partition", "-p", help="Which partition; repeatable; all without one.")
+    ] = None,
+    replicas: Annotated[
+        str | None, typer.Option("--replicas", metavar="NODE,…", help="Where to; the preferred leader first.")
+    ] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", metavar="FILE", help="As kafka-reassign-partitions takes it, instead of the others."),
+    ] = None,
+    cancel: Annotated[bool, typer.Option("--cancel", help="Partitions that are being moved go back.")] = False,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only, and do nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Moves partitions to other nodes while they are written and read; clients do not notice.
+
+    Every new replica copies the log first; only then do voters change. Until that, --cancel undoes it.
+    """
+    _check_usage(topic, partition, replicas, file, cancel)
+    with connect(bootstrap_servers) as admin:
+        wishes = _wishes(admin, topic, partition, replicas, file, cancel)
+        admin.reassign_partitions(wishes, validate_only=dry_run)
+        if wait and not dry_run:
+            _wait(admin, wishes)
+    result = "could be moved" if dry_run else "moved" if wait else "is being moved"
+    if cancel:
+        result = "could go back" if dry_run else "back" if wait else "is going back"
+    rows = [
+        {"topic": tp.topic, "partition": tp.partition, "replicas": wanted, "result": result}
+        for tp, wanted in wishes.items()
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+    else:
+        cells = ((tp.topic, tp.partition, node_list(nodes or ()) or "-", result) for tp, nodes in wishes.items())
+        print_table(("Topic", "Partition", "Replicas", "Result"), cells)
+
+
+@app.command("list-reassignments", epilog="Example: quorumlog partitions list-reassignments")
+def list_reassignments(
+    *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+) -> None:
+    """Lists the partitions that are being moved."""
+    with connect(bootstrap_servers) as admin:
+        moves = sorted(admin.list_partition_reassignments().items())
+    if output is OutputFormat.JSON:
+        print_json(
+            [
+                {
+                    "topic": tp.topic,
+                    "partition": tp.partition,
+                    "replicas": list(move.replicas),
+                    "adding_replicas": list(move.adding_replicas),
+                    "removing_replicas": list(move.removing_replicas),
+                }
+                for tp, move in moves
+            ]
+        )
+    elif moves:
+        columns = ("Topic", "Partition", "Replicas", "Adding", "Removing")
+        cells = ((*tp, *(node_list(nodes) or "-" for nodes in move)) for tp, move in moves)
+        print_table(columns, cells)
+    else:
+        print("No partition is being moved.")
+
+
+def _check_usage(
+    topic: str | None, partition: list[int] | None, replicas: str | None, file: Path | None, cancel: bool
+) -> None:
+    if (file is None) == (topic is None) or (file is not None and (partition or replicas)):
+        raise CommandError("give --topic TOPIC with --replicas NODE,… or --cancel; or --file FILE", WRONG_USAGE)
+    if topic is not None and (replicas is None) != cancel:
+        raise CommandError("give either --replicas NODE,… or --cancel", WRONG_USAGE)
+
+
+def _wishes(
+    admin: Admin, topic: str | None, partition: list[int] | None, replicas: str | None, file: Path | None, cancel: bool
+) -> _Wishes:
+    from quorumlog.sdk import TopicPartition
+
+    if file is not None:
+        return {tp: None if cancel else nodes for tp, nodes in _from_file(file).items()}
+    assert topic is not None
+    wanted = None if replicas is None else _nodes(replicas)
+    [description] = admin.describe_topics([topic])
+    numbers = [each.partition for each in description.partitions]
+    if cancel and not partition:
+        moving = admin.list_partition_reassignments()
+        numbers = [number for number in numbers if (topic, number) in moving]
+        if not numbers:
+            raise CommandError(f"no partition of topic {topic} is being moved: there is nothing to cancel")
+    return {TopicPartition(topic, number): wanted for number in partition or numbers}
+
+
+def _nodes(text: str) -> list[int]:
+    nodes = text.split(",")
+    if not all(node.isdecimal() and len(node) < 10 for node in nodes):
+        raise CommandError(f"--replicas '{text}' is not a list of node ids, such as 1,2,3", WRONG_USAGE)
+    return [int(node) for node in nodes]
+
+
+def _from_file(path: Path) -> dict[TopicPartition, list[int]]:
+    from quorumlog.sdk import TopicPartition
+
+    try:
+        content = json.loads(path.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise CommandError(f"cannot read {path}: {error}", WRONG_USAGE) from None
+    except json.JSONDecodeError as error:
+        raise CommandError(f"{path} is no JSON: {error}; expected {_FILE_FORM}", WRONG_USAGE) from None
+    wanted: dict[TopicPartition, list[int]] = {}
+    try:
+        for row in content["partitions"]:
+            topic, number, nodes = row["topic"], row["partition"], row["replicas"]
+            typed = type(topic) is str and type(number) is int and type(nodes) is list
+            if not typed or not nodes or not all(type(node) is int and 0 <= node < 2**31 for node in nodes):
+                raise TypeError
+            if wanted.setdefault(TopicPartition(topic, number), nodes) != nodes:
+                raise CommandError(f"{path} names {topic}-{number} twice, with different nodes", WRONG_USAGE)
+    except (KeyError, TypeError):
+        raise CommandError(f"{path} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+    if not wanted:
+        raise CommandError(f"{path} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
+    return wanted
+
+
+def _wait(admin: Admin, wishes: _Wishes) -> None:
+    with progress(f"moving {plural(len(wishes), 'partition')}", len(wishes), "moved") as tell:
+        while True:
+            left = admin.list_partition_reassignments().keys() & wishes.keys()
+            tell(len(wishes) - len(left))
+            if not left:
+                return
+            time.sleep(_LOOK_EVERY_S)

@@ -1,0 +1,183 @@
+"""Partitions move between nodes while they are written, a leader is killed, and no producer notices."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from quorumlog.sdk import (
+    Admin,
+    Consumer,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    NewTopic,
+    Producer,
+    ReassignmentInProgressError,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+)
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+MOVED = TopicPartition("orders", 0)
+#: Longer than all of it takes on a machine that does other things as well.
+PATIENCE_S = 60
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
+        time.sleep(0.05)
+
+
+def replicas(admin: Admin) -> tuple[int, ...]:
+    [topic] = admin.describe_topics([MOVED.topic], linearizable=True)
+    return topic.partitions[0].replicas
+
+
+def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "quorumlog.cli.main", "partitions", *arguments, "-b", cluster.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
+
+
+class Load:
+    """A thread that sends numbered records and waits for each to be acknowledged."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.acknowledged = 0
+        self.failures: list[BaseException] = []
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
+                for number in itertools.count():
+                    if self._stop.is_set():
+                        return
+                    sends = [
+                        producer.send(*MOVED[:1], b"%d" % (10 * number + place), partition=0) for place in range(10)
+                    ]
+                    for send in sends:
+                        send.result(timeout=PATIENCE_S)
+                    self.acknowledged += len(sends)
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+
+    def goes_on(self) -> None:
+        """Waits until more is acknowledged."""
+        before = self.acknowledged
+        until(lambda: self.acknowledged > before + 20 or bool(self.failures), "the load goes on")
+        assert self.failures == []
+
+
+def assert_one_copy_each_in_order(cluster: LocalCluster, count: int) -> None:
+    with Consumer(MOVED.topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        end = consumer.end_offsets([MOVED])[MOVED]
+        values: list[int] = []
+        while len(values) < end:
+            for records in consumer.poll(timeout_ms=2_000).values():
+                values += [int(record.value) for record in records]
+    assert values == list(range(count))
+
+
+def test_a_partition_moves_twice_while_its_leader_is_killed_and_every_record_is_there_once() -> None:
+    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3]})])
+        with Load(cluster) as load:
+            load.goes_on()
+            admin.reassign_partitions({MOVED: [2, 3, 4]})
+            leader = cluster.leader(MOVED.topic, 0)
+            assert leader is not None
+            cluster.kill(leader)
+            load.goes_on()
+            cluster.start(leader)
+            until(lambda: not admin.list_partition_reassignments(), "the first move")
+            assert replicas(admin) == (2, 3, 4)
+            load.goes_on()
+            moved = cli(cluster, "reassign", "--topic", MOVED.topic, "--replicas", "4,1,2", "--wait")
+            assert moved.returncode == 0, moved.stderr
+            assert replicas(admin) == (4, 1, 2)
+            load.goes_on()
+        assert load.failures == []
+        assert_one_copy_each_in_order(cluster, load.acknowledged)
+
+
+def test_moves_from_the_command_line(tmp_path: Path) -> None:
+    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3], 1: [2, 3, 4]})])
+        assert "No partition is being moved." in cli(cluster, "list-reassignments").stdout
+        dry = cli(cluster, "reassign", "-t", "orders", "-p", "0", "--replicas", "4", "--dry-run", "-o", "json")
+        assert json.loads(dry.stdout) == [
+            {"topic": "orders", "partition": 0, "replicas": [4], "result": "could be moved"}
+        ]
+        assert admin.list_partition_reassignments() == {}
+
+        plan = tmp_path / "plan.json"
+        rows = [{"topic": "orders", "partition": number, "replicas": [1]} for number in (0, 1)]
+        plan.write_text(json.dumps({"version": 1, "partitions": rows}))
+        done = cli(cluster, "reassign", "--file", str(plan), "--wait")
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.count("moved") == 2
+        assert replicas(admin) == (1,)
+
+        refused = cli(cluster, "reassign", "-t", "orders", "-p", "0", "--cancel")
+        assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+        assert "nothing to cancel" in refused.stderr
+        with pytest.raises(ReassignmentInProgressError):
+            admin.reassign_partitions({MOVED: None})
+        for wrong, error in (
+            ([1, 2], InvalidReplicationFactorError),
+            ([1, 2, 9], InvalidReplicaAssignmentError),
+            ([1, 1, 2], InvalidReplicaAssignmentError),
+        ):
+            with pytest.raises(error):
+                admin.reassign_partitions({MOVED: wrong})
+        with pytest.raises(UnknownTopicOrPartitionError):
+            admin.reassign_partitions({TopicPartition("orders", 7): [1]})
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        (("--replicas", "1,2,3"), "give --topic"),
+        (("--topic", "orders"), "give either --replicas"),
+        (("--topic", "orders", "--replicas", "1", "--cancel"), "give either --replicas"),
+        (("--topic", "orders", "--replicas", "a,b"), "is not a list of node ids"),
+        (("--file", "/nowhere/plan.json"), "cannot read"),
+    ],
+)
+def test_wrong_usage_is_one_line_and_status_2(
+    arguments: tuple[str, ...], complaint: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from quorumlog.cli.main import main
+
+    with pytest.raises(SystemExit) as ended:
+        main(["partitions", "reassign", *arguments])
+    assert ended.value.code == 2
+    lines = capsys.readouterr().err.splitlines()
+    assert len(lines) == 1
+    assert complaint in lines[0]
