@@ -12,7 +12,7 @@ from quorumlog.raft.types import EntryKind
 from quorumlog.server.compaction_state import ROW, CompactionState
 from quorumlog.server.options import Limits
 from quorumlog.server.partition import Partition
-from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
@@ -77,6 +77,12 @@ class Compacting(Quiet):
             self.run(0.1)
         raise AssertionError("nobody takes the batch")
 
+    def refusal(self, records: list[Sample]) -> errors_pb2.Error:
+        """Why a batch is refused."""
+        result = self._attempt(unsealed_batch(records))
+        assert result is not None
+        return result.error
+
     def _attempt(self, batch: bytes) -> pb.ProduceResult | None:
         leader = self.led_by(self.group)
         if leader is None:
@@ -93,6 +99,16 @@ class Compacting(Quiet):
 
     def now_ms(self) -> int:
         return 1_700_000_000_000 + self.scheduler.now // 1_000
+
+    def alter(self, **configs: str) -> None:
+        """Changes the topic's configuration."""
+        request = admin_pb2.AlterConfigsRequest(timeout_ms=1_000)
+        request.topics.add(name=KEYED, set={key.replace("_", "."): value for key, value in configs.items()})
+        answers: list[admin_pb2.AlterConfigsResponse] = []
+        self.cluster.request("admin", 1, request, answers.append)  # type: ignore[arg-type]
+        self.until(lambda: bool(answers), 5)
+        assert answers[0].results[0].error.code == ErrorCode.NONE, answers
+        self.run(0.5)
 
     def trim(self, before: int) -> None:
         """Moves the log start, as retention does once the topic's policy is another."""

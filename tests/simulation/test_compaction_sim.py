@@ -6,6 +6,7 @@ import pytest
 from compacting_cluster import Compacting
 
 from quorumlog.server.time_lookup import find_time
+from quorumlog.v1.errors_pb2 import ErrorCode
 from tests.server.compaction_samples import Sample, records_in
 
 SEEDS = (1, 2)
@@ -125,3 +126,35 @@ def test_a_disk_that_is_full_or_stalls_only_delays_compaction(seed: int) -> None
         cluster.run(1)
     cluster.settle()
     assert cluster.reached(follower) > 200
+
+
+def test_a_topic_may_change_its_policy_there_and_back() -> None:
+    cluster = Compacting(1, cleanup_policy="delete")
+    cluster.send([Sample(None, b"hope-without-key", cluster.now_ms())])
+    cluster.write(60)
+    cluster.run(1)
+    assert {cluster.reached(node) for node in cluster.cluster.node_ids} == {0}
+    cluster.alter(cleanup_policy="compact")
+    cluster.write(60)
+    cluster.settle()
+    content, compacted = cluster.content(1)
+    assert compacted > 200 and content[0].record == Sample(None, b"hope-without-key", content[0].record.timestamp_ms)
+    refused = cluster.refusal([Sample(None, b"hope", cluster.now_ms())])
+    assert refused.code == ErrorCode.INVALID_RECORD and "give every record a key" in refused.message
+    cluster.alter(cleanup_policy="delete", retention_bytes="3000")
+    cluster.write(70)
+    nodes = cluster.cluster.node_ids
+    cluster.until(lambda: min(cluster.partition(node).log_start_offset for node in nodes) > compacted, 20)
+    cluster.until(lambda: all(cluster.durable(node).snapshot.data.slices == 1 for node in nodes), 20)  # type: ignore[union-attr]
+    start = cluster.partition(1).log_start_offset
+    cluster.alter(cleanup_policy="compact", retention_bytes="-1")
+    cluster.write(70)
+    cluster.rest()
+    for node in nodes:
+        assert cluster.reached(node) > start
+    leader = cluster.led_by(cluster.group)
+    assert leader is not None
+    start = cluster.partition(leader).log_start_offset
+    for offset in [offset for offset in cluster.written if offset < start]:
+        del cluster.written[offset]
+    cluster.judge(cluster.read_from(start), cluster.reached(1), cluster.partition(leader).high_watermark)
