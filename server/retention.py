@@ -133,6 +133,9 @@ class Retention:
         if retention_ms >= 0:
             kept = self._reader.find_batch(group, start, lambda row: row.max_timestamp_ms >= wall_ms - retention_ms)
             start = max(start, kept.base_offset if kept is not None else last.last_offset + 1)
+        if start <= partition.compacted_offset:
+            # The index begins behind the compacted part, which goes with the first batch after it and not before.
+            return partition.log_start_offset
         return min(start, partition.high_watermark)
 
     def on_time(self, now: int, wall_ms: int) -> None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from compacting_cluster import Compacting
 
+from quorumlog.server.retention import Retention
 from quorumlog.server.time_lookup import find_time
 from quorumlog.v1.errors_pb2 import ErrorCode
 from tests.server.compaction_samples import Sample, records_in
@@ -141,7 +144,12 @@ def test_a_topic_may_change_its_policy_there_and_back() -> None:
     assert compacted > 200 and content[0].record == Sample(None, b"hope-without-key", content[0].record.timestamp_ms)
     refused = cluster.refusal([Sample(None, b"hope", cluster.now_ms())])
     assert refused.code == ErrorCode.INVALID_RECORD and "give every record a key" in refused.message
-    cluster.alter(cleanup_policy="delete", retention_bytes="3000")
+    cluster.alter(cleanup_policy="delete", retention_bytes="100000", retention_ms="36000000")
+    cluster.write(20)
+    # Looked at, as it is once an hour: what was compacted is neither too large nor too old.
+    retention = Retention(SimpleNamespace(), cluster.process(1).disk, lambda group: None)  # type: ignore[arg-type]
+    assert retention._log_start(cluster.now_ms(), cluster.partition(1)) == 0
+    cluster.alter(retention_bytes="3000")
     cluster.write(70)
     nodes = cluster.cluster.node_ids
     cluster.until(lambda: min(cluster.partition(node).log_start_offset for node in nodes) > compacted, 20)
