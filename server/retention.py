@@ -72,7 +72,7 @@ class Retention:
             self._watches.pop(group, None)
             return
         watch = self._watches.get(group)
-        if watch is None or watch.term != partition.raft.term or watch.config is not config:
+        if watch is None or watch.term != partition.raft.term or watch.config != config:
             watch = self._watches[group] = _Watch(partition.raft.term, config, -1)
         if watch.log_start_offset != partition.log_start_offset or watch.first is None:
             self._learn(now, wall_ms, partition, watch)

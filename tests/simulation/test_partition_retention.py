@@ -10,7 +10,10 @@ from quiet_cluster import Quiet
 from quorumlog.chaos.durable_group import DurableGroup
 from quorumlog.chaos.history import Outcome
 from quorumlog.chaos.sim_clients import PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.server.partition import Partition
+from quorumlog.server.partition_checkpoints import MAX_UNDER_WAY
+from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -150,7 +153,7 @@ def test_a_replica_that_was_away_gets_the_snapshot_and_then_the_entries(seed: in
 def test_replicas_agree_after_power_losses_while_logs_are_trimmed(seed: int) -> None:
     cluster = Retaining(seed, retention_bytes="3000")
     rng = random.Random(seed)
-    for _ in range(12):
+    for _ in range(8):
         node = rng.choice(cluster.cluster.node_ids)
         cluster.cluster.processes[node].die(silent=rng.random() < 0.5)
         cluster.run(rng.uniform(0.05, 1.5))
@@ -159,3 +162,64 @@ def test_replicas_agree_after_power_losses_while_logs_are_trimmed(seed: int) -> 
     cluster.settle()
     starts = cluster.starts()
     assert len(starts) == 1 and min(starts) > 0
+
+
+def test_what_was_trimmed_in_an_idle_log_stays_so_after_a_power_loss_of_all() -> None:
+    cluster = Retaining(1)
+    cluster.settle()
+    end = cluster.delete_before(-1).log_start_offset
+    cluster.until(lambda: all(not cluster.durable(node).batches for node in cluster.cluster.node_ids), 5)
+    for process in cluster.cluster.processes.values():
+        process.die(silent=True)
+    for node in cluster.cluster.node_ids:
+        cluster.cluster.start(node)
+    cluster.until(lambda: len(cluster.replicas_of(cluster.group)) == 3, 20)
+    cluster.until(lambda: cluster.led_by(cluster.group) is not None, 20)
+    cluster.until(lambda: cluster.starts() == {end}, 5)
+    assert {cluster.partition(node).high_watermark for node in cluster.cluster.node_ids} == {end}
+
+
+def test_a_new_configuration_holds_at_once_also_where_everything_sleeps() -> None:
+    cluster = Retaining(1)
+    cluster.settle()
+    cluster.until(lambda: all(raft.quiescent for raft in cluster.replicas_of(cluster.group).values()), 10)
+    cluster.run(5)
+    answers: list[admin_pb2.AlterConfigsResponse] = []
+    request = admin_pb2.AlterConfigsRequest(timeout_ms=1_000)
+    request.topics.add(name=LIMITED, set={"retention.ms": "1000"})
+    cluster.cluster.request("admin", 1, request, answers.append)  # type: ignore[arg-type]
+    end = cluster.partition(1).high_watermark
+    assert cluster.starts() == {0}
+    cluster.until(lambda: cluster.starts() == {end}, 2)
+
+
+def test_many_logs_that_expire_together_are_trimmed_a_few_at_a_time() -> None:
+    cluster = Quiet(1)
+    many = 60
+    created: list[admin_pb2.CreateTopicsResponse] = []
+    request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
+    request.topics.add(name=LIMITED, num_partitions=many, replication_factor=3, configs={"retention.ms": "15000"})
+    cluster.cluster.request("admin", 1, request, created.append)  # type: ignore[arg-type]
+    cluster.until(lambda: len(cluster.groups()) == many + 1, 10)
+    names = [PartitionName(LIMITED, number) for number in range(many)]
+    options = ProducerOptions(interval_us=(500, 1_000), request_timeout_us=200_000, records=(1, 1))
+    producer = SimProducer(
+        "writer", names, cluster.cluster, cluster.scheduler, options, cluster.history, cluster.cluster
+    )
+    groups = cluster.groups()[1:]
+
+    def logs() -> list[DurableGroup]:
+        return [process.disk.synced[group] for process in cluster.cluster.processes.values() for group in groups]
+
+    cluster.run(1)
+    cluster.until(lambda: all(log.batches for log in logs()), 10)
+    producer.stop()
+    at_once: list[int] = []
+
+    def witness(disk: SimDisk, transaction: Transaction) -> None:
+        at_once.append(sum(write.checkpoint is not None for write in transaction.writes))
+
+    for process in cluster.cluster.processes.values():
+        process.disk._witness = witness
+    cluster.until(lambda: not any(log.batches for log in logs()), 30)
+    assert sum(at_once) >= 3 * many and 1 < max(at_once) <= MAX_UNDER_WAY
