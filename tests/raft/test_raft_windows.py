@@ -59,7 +59,7 @@ outbox_actions = st.lists(
 
 @at_leisure
 @given(outbox_actions)
-def test_a_promise_leaves_once_everything_decided_before_it_is_durable_and_in_order(actions: list[str | int]) -> None:
+def test_a_promise_leaves_once_when_everything_decided_before_it_is_durable(actions: list[str | int]) -> None:
     outbox = Outbox()
     #: Writes handed out, and synced; what leaves with each; which write stands for a promise; promises made and kept.
     taken, durable = 0, 0
@@ -101,7 +101,8 @@ def test_a_promise_leaves_once_everything_decided_before_it_is_durable_and_in_or
             outbox.durable(durable)
             assert outbox.settled == (durable == taken)
             take(writes=False)
-    assert left == promised, "each leaves once, in order"
+    # Of two writes that are synced as one, what was held for the first may leave behind what goes with the second.
+    assert sorted(left) == promised, "each leaves once"
 
 
 @at_leisure
