@@ -9,6 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
 from quorumlog.chaos.sim_clients import PartitionName, ProducerOptions, SimProducer, Unanswered
+from quorumlog.chaos.sim_metadata_probe import MetadataProbe
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -157,3 +158,23 @@ def test_nothing_comes_back_when_nodes_crash_while_they_delete(seed: int) -> Non
     if any(TOPIC in process.image.topics for process in quiet.cluster.processes.values() if process.image):
         quiet.delete()  # The request was lost with the node.
     quiet.until_gone(groups)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_linearizable_read_shows_a_deleted_topic_or_lacks_a_change(seed: int) -> None:
+    quiet = Quiet(300 + seed, checkpoint_entries=10)
+    rng = random.Random(seed)
+    stopped = False
+    probe = MetadataProbe(quiet.cluster, quiet.scheduler, 3, lambda: stopped, (10_000, 40_000))
+    for _ in range(4):
+        quiet.run(2)
+        node = rng.choice(quiet.cluster.node_ids)
+        quiet.cluster.processes[node].die(silent=False)
+        quiet.run(rng.uniform(0, 1))
+        quiet.cluster.start(node)
+    stopped = True
+    assert probe.deleted > 5
+    assert probe.answered > 50
+    quiet.run(3)
+    present = {group for process in quiet.cluster.processes.values() for group in process.image.partitions}  # type: ignore[union-attr]
+    assert set(quiet.groups()) == present, "no replica of what is deleted is left"
