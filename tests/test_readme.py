@@ -28,6 +28,12 @@ EXPECTED = [
     ["Created topic orders", "PartitionCount: 3", "ReplicationFactor: 3"],
     ["Produced 3 records to orders", "anna bought 3 apples", "anna bought 2 plums", "bert bought 1 pear"],
     ["healthy: 3 nodes", "ClusterId:", "LeaderId:", "CurrentVoters:", '"partition": 2'],
+    [
+        "Configs: retention.ms=86400000",
+        "Topic scratch has 4 partitions.",
+        "min.insync.replicas",
+        "Deleted topic scratch",
+    ],
     ["RecordMetadata(topic='readings', partition=0, offset=999", "1000 rows:"],
     ["anna", "3 apples", "partition", "offset"],
     ["1 passed"],
