@@ -1,6 +1,7 @@
 """``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run.
 
-``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core.
+``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core,
+``python -m bench compaction`` the passes of compaction and what producers notice of them.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import groups, rounds, steady_state
+from bench import compaction, groups, rounds, steady_state
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -29,7 +30,12 @@ from quorumlog.server.local import ClusterError, LocalCluster
 _ROOT = Path(__file__).resolve().parent.parent
 QUICK_SCALE = 0.25
 #: Measurements with arguments of their own.
-COMMANDS = {"groups": groups.main, "rounds": rounds.main, "steady-state": steady_state.main}
+COMMANDS = {
+    "groups": groups.main,
+    "rounds": rounds.main,
+    "steady-state": steady_state.main,
+    "compaction": compaction.main,
+}
 
 
 def main() -> int:
