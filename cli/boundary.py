@@ -18,6 +18,10 @@ INTERRUPTED = 130
 #: Set to any value to get a Python traceback under the one line.
 TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
 
+#: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
+_LONGEST_LINE = 500
+_SHOWN_OF_THE_END = 150
+
 
 class CommandError(TyperException):
     """A command cannot do what was asked. The message is one line that says what is wrong and what to do.
@@ -52,13 +56,15 @@ def run(command: Callable[[], object]) -> int:
         say(one_line(error))
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exception(error)
-        return FAILED
+        return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
 
 
 def one_line(error: BaseException) -> str:
     """What an exception says, in one line; an exception that no part raises on purpose is named as such."""
     text = " ".join(str(error).split())
+    if isinstance(error, UnicodeEncodeError):
+        return f"{_printable(repr(error.object))} is not text in UTF-8, as names and settings must be; type it anew"
     if _is_meant_for_users(error):
         return text or type(error).__name__
     if isinstance(error, OSError) and error.strerror:
@@ -67,25 +73,45 @@ def one_line(error: BaseException) -> str:
 
 
 def say(line: str) -> None:
-    """Writes one line of complaint to stderr."""
-    print(f"quorumlog: {line}", file=sys.stderr)
+    """Writes one line of complaint to stderr. What it quotes may be anything, and is shown escaped and cut."""
+    shown = _printable(line)
+    if len(shown) > _LONGEST_LINE:
+        shown = f"{shown[: _LONGEST_LINE - _SHOWN_OF_THE_END]} … {shown[-_SHOWN_OF_THE_END:]}"
+    print(f"quorumlog: {shown}", file=sys.stderr)
+
+
+def _printable(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
+
+
+def _is_wrong_usage(error: BaseException) -> bool:
+    """True for what is wrong with the command line or the configuration itself: nothing needed to be asked for it."""
+    return isinstance(error, UnicodeEncodeError) or _is_one_of(
+        error, ("quorumlog.sdk.errors", "IllegalArgumentError"), ("quorumlog.server.settings", "SettingsError")
+    )
 
 
 def _is_meant_for_users(error: BaseException) -> bool:
     """True for the families whose messages are written for users. They are looked up among what is loaded: an
     error can only be of a family whose module is, and a client command never loads storage."""
-    families = (
+    return isinstance(error, (ValueError, TyperException)) or _is_one_of(
+        error,
         ("quorumlog.sdk.errors", "QuorumlogError"),
         ("quorumlog.storage.interface", "StorageError"),
         ("quorumlog.server.settings", "SettingsError"),
         ("quorumlog.server.local_process", "ClusterError"),
         ("quorumlog.chaos.nemesis", "ChaosError"),
     )
+
+
+def _is_one_of(error: BaseException, *families: tuple[str, str]) -> bool:
     for module, name in families:
         family = getattr(sys.modules.get(module), name, None)
         if family is not None and isinstance(error, family):
             return True
-    return isinstance(error, (ValueError, TyperException))
+    return False
 
 
 def _usage_line(error: TyperException) -> str:

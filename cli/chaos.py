@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED
-from quorumlog.cli.options import Output, OutputFormat
+from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.rendering import print_json, print_table
 
 app = typer.Typer(no_args_is_help=True, help="Faults on real node processes under load, and a verdict: run, list.")
@@ -27,14 +27,18 @@ def run(
     seed: Annotated[int | None, typer.Option("--seed", help="Chooses victims; else drawn and printed.")] = None,
     duration: Annotated[
         float | None,
-        typer.Option("--duration", min=0, metavar="SECONDS", help="Begin no round after this; hold steady so long."),
+        typer.Option(
+            "--duration", min=0, max=86_400, metavar="SECONDS", help="Begin no round after this; hold steady so long."
+        ),
     ] = None,
     load: Annotated[
-        float | None, typer.Option("--load", metavar="SHARE", help="Of the peak rate, where nothing is hurt; 0.8.")
+        float | None,
+        typer.Option("--load", min=0.01, max=10, metavar="SHARE", help="Of the peak rate, where nothing is hurt; 0.8."),
     ] = None,
     records: Annotated[int | None, typer.Option("--records", min=1, help="Sent in all by exactly-once; 60000.")] = None,
     report: Annotated[
-        Path | None, typer.Option("--report", metavar="DIR", help="Write history and verdict into this directory.")
+        Path | None,
+        typer.Option("--report", metavar="DIR", parser=path, help="Write history and verdict into this directory."),
     ] = None,
     output: Output = OutputFormat.TABLE,
 ) -> None:

@@ -29,13 +29,17 @@ app = typer.Typer(no_args_is_help=True, help="A local cluster: up, down, status;
 @app.command("up", epilog="Example: quorumlog cluster up --nodes 3 --data-dir /tmp/quorumlog --detach")
 def up(
     *,
-    nodes: Annotated[int | None, typer.Option("--nodes", "-n", help="How many node processes; 3 if not given.")] = None,
+    nodes: Annotated[
+        int | None, typer.Option("--nodes", "-n", min=1, max=64, help="How many node processes; 3 if not given.")
+    ] = None,
     data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY,
     base_port: Annotated[
         int | None,
         typer.Option(
             "--base-port",
             envvar="QUORUMLOG_BASE_PORT",
+            min=1,
+            max=65_535,
             help=f"Node 1 listens here, node 2 on the next port, and so on; {DEFAULT_BASE_PORT} if not given.",
         ),
     ] = None,

@@ -13,7 +13,15 @@ import typer
 
 from quorumlog.cli import record_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, unescape
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    path,
+    unescape,
+)
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural
 
@@ -57,7 +65,9 @@ def consume(
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="Print keys too, with this between key and value.")
     ] = None,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Write to this file.")] = None,
+    file: Annotated[
+        Path | None, typer.Option("--file", "-f", metavar="FILE", parser=path, help="Write to this file.")
+    ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -109,12 +119,12 @@ def _batches(
         wanted = POLL_RECORDS if max_records is None else min(POLL_RECORDS, max_records - received)
         if wanted == 0:
             return
-        wait_ms = POLL_MS
+        wait_ms: float = POLL_MS
         if timeout is not None:
-            left_ms = int((quiet_since + timeout - time.monotonic()) * 1000)
+            left_ms = (quiet_since + timeout - time.monotonic()) * 1000
             if left_ms < 0:
                 return
-            wait_ms = min(POLL_MS, max(1, left_ms))
+            wait_ms = min(POLL_MS, max(1.0, left_ms))
         polled = consumer.poll(timeout_ms=wait_ms, max_records=wanted)
         lines = [
             to_line(record) + b"\n"

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    path,
+    read_json,
+)
 from quorumlog.cli.rendering import print_json, print_table
 
 if TYPE_CHECKING:
@@ -30,7 +37,10 @@ def delete_records(
     offset_json_file: Annotated[
         Path | None,
         typer.Option(
-            "--offset-json-file", metavar="FILE", help="As kafka-delete-records takes it, instead of the others."
+            "--offset-json-file",
+            metavar="FILE",
+            parser=path,
+            help="As kafka-delete-records takes it, instead of the others.",
         ),
     ] = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
@@ -62,15 +72,10 @@ def delete_records(
         print_table(("Topic", "Partition", "LogStartOffset"), (list(row.values()) for row in rows))
 
 
-def _from_file(path: Path) -> dict[TopicPartition, int]:
+def _from_file(file: Path) -> dict[TopicPartition, int]:
     from quorumlog.sdk import TopicPartition
 
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {path}: {error}", WRONG_USAGE) from None
-    except json.JSONDecodeError as error:
-        raise CommandError(f"{path} is no JSON: {error}; expected {_FILE_FORM}", WRONG_USAGE) from None
+    content = read_json(file, _FILE_FORM)
     wanted: dict[TopicPartition, int] = {}
     try:
         for row in content["partitions"]:
@@ -78,9 +83,9 @@ def _from_file(path: Path) -> dict[TopicPartition, int]:
             if type(topic) is not str or type(number) is not int or type(offset) is not int or offset < -1:
                 raise TypeError
             if wanted.setdefault(TopicPartition(topic, number), offset) != offset:
-                raise CommandError(f"{path} names {topic}-{number} twice, with different offsets", WRONG_USAGE)
+                raise CommandError(f"{file} names {topic}-{number} twice, with different offsets", WRONG_USAGE)
     except (KeyError, TypeError):
-        raise CommandError(f"{path} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+        raise CommandError(f"{file} has another form than {_FILE_FORM}", WRONG_USAGE) from None
     if not wanted:
-        raise CommandError(f"{path} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
+        raise CommandError(f"{file} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
     return wanted

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
-from quorumlog.cli.options import Output, OutputFormat
+from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 
@@ -23,7 +23,10 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verify.")
 
 NodeDirectory = Annotated[
-    Path, typer.Option("--data-dir", metavar="DIR", help="The data directory of one node, which must not be running.")
+    Path,
+    typer.Option(
+        "--data-dir", metavar="DIR", parser=path, help="The data directory of one node, which must not be running."
+    ),
 ]
 
 #: Columns of the entries: heading and width.

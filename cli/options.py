@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -25,6 +26,13 @@ class OutputFormat(Enum):
     JSON = "json"
 
 
+def path(text: str) -> Path:
+    """A path as given. (An empty one, such as of a variable that is not set, would mean the current directory.)"""
+    if not text:
+        raise typer.BadParameter("it is empty; say '.' for the current directory")
+    return Path(text)
+
+
 BootstrapServers = Annotated[
     str,
     typer.Option(
@@ -39,7 +47,9 @@ Output = Annotated[OutputFormat, typer.Option("--output", "-o", help="For people
 Linearizable = Annotated[
     bool, typer.Option("--linearizable", help="As of now: the node asks the controller first how new it must be.")
 ]
-DataDirectory = Annotated[Path, typer.Option("--data-dir", metavar="DIR", help="Where the nodes keep their data.")]
+DataDirectory = Annotated[
+    Path, typer.Option("--data-dir", metavar="DIR", parser=path, help="Where the nodes keep their data.")
+]
 
 
 def connect(bootstrap_servers: str) -> Admin:
@@ -79,6 +89,23 @@ def parse_replica_assignments(assignments: list[str]) -> dict[int, list[int]]:
             raise CommandError(f"--replica-assignment '{text}' is not a list of node ids, such as 1,2,3", WRONG_USAGE)
         parsed[len(parsed)] = [int(node) for node in nodes]
     return parsed
+
+
+def read_json(file: Path, form: str) -> Any:
+    """The content of a file of JSON.
+
+    Arguments:
+        form: what it should look like, for who gave another one.
+
+    Raises:
+        CommandError: it cannot be read, or is no JSON.
+    """
+    try:
+        return json.loads(file.read_text())
+    except OSError as error:
+        raise CommandError(f"cannot read {file}: {error.strerror}") from None
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise CommandError(f"{file} is no JSON: {error}; expected {form}", WRONG_USAGE) from None
 
 
 def unescape(text: str) -> str:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -10,7 +9,15 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    path,
+    read_json,
+)
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 
@@ -44,7 +51,9 @@ def reassign(
     ] = None,
     file: Annotated[
         Path | None,
-        typer.Option("--file", metavar="FILE", help="As kafka-reassign-partitions takes it, instead of the others."),
+        typer.Option(
+            "--file", metavar="FILE", parser=path, help="As kafka-reassign-partitions takes it, instead of the others."
+        ),
     ] = None,
     cancel: Annotated[bool, typer.Option("--cancel", help="Partitions that are being moved go back.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
@@ -139,15 +148,10 @@ def _nodes(text: str) -> list[int]:
     return [int(node) for node in nodes]
 
 
-def _from_file(path: Path) -> dict[TopicPartition, list[int]]:
+def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
     from quorumlog.sdk import TopicPartition
 
-    try:
-        content = json.loads(path.read_text())
-    except (OSError, UnicodeDecodeError) as error:
-        raise CommandError(f"cannot read {path}: {error}", WRONG_USAGE) from None
-    except json.JSONDecodeError as error:
-        raise CommandError(f"{path} is no JSON: {error}; expected {_FILE_FORM}", WRONG_USAGE) from None
+    content = read_json(file, _FILE_FORM)
     wanted: dict[TopicPartition, list[int]] = {}
     try:
         for row in content["partitions"]:
@@ -156,11 +160,11 @@ def _from_file(path: Path) -> dict[TopicPartition, list[int]]:
             if not typed or not nodes or not all(type(node) is int and 0 <= node < 2**31 for node in nodes):
                 raise TypeError
             if wanted.setdefault(TopicPartition(topic, number), nodes) != nodes:
-                raise CommandError(f"{path} names {topic}-{number} twice, with different nodes", WRONG_USAGE)
+                raise CommandError(f"{file} names {topic}-{number} twice, with different nodes", WRONG_USAGE)
     except (KeyError, TypeError):
-        raise CommandError(f"{path} has another form than {_FILE_FORM}", WRONG_USAGE) from None
+        raise CommandError(f"{file} has another form than {_FILE_FORM}", WRONG_USAGE) from None
     if not wanted:
-        raise CommandError(f"{path} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
+        raise CommandError(f"{file} names no partition; expected {_FILE_FORM}", WRONG_USAGE)
     return wanted
 
 

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
-from quorumlog.cli.boundary import CommandError, one_line
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, unescape
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, one_line
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, path, unescape
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import plural, print_json
 
@@ -64,7 +64,10 @@ class _Sent:
 def produce(
     topic: Annotated[str, typer.Argument(help="Where the records go.")],
     *,
-    file: Annotated[Path | None, typer.Option("--file", "-f", help="Read this file instead of standard input.")] = None,
+    file: Annotated[
+        Path | None,
+        typer.Option("--file", "-f", metavar="FILE", parser=path, help="Read this file instead of standard input."),
+    ] = None,
     key_separator: Annotated[
         str | None, typer.Option("--key-separator", "-k", help="What stands before it in a line is the record's key.")
     ] = None,
@@ -74,7 +77,7 @@ def produce(
     acks: Annotated[Acks, typer.Option("--acks", help="What an acknowledgement waits for.")] = Acks.ALL,
     compression: Annotated[Compression, typer.Option("--compression", help="Of record batches.")] = Compression.NONE,
     timeout: Annotated[
-        float, typer.Option("--timeout", min=0.1, metavar="SECONDS", help="Give a record up after so long.")
+        float, typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give a record up after so long.")
     ] = 30.0,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -83,6 +86,8 @@ def produce(
     from quorumlog.sdk import Producer
 
     separator = None if key_separator is None else unescape(key_separator).encode()
+    if separator == b"":
+        raise CommandError("--key-separator is empty: give what ends the key in each line, such as ':'", WRONG_USAGE)
     sent = _Sent()
     pending: deque[RecordFuture] = deque()
     handed_over = 0

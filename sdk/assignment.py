@@ -10,6 +10,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 
+from quorumlog.sdk.arguments import checked_partition
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.fetched import FetchedRows
 from quorumlog.sdk.types import TopicPartition
@@ -109,7 +110,7 @@ class Assignment:
         Raises:
             IllegalStateError: it is not assigned.
         """
-        found = self.states.get(tp)
+        found = self.states.get(checked_partition(tp))
         if found is None:
             raise IllegalStateError(f"{tp.topic}-{tp.partition} is not assigned to this consumer: call assign first")
         return found

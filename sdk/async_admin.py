@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from types import TracebackType
 from typing import Self, TypedDict, Unpack
 
+from quorumlog.sdk.arguments import (
+    checked_numbers,
+    checked_partitions,
+    checked_replicas,
+    checked_topics,
+)
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
 from quorumlog.sdk.configuration import build_config, check_range
 from quorumlog.sdk.errors import (
     ClientClosedError,
-    IllegalArgumentError,
     QuorumlogError,
     UnknownTopicOrPartitionError,
     error_from_proto,
@@ -106,7 +111,7 @@ class AsyncAdmin:
             QuorumlogError: of the first topic that could not be created; others may have been.
         """
         self._check_usable()
-        await self._topics.create(list(new_topics), validate_only)
+        await self._topics.create(new_topics, bool(validate_only))
 
     async def delete_topics(self, topics: Sequence[str]) -> None:
         """Deletes topics with all their records, for good, and returns once no node that answers shows them.
@@ -119,7 +124,7 @@ class AsyncAdmin:
             QuorumlogError: of the first topic that could not be deleted; others may have been.
         """
         self._check_usable()
-        await self._topics.delete(_names(topics, "delete_topics"))
+        await self._topics.delete(checked_topics(topics))
 
     async def create_partitions(
         self, topic_partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False
@@ -138,7 +143,7 @@ class AsyncAdmin:
             QuorumlogError: of the first topic that could not be changed; others may have been.
         """
         self._check_usable()
-        await self._topics.add_partitions(dict(topic_partitions), validate_only)
+        await self._topics.add_partitions(topic_partitions, bool(validate_only))
 
     async def alter_configs(
         self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False
@@ -156,7 +161,7 @@ class AsyncAdmin:
             QuorumlogError: of the first topic that could not be changed; others may have been.
         """
         self._check_usable()
-        await self._topics.alter_configs({name: dict(changes) for name, changes in configs.items()}, validate_only)
+        await self._topics.alter_configs(configs, bool(validate_only))
 
     async def describe_configs(self, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Every configuration key of topics, by topic and key.
@@ -165,7 +170,7 @@ class AsyncAdmin:
             UnknownTopicOrPartitionError: there is no such topic.
         """
         self._check_usable()
-        return await self._topics.describe_configs(_names(topics, "describe_configs"))
+        return await self._topics.describe_configs(checked_topics(topics))
 
     async def list_topics(self, *, include_internal: bool = False) -> list[str]:
         """The names of all topics, sorted.
@@ -189,7 +194,7 @@ class AsyncAdmin:
         Raises:
             UnknownTopicOrPartitionError: one does not exist.
         """
-        names = _names(topics or [], "describe_topics")
+        names = checked_topics(topics or [])
 
         async def attempt() -> data_plane_pb2.MetadataResponse:
             response = await self._metadata(names, all_topics=topics is None, linearizable=linearizable)
@@ -239,7 +244,7 @@ class AsyncAdmin:
         self._check_usable()
         request = admin_pb2.ElectLeadersRequest(timeout_ms=int(self.config.request_timeout_ms))
         if partitions is not None:
-            for topic, partition in partitions:
+            for topic, partition in checked_partitions(partitions):
                 request.partitions.add(topic=topic, partition=partition)
             if not request.partitions:
                 return {}
@@ -274,12 +279,7 @@ class AsyncAdmin:
             QuorumlogError: of the first partition of which it could not be done; others may have been.
         """
         self._check_usable()
-        wanted = {TopicPartition(*tp): offset for tp, offset in records_to_delete.items()}
-        for tp, offset in wanted.items():
-            if offset < -1:
-                raise IllegalArgumentError(
-                    f"offset {offset} of {tp.topic}-{tp.partition}: give 0 or more, or -1 for all"
-                )
+        wanted = checked_numbers(records_to_delete, -1, "the first offset to keep, or -1 for the end")
         return await delete_records(self._cluster, wanted, self._limit_s)
 
     async def reassign_partitions(
@@ -302,8 +302,8 @@ class AsyncAdmin:
             QuorumlogError: of the first partition that could not be moved; others may be on their way.
         """
         self._check_usable()
-        wanted = {TopicPartition(*tp): nodes for tp, nodes in reassignments.items()}
-        await reassign_partitions(self._cluster, wanted, self._limit_s, validate_only=validate_only)
+        wanted = checked_replicas(reassignments)
+        await reassign_partitions(self._cluster, wanted, self._limit_s, validate_only=bool(validate_only))
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""
@@ -395,12 +395,6 @@ class AsyncAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _names(topics: Sequence[str], call: str) -> list[str]:
-    if isinstance(topics, str):
-        raise IllegalArgumentError(f"{call} takes a list of names: give [{topics!r}]")
-    return list(topics)
 
 
 def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:

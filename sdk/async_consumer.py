@@ -10,6 +10,15 @@ from typing import Any, NoReturn, Self, Unpack
 
 import pyarrow as pa
 
+from quorumlog.sdk.arguments import (
+    check_count,
+    check_wait,
+    checked_numbers,
+    checked_offset,
+    checked_partitions,
+    checked_topic,
+    checked_topics,
+)
 from quorumlog.sdk.assignment import Assignment
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import Cluster, parse_bootstrap_servers
@@ -17,7 +26,6 @@ from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.consumer_config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.errors import (
     ClientClosedError,
-    IllegalArgumentError,
     IllegalStateError,
     InvalidPartitionsError,
     QuorumlogError,
@@ -43,7 +51,7 @@ class ConsumerCore:
 
     def __init__(self, topics: Iterable[str], options: Mapping[str, Any]) -> None:
         self.config = build_config(ConsumerConfig, options)
-        self.topics = _checked_topics(topics)
+        self.topics = checked_topics(topics)
         self.fork = ForkGuard("Consumer")
         self.closed = False
         self.assignment = Assignment(self.config.max_partition_fetch_bytes)
@@ -76,6 +84,7 @@ class ConsumerCore:
 
     async def ensure_assigned(self) -> None:
         """On first use: all partitions of the topics given, or nothing to do after ``assign``."""
+        self.check_usable()
         if self.assigned:
             return
         if not self.topics:
@@ -110,7 +119,7 @@ class ConsumerCore:
 
     async def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions from now on."""
-        wanted = [_checked_partition(tp) for tp in partitions]
+        wanted = checked_partitions(partitions)
         views = await self.cluster.ensure_topics(sorted({tp.topic for tp in wanted}), self._limit_s)
         for tp in wanted:
             last = len(views[tp.topic].partitions) - 1
@@ -133,12 +142,12 @@ class ConsumerCore:
 
     async def partitions_for_topic(self, topic: str) -> set[int]:
         """The partitions of a topic."""
-        views = await self.cluster.ensure_topics([topic], self._limit_s)
+        views = await self.cluster.ensure_topics([checked_topic(topic)], self._limit_s)
         return {p.partition for p in views[topic].partitions}
 
     async def offsets_at(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
         """Where partitions begin or end."""
-        wanted = {_checked_partition(tp): when for tp in partitions}
+        wanted = dict.fromkeys(checked_partitions(partitions), when)
         found = await find_offsets(self.cluster, wanted, self._limit_s)
         return {tp: found[tp].offset for tp in wanted}
 
@@ -146,10 +155,7 @@ class ConsumerCore:
         self, wanted: Mapping[TopicPartition, int]
     ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
         """The first offset at or after a timestamp, per partition."""
-        for tp, timestamp in wanted.items():
-            _checked_partition(tp)
-            if not isinstance(timestamp, int) or timestamp < 0:
-                raise IllegalArgumentError(f"the timestamp for {tp} is {timestamp!r}: give milliseconds since 1970")
+        wanted = checked_numbers(wanted, 0, "milliseconds since 1970, as an int")
         found = await find_offsets(self.cluster, wanted, self._limit_s)
         return {
             tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) if found[tp].offset >= 0 else None
@@ -160,9 +166,7 @@ class ConsumerCore:
 
     def seek(self, partition: TopicPartition, offset: int) -> None:
         """Goes to an offset."""
-        if not isinstance(offset, int) or offset < 0:
-            raise IllegalArgumentError(f"offset is {offset!r}: give an int from 0 on, or use seek_to_end")
-        self._move([partition], offset, self.config.auto_offset_reset)
+        self._move([partition], checked_offset(offset), self.config.auto_offset_reset)
 
     def seek_to(self, partitions: Collection[TopicPartition], reset: str) -> None:
         """Goes to the beginning or the end of partitions, or of all."""
@@ -319,6 +323,7 @@ class AsyncConsumer:
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read."""
+        self._core.check_usable()
         return set(self._core.assignment.states)
 
     async def topics(self) -> set[str]:
@@ -361,6 +366,7 @@ class AsyncConsumer:
 
     def highwater(self, partition: TopicPartition) -> int | None:
         """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        self._core.check_usable()
         return self._core.highwater(partition)
 
     async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
@@ -379,10 +385,12 @@ class AsyncConsumer:
 
     def pause(self, *partitions: TopicPartition) -> None:
         """Returns nothing from partitions until :meth:`resume`."""
+        self._core.check_usable()
         self._core.pause(partitions, True)
 
     def resume(self, *partitions: TopicPartition) -> None:
         """Ends :meth:`pause`."""
+        self._core.check_usable()
         self._core.pause(partitions, False)
 
     def paused(self) -> set[TopicPartition]:
@@ -414,10 +422,8 @@ class AsyncConsumer:
 
 def check_poll_arguments(timeout_ms: float, max_records: int) -> None:
     """Refuses what cannot be meant."""
-    if timeout_ms < 0:
-        raise IllegalArgumentError(f"timeout_ms is {timeout_ms!r}: it must not be negative")
-    if max_records < 1:
-        raise IllegalArgumentError(f"max_records is {max_records!r}: it must be at least 1")
+    check_wait(timeout_ms, "timeout_ms", endless=False)
+    check_count(max_records, "max_records")
 
 
 def refuse_groups(what: str) -> NoReturn:
@@ -432,17 +438,3 @@ def position_timed_out(partition: TopicPartition) -> RequestTimedOutError:
     return RequestTimedOutError(
         f"the position of {partition.topic}-{partition.partition} was not found in time", definite=True
     )
-
-
-def _checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
-    checked = tuple(dict.fromkeys(topics))
-    for topic in checked:
-        if not isinstance(topic, str) or not topic:
-            raise IllegalArgumentError(f"topic {topic!r} is not a name: topics are given one by one, as strings")
-    return checked
-
-
-def _checked_partition(tp: TopicPartition) -> TopicPartition:
-    if not (isinstance(tp, tuple) and len(tp) == 2 and isinstance(tp[0], str) and isinstance(tp[1], int)):
-        raise IllegalArgumentError(f"{tp!r} is not a TopicPartition(topic, partition)")
-    return TopicPartition(*tp)

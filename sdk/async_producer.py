@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -14,6 +14,7 @@ from typing import Any, Self, TypeVar, Unpack
 import pyarrow as pa
 
 from quorumlog.sdk.accumulator import Accumulator, TopicBuffers
+from quorumlog.sdk.arguments import check_wait, checked_topic, is_text
 from quorumlog.sdk.arrow_partitioning import split_by_partition
 from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.cluster import Cluster, parse_bootstrap_servers
@@ -118,7 +119,10 @@ class ProducerCore:
         timestamp_ms: int | None,
     ) -> RecordFuture | None:
         """Adds a record; None when the topic is not known yet or the memory is full."""
-        buffers = self.accumulator.topics.get(topic)
+        try:
+            buffers = self.accumulator.topics.get(topic)
+        except TypeError:  # It is no name; what makes topics known will say so.
+            return None
         if buffers is None:
             return None
         if not self._plain:
@@ -180,7 +184,7 @@ class ProducerCore:
             RecordTooLargeError: a row exceeds ``max_request_size``; nothing has been sent.
             InvalidRecordError: a row has no key, and the topic is compacted; nothing has been sent.
         """
-        if partition is not None and not 0 <= partition < len(buffers.partitions):
+        if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
             raise _no_such_partition(buffers, partition)
         table = to_log_schema(data, time.time_ns() // 1_000_000)
         if buffers.compacted and table.column(KEY).null_count:
@@ -212,8 +216,7 @@ class ProducerCore:
         Raises:
             UnknownTopicOrPartitionError: it does not exist.
         """
-        if not isinstance(topic, str) or not topic:
-            raise IllegalArgumentError(f"topic is {topic!r}: give its name")
+        checked_topic(topic)
         if self.accumulator.loop_thread == 0:
             self.bind(asyncio.get_running_loop(), threading.get_ident())
         views = await self.cluster.ensure_topics([topic], self.config.max_block_ms / 1000)
@@ -308,7 +311,7 @@ class AsyncProducer:
 
     async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
         core = self._core
-        if topic not in core.accumulator.topics:
+        if checked_topic(topic) not in core.accumulator.topics:
             await core.load_topic(topic)
         deadline = time.monotonic() + core.config.max_block_ms / 1000
         while True:
@@ -349,7 +352,7 @@ class AsyncProducer:
         """Sends rows in bulk; see :meth:`quorumlog.sdk.Producer.send_arrow`."""
         core = self._core
         core.check_usable()
-        if topic not in core.accumulator.topics:
+        if checked_topic(topic) not in core.accumulator.topics:
             await core.load_topic(topic)
         buffers = core.accumulator.topics[topic]
         deliveries: list[Delivery] = []
@@ -389,6 +392,7 @@ class AsyncProducer:
 
 async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
     """Waits until everything that is incomplete now is resolved."""
+    check_wait(timeout_s)
     batches = core.accumulator.begin_flush()
     try:
         async with asyncio.timeout(timeout_s):
@@ -421,9 +425,11 @@ def _as_bytes(value: Any, what: str) -> bytes:
 
 
 def _checked_headers(headers: Headers) -> Headers:
+    if not isinstance(headers, Iterable):
+        raise IllegalArgumentError(f"headers are {headers!r}: give pairs of a str and bytes")
     checked: list[tuple[str, bytes | None]] = []
     for pair in headers:
-        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str)):
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and is_text(pair[0])):
             raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes")
         checked.append((pair[0], None if pair[1] is None else _as_bytes(pair[1], f"header {pair[0]!r}")))
     return checked

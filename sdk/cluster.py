@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
@@ -13,12 +14,14 @@ from quorumlog.sdk.errors import (
     ClusterNotFormedError,
     IllegalArgumentError,
     InvalidPartitionsError,
+    InvalidTopicError,
     LeaderNotAvailableError,
     NetworkError,
     NoBrokersAvailableError,
     QuorumlogError,
     RequestTimedOutError,
     UnknownTopicOrPartitionError,
+    error_from_proto,
 )
 from quorumlog.sdk.metadata import MetadataCache, PartitionView, TopicView
 from quorumlog.sdk.types import TopicPartition
@@ -33,6 +36,7 @@ _HEDGE_AFTER_S = 0.15
 _ATTEMPT_TIMEOUT_S = 5.0
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
 UNKNOWN_TOPIC_GRACE_S = 2.0
+_PORT = re.compile(r"[0-9]{1,5}")
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
@@ -41,13 +45,15 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
     Raises:
         IllegalArgumentError: none is given, or one is not an address.
     """
-    listed = servers.split(",") if isinstance(servers, str) else list(servers)
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    if not isinstance(listed, Sequence) or not all(isinstance(address, str) for address in listed):
+        raise IllegalArgumentError(f"bootstrap_servers is {servers!r}: give 'host:port' strings")
     addresses = tuple(address.strip() for address in listed if address.strip())
     if not addresses:
         raise IllegalArgumentError("bootstrap_servers is empty: give at least one host:port")
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal() or not 0 < int(port) < 65536:
+        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
             raise IllegalArgumentError(f"bootstrap_servers has {address!r}, which is not host:port")
     return addresses
 
@@ -156,7 +162,7 @@ class Cluster:
         response = await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
         errors = self.metadata.merge(response)
         for name, error in errors.items():
-            if isinstance(error, UnknownTopicOrPartitionError) and name not in self.metadata.topics:
+            if isinstance(error, UnknownTopicOrPartitionError | InvalidTopicError) and name not in self.metadata.topics:
                 self._wanted.discard(name)
         for listener in self._listeners:
             listener()
@@ -167,6 +173,7 @@ class Cluster:
 
         Raises:
             UnknownTopicOrPartitionError: a topic does not exist.
+            InvalidTopicError: no topic can have such a name.
             NoBrokersAvailableError: nobody answered.
             RequestTimedOutError: ``limit_s`` was too short.
         """
@@ -179,7 +186,12 @@ class Cluster:
             response = await self.ask_metadata(sorted({*self._wanted, *missing}))
             if not response.cluster_id:
                 raise ClusterNotFormedError("the cluster has not formed yet: start all of its controllers")
+            refused = {
+                topic.name: error_from_proto(topic.error) for topic in response.topics if topic.HasField("error")
+            }
             for topic in missing:
+                if isinstance(refused.get(topic), InvalidTopicError):
+                    raise refused[topic]  # No wait will bring it.
                 if topic not in self.metadata.topics:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist: create it first")
 

@@ -118,7 +118,7 @@ class Consumer:
             UnknownTopicOrPartitionError, InvalidPartitionsError: there is no such topic or partition.
         """
         self._core.check_usable()
-        self._background.run(self._core.assign(list(partitions)))
+        self._background.run(self._core.assign(partitions))
 
     def assignment(self) -> set[TopicPartition]:
         """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics."""
@@ -181,7 +181,7 @@ class Consumer:
     def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The first offset of each partition."""
         self._core.check_usable()
-        return self._background.run(self._core.offsets_at(list(partitions), EARLIEST))
+        return self._background.run(self._core.offsets_at(partitions, EARLIEST))
 
     def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
         """The offset after the last committed record of each partition.
@@ -189,7 +189,7 @@ class Consumer:
         Linearizable: it lies beyond every record acknowledged (``acks="all"``) before the call.
         """
         self._core.check_usable()
-        return self._background.run(self._core.offsets_at(list(partitions), LATEST))
+        return self._background.run(self._core.offsets_at(partitions, LATEST))
 
     def offsets_for_times(
         self, timestamps: Mapping[TopicPartition, int]

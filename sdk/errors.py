@@ -32,7 +32,7 @@ class QuorumlogError(Exception):
     default_definite: ClassVar[bool] = True
 
     def __init__(self, message: str, *, retriable: bool | None = None, definite: bool | None = None) -> None:
-        super().__init__(message)
+        super().__init__(message if message.isprintable() else _in_one_line(message))
         self.retriable = self.default_retriable if retriable is None else retriable
         self.definite = self.default_definite if definite is None else definite
 
@@ -47,6 +47,12 @@ class QuorumlogError(Exception):
             return self
         message = f"{self.message}; an earlier attempt may have taken effect"
         return type(self)(message, retriable=self.retriable, definite=False)
+
+
+def _in_one_line(message: str) -> str:
+    """A message may quote what it was given, which may be anything."""
+    text = " ".join(message.split())
+    return "".join(letter if letter.isprintable() else repr(letter)[1:-1] for letter in text)
 
 
 # --- raised by the client itself ---------------------------------------------------------------------------------

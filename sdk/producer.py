@@ -11,6 +11,7 @@ from typing import Any, Self, TypeVar, Unpack
 
 import pyarrow as pa
 
+from quorumlog.sdk.arguments import checked_topic
 from quorumlog.sdk.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.delivery import ArrowFuture, Delivery, RecordFuture
@@ -97,7 +98,7 @@ class Producer:
                 raise core.buffer_full()
 
     def _ensure_topic(self, topic: str) -> None:
-        if topic not in self._core.accumulator.topics:
+        if checked_topic(topic) not in self._core.accumulator.topics:
             self._background.run(self._core.load_topic(topic))
 
     def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None) -> ArrowFuture:

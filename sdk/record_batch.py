@@ -43,7 +43,7 @@ _US_PER_MS = pa.scalar(1_000, pa.int64())
 
 def codec_named(name: str | None) -> Codec:
     """The codec called ``none`` (or None), ``lz4`` or ``zstd``."""
-    codec = _CODECS.get(name or "none")
+    codec = _CODECS.get("none" if name is None else str(name))
     if codec is None:
         raise IllegalArgumentError(f"compression_type is {name!r}: choose one of none, lz4, zstd")
     return codec

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes, checked_settings, checked_topic
 from quorumlog.sdk.cluster import Cluster
-from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
@@ -24,7 +24,6 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 
 #: How long to wait for a change to be seen everywhere.
 _SEEN_WITHIN_S = 5.0
-_INT32 = (-(2**31), 2**31 - 1)
 #: Says why a topic as a node shows it is not as it should be yet; None when it is.
 _Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
 
@@ -72,18 +71,21 @@ class TopicChanges:
         await self._cluster.ask_metadata([])
         return self._cluster.candidates()[0]
 
-    async def create(self, topics: Sequence[NewTopic], validate_only: bool) -> None:
+    async def create(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
         """Creates topics."""
+        if not isinstance(topics, Iterable):
+            raise IllegalArgumentError(f"create_topics takes a list of NewTopic objects, not {type(topics).__name__}")
+        items = [_new_topic(topic) for topic in topics]
 
-        def send(node: NodeConnection, items: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
+        def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
             request = admin_pb2.CreateTopicsRequest(
-                topics=items, timeout_ms=self._timeout_ms, validate_only=validate_only
+                topics=pending, timeout_ms=self._timeout_ms, validate_only=validate_only
             )
             return node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
 
-        await self._change("create_topics", [_new_topic(topic) for topic in topics], send, TopicAlreadyExistsError)
+        await self._change("create_topics", items, send, TopicAlreadyExistsError)
         if not validate_only:
-            await self._until_seen({topic.name: _unserved for topic in topics}, "was created, but is not served")
+            await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
 
     async def delete(self, names: Sequence[str]) -> None:
         """Deletes topics."""
@@ -105,7 +107,8 @@ class TopicChanges:
 
     async def add_partitions(self, wanted: Mapping[str, NewPartitions | int], validate_only: bool) -> None:
         """Adds partitions to topics."""
-        items = [_new_partitions(name, partitions) for name, partitions in wanted.items()]
+        by_topic = checked_by_topic(wanted, "how many partitions each is to have")
+        items = [_new_partitions(name, partitions) for name, partitions in by_topic.items()]
         totals = {item.name: item.total_count for item in items}
 
         def send(node: NodeConnection, pending: list[admin_pb2.NewPartitions]) -> Awaitable[_Response]:
@@ -123,7 +126,8 @@ class TopicChanges:
 
     async def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], validate_only: bool) -> None:
         """Sets and clears configuration keys."""
-        items = [_altered(name, changes) for name, changes in configs.items()]
+        by_topic = checked_by_topic(configs, "the settings to change")
+        items = [_altered(name, changes) for name, changes in by_topic.items()]
         changes = {item.name: item for item in items}
 
         def send(node: NodeConnection, pending: list[admin_pb2.AlterTopicConfig]) -> Awaitable[_Response]:
@@ -240,43 +244,53 @@ def _unserved(topic: data_plane_pb2.TopicMetadata) -> str | None:
 def _new_topic(topic: object) -> admin_pb2.NewTopic:
     if not isinstance(topic, NewTopic):
         raise IllegalArgumentError(f"create_topics takes NewTopic objects, not {type(topic).__name__}")
-    for name in ("num_partitions", "replication_factor"):
-        check_range(topic, name, *_INT32)
-    assigned = dict(topic.replica_assignments)
+    name = checked_topic(topic.name)
+    for number in ("num_partitions", "replication_factor"):
+        check_int32(getattr(topic, number), f"{number} of topic {name!r}")
+    assigned = topic.replica_assignments
+    if not isinstance(assigned, Mapping) or not all(type(number) is int for number in assigned):
+        raise IllegalArgumentError(
+            f"replica_assignments of topic {name!r} are {assigned!r}: map partitions to node ids"
+        )
     if sorted(assigned) != list(range(len(assigned))):
         raise InvalidReplicaAssignmentError(
-            f"replica_assignments of topic {topic.name!r} are for partitions {sorted(assigned)}: number them from 0 on,"
+            f"replica_assignments of topic {name!r} are for partitions {sorted(assigned)}: number them from 0 on,"
             " without gaps"
         )
     partitions, factor = topic.num_partitions, topic.replication_factor
     return admin_pb2.NewTopic(
-        name=topic.name,
+        name=name,
         num_partitions=1 if partitions == -1 and not assigned else partitions,
         replication_factor=3 if factor == -1 and not assigned else factor,
-        configs={name: str(value) for name, value in topic.topic_configs.items()},
+        configs=checked_settings(topic.topic_configs, f"topic_configs of topic {name!r}"),
         replica_assignments=[_assignment(assigned[number]) for number in sorted(assigned)],
     )
 
 
 def _new_partitions(name: str, wanted: NewPartitions | int) -> admin_pb2.NewPartitions:
-    partitions = NewPartitions(wanted) if isinstance(wanted, int) else wanted
+    partitions = NewPartitions(wanted) if type(wanted) is int else wanted
     if not isinstance(partitions, NewPartitions):
         raise IllegalArgumentError(f"create_partitions takes a number or NewPartitions for {name!r}, not {wanted!r}")
-    check_range(partitions, "total_count", *_INT32)
+    check_int32(partitions.total_count, f"the number of partitions for {name!r}")
+    assignments = partitions.new_assignments or ()
+    if not isinstance(assignments, Iterable):
+        raise IllegalArgumentError(
+            f"new_assignments for {name!r} are {assignments!r}: give a list of node ids for each"
+        )
     return admin_pb2.NewPartitions(
         name=name,
         total_count=partitions.total_count,
-        replica_assignments=[_assignment(replicas) for replicas in partitions.new_assignments or ()],
+        replica_assignments=[_assignment(replicas) for replicas in assignments],
     )
 
 
 def _assignment(replicas: Sequence[int]) -> admin_pb2.ReplicaAssignment:
-    nodes = list(replicas)
-    if not all(isinstance(node, int) and _INT32[0] <= node <= _INT32[1] for node in nodes):
-        raise IllegalArgumentError(f"replicas {nodes!r} are not node ids: give numbers such as [1, 2, 3]")
-    return admin_pb2.ReplicaAssignment(replicas=nodes)
+    return admin_pb2.ReplicaAssignment(replicas=checked_nodes(replicas))
 
 
 def _altered(name: str, changes: Mapping[str, object | None]) -> admin_pb2.AlterTopicConfig:
-    values = {key: str(value) for key, value in changes.items() if value is not None}
-    return admin_pb2.AlterTopicConfig(name=name, set=values, clear=[key for key in changes if changes[key] is None])
+    values = checked_settings(changes, f"the settings of topic {name!r}")
+    cleared = [key for key in changes if changes[key] is None]
+    return admin_pb2.AlterTopicConfig(
+        name=name, set={key: value for key, value in values.items() if key not in cleared}, clear=cleared
+    )

@@ -10,6 +10,7 @@ from quorumlog.server.broker import Broker
 from quorumlog.server.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata_replica import MetadataReplica
 from quorumlog.server.partitions import Partitions
+from quorumlog.server.topic_creation import refuse_spelling
 from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
@@ -63,12 +64,11 @@ class AdminRequests:
         image = self._metadata.image
         topic = image.topics.get(name)
         if topic is None:
-            described.error.CopyFrom(
-                error(
-                    ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    f"topic {name} does not exist; create it first (topics are not created by mentioning them)",
-                )
+            missing = error(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name} does not exist; create it first (topics are not created by mentioning them)",
             )
+            described.error.CopyFrom(refuse_spelling(name) or missing)
             return
         described.topic_id = topic.topic_id
         described.internal = topic.is_internal

@@ -80,7 +80,8 @@ def _placed(
     return place(topic.num_partitions, topic.replication_factor, candidates(image, under_way))
 
 
-def _check_name(name: str) -> errors_pb2.Error | None:
+def refuse_spelling(name: str) -> errors_pb2.Error | None:
+    """Why no topic can ever have this name; None where one can."""
     shown = ascii(name[:80])
     if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
         problem = f"topic name {shown} has {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
@@ -88,11 +89,16 @@ def _check_name(name: str) -> errors_pb2.Error | None:
         problem = f"topic name {shown} is not allowed: '.' and '..' are not names"
     elif not _NAME.match(name):
         problem = f"topic name {shown} is not allowed: use only letters a-z A-Z, digits, '.', '_' and '-'"
-    elif name.startswith(INTERNAL_PREFIX):
-        problem = f"topic name {shown} is reserved: names that begin with '__' belong to the cluster itself"
     else:
         return None
     return error(ErrorCode.INVALID_TOPIC, problem)
+
+
+def _check_name(name: str) -> errors_pb2.Error | None:
+    if name.startswith(INTERNAL_PREFIX):
+        problem = f"topic name {name[:80]!a} is reserved: names that begin with '__' belong to the cluster itself"
+        return error(ErrorCode.INVALID_TOPIC, problem)
+    return refuse_spelling(name)
 
 
 def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error | None:

@@ -172,50 +172,6 @@ def test_the_cluster_is_described(run: Run, quorumlog_cluster: LocalCluster) -> 
     assert table.count(" up ") == 3
 
 
-@pytest.mark.parametrize(
-    ("arguments", "words"),
-    [
-        (["topics", "describe", "nope"], ["'nope'", "not exist"]),
-        (["topics", "create", "orders"], ["orders", "exists"]),
-        (["topics", "create", "x", "--replication-factor", "2"], ["replication factor 2", "use 3"]),
-        (["topics", "create", "x", "--replication-factor", "5"], ["replication factor 5", "3"]),
-        (["topics", "create", "x", "--partitions", "0"], ["0 partitions", "1 to"]),
-        (["topics", "create", "not/allowed"], ["not/allowed", "letters"]),
-        (["topics", "create", "x", "--config", "retention=1"], ["retention", "did you mean retention.ms"]),
-        (["topics", "create", "x", "--config", "retention.ms=soon"], ["retention.ms=soon", "integer"]),
-        (["consume", "nope", "--from-beginning"], ["'nope'", "not exist"]),
-        (["consume", "orders", "--partition", "7"], ["no partition 7", "0,1,2"]),
-        (["consume", "orders", "--partition", "0", "--offset", "999999"], ["999999", "orders-0"]),
-        (["topics", "list", "-b", "nonsense"], ["'nonsense'", "host:port"]),
-    ],
-)
-def test_bad_input_gets_one_line_that_says_what_to_do(
-    run: Run, orders: str, arguments: list[str], words: list[str]
-) -> None:
-    line = complaint(run(*arguments))
-    for word in words:
-        assert word in line
-
-
-@pytest.mark.parametrize(
-    ("arguments", "text", "words"),
-    [
-        (["produce", "nope"], "x\n", ["'nope'", "not exist"]),
-        (["produce", "orders", "--partition", "7"], "x\n", ["partition 7", "0 to 2"]),
-        (["produce", "orders", "--key-separator", ":"], "x\n", ["line 1", "':'"]),
-        (["produce", "orders"], "x" * 2_000_000, ["max.message.bytes"]),
-        (["produce", "orders", "-b", "127.0.0.1:1"], "x\n", ["127.0.0.1:1"]),
-    ],
-    ids=["unknown topic", "no such partition", "no key", "too large", "wrong address"],
-)
-def test_what_cannot_be_produced_gets_one_line(
-    run: Run, orders: str, arguments: list[str], text: str, words: list[str]
-) -> None:
-    line = complaint(run(*arguments, text=text))
-    for word in words:
-        assert word in line
-
-
 def test_a_reader_that_has_enough_ends_consume_without_complaint(run: Run, quorumlog_cluster: LocalCluster) -> None:
     printed(run("topics", "create", "long"))
     printed(run("produce", "long", text="".join(f"{number}\n" for number in range(20_000))))
@@ -258,13 +214,3 @@ def test_a_running_nodes_data_directory_is_refused_with_one_line(run: Run, quoru
     assert "in use" in complaint(run("log", "verify", "--data-dir", data_dir))
     assert "in use" in complaint(run("log", "dump", "--data-dir", data_dir))
     assert "no data.mdb" in complaint(run("log", "dump", "--data-dir", "/nonexistent"))
-
-
-def test_a_node_says_which_setting_is_missing_or_wrong(run: Run, tmp_path: Path) -> None:
-    assert "node_id is not set" in complaint(run("node", "start"))
-    config = tmp_path / "node.toml"
-    config.write_text("node_id = 1\nlisten = '127.0.0.1:0'\n")
-    assert "127.0.0.1:0" in complaint(run("node", "start", "--config", str(config)))
-    config.write_text("node_idd = 1\n")
-    assert "did you mean 'node_id'" in complaint(run("node", "start", "--config", str(config)))
-    assert "does not exist" in complaint(run("node", "start", "--config", str(tmp_path / "none.toml")))

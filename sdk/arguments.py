@@ -1,0 +1,138 @@
+"""What callers hand to the clients, checked before anything is done with it; every mistake is one line.
+
+(Else a wrong type fails deep in a background thread, or in the protocol's encoder, with words that help nobody.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeVar
+
+from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.types import TopicPartition
+
+Value = TypeVar("Value")
+
+MAX_INT32 = 2**31 - 1
+MAX_INT64 = 2**63 - 1
+
+
+def checked_topic(topic: object) -> str:
+    """A topic's name; which names are allowed is for the nodes to say."""
+    if not isinstance(topic, str) or not topic:
+        raise IllegalArgumentError(f"topic {topic!r} is not a name: topics are given one by one, as strings")
+    if not is_text(topic):
+        raise IllegalArgumentError(f"topic {topic!r} is not text: it cannot be written as UTF-8")
+    return topic
+
+
+def checked_topics(topics: Iterable[str]) -> tuple[str, ...]:
+    """Names of topics, each once."""
+    if isinstance(topics, str | bytes | Mapping) or not isinstance(topics, Iterable):
+        raise IllegalArgumentError(f"topics are {topics!r}: give a list of names")
+    return tuple(dict.fromkeys(checked_topic(topic) for topic in topics))
+
+
+def checked_partition(partition: object) -> TopicPartition:
+    """A topic and the number of one of its partitions."""
+    if not (isinstance(partition, tuple) and len(partition) == 2 and type(partition[1]) is int):
+        raise IllegalArgumentError(f"{partition!r} is not a TopicPartition(topic, partition)")
+    if not 0 <= partition[1] <= MAX_INT32:
+        raise IllegalArgumentError(f"partition {partition[1]} of {partition[0]!r}: partitions are numbered from 0")
+    return TopicPartition(checked_topic(partition[0]), partition[1])
+
+
+def checked_partitions(partitions: Iterable[TopicPartition]) -> list[TopicPartition]:
+    """Partitions, each once."""
+    if not isinstance(partitions, Iterable):
+        raise IllegalArgumentError(f"partitions are {partitions!r}: give a list of TopicPartition(topic, partition)")
+    return list(dict.fromkeys(checked_partition(partition) for partition in partitions))
+
+
+def checked_offset(offset: object) -> int:
+    """An offset that a log can have."""
+    if type(offset) is not int or not 0 <= offset <= MAX_INT64:
+        raise IllegalArgumentError(f"offset is {offset!r}: give an int from 0 to 2^63 - 1, or use seek_to_end")
+    return offset
+
+
+def checked_numbers(numbers: Mapping[TopicPartition, int], lowest: int, what: str) -> dict[TopicPartition, int]:
+    """A number for each of some partitions.
+
+    Arguments:
+        lowest: the least that is allowed; the most is 2^63 - 1.
+        what: what the numbers are, and in what unit.
+    """
+    if not isinstance(numbers, Mapping):
+        raise IllegalArgumentError(f"{numbers!r} is not a mapping from TopicPartition(topic, partition) to {what}")
+    checked: dict[TopicPartition, int] = {}
+    for partition, number in numbers.items():
+        tp = checked_partition(partition)
+        if type(number) is not int or not lowest <= number <= MAX_INT64:
+            raise IllegalArgumentError(f"for {tp.topic}-{tp.partition} {number!r} is given: it must be {what}")
+        checked[tp] = number
+    return checked
+
+
+def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str]:
+    """Settings of a topic; which there are is for the nodes to say."""
+    if not isinstance(settings, Mapping):
+        raise IllegalArgumentError(f"{what} are {settings!r}: give a mapping such as {{'retention.ms': '60000'}}")
+    checked = {name: str(value) for name, value in settings.items()}
+    for name, value in checked.items():
+        if not isinstance(name, str) or not is_text(name + value):
+            raise IllegalArgumentError(f"{what} have {name!r}: {value!r}, which is not text")
+    return checked
+
+
+def checked_by_topic(given: Mapping[str, Value], what: str) -> dict[str, Value]:
+    """Something for each of some topics."""
+    if not isinstance(given, Mapping):
+        raise IllegalArgumentError(f"{given!r} is not a mapping from names of topics to {what}")
+    return {checked_topic(topic): value for topic, value in given.items()}
+
+
+def is_text(text: str) -> bool:
+    """Whether it can be sent: half of a surrogate pair, as in a file name that is not UTF-8, cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def check_wait(timeout: object, what: str = "timeout", *, endless: bool = True) -> None:
+    """A time to wait; None, where that is allowed, is without end."""
+    if timeout is None and endless:
+        return
+    if isinstance(timeout, bool) or not isinstance(timeout, int | float) or not timeout >= 0:
+        raise IllegalArgumentError(f"{what} is {timeout!r}: it must be a number from 0 on")
+
+
+def checked_nodes(replicas: object) -> list[int]:
+    """Node ids."""
+    nodes = list(replicas) if isinstance(replicas, Iterable) else None
+    if nodes is None or not all(type(node) is int and abs(node) <= MAX_INT32 for node in nodes):
+        raise IllegalArgumentError(f"replicas {replicas!r} are not node ids: give numbers such as [1, 2, 3]")
+    return nodes
+
+
+def checked_replicas(
+    replicas: Mapping[TopicPartition, Sequence[int] | None],
+) -> dict[TopicPartition, list[int] | None]:
+    """Node ids, or None, for each of some partitions."""
+    if not isinstance(replicas, Mapping):
+        raise IllegalArgumentError(f"{replicas!r} is not a mapping from TopicPartition(topic, partition) to node ids")
+    return {checked_partition(tp): None if nodes is None else checked_nodes(nodes) for tp, nodes in replicas.items()}
+
+
+def check_int32(number: object, what: str) -> None:
+    """A number that the wire can carry; what it may be is for the nodes to say."""
+    if type(number) is not int or abs(number) > MAX_INT32:
+        raise IllegalArgumentError(f"{what} is {number!r}: it must be a whole number below 2^31")
+
+
+def check_count(count: object, what: str) -> None:
+    """A number of things, at least one."""
+    if type(count) is not int or count < 1:
+        raise IllegalArgumentError(f"{what} is {count!r}: it must be a whole number of at least 1")

@@ -1,0 +1,400 @@
+"""Wrong input on every command: one line on stderr that says what to do, and the right exit status, no traceback.
+
+Two tables say what is tried. ``BASELINES`` holds every command with arguments that are complete and harmless; each of
+its options and arguments is then given hostile values (``HOSTILE``), and what comes of it is judged by its shape.
+``ROWS`` holds particular mistakes and words that the line must have. A command that is missing in one fails the tests.
+
+Commands run in this process, through the same edge as the program's (``cli.boundary``), against one real cluster.
+"""
+
+from __future__ import annotations
+
+import enum
+import io
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import typer.core
+
+from quorumlog.cli import boundary
+from quorumlog.cli.main import app
+from quorumlog.sdk.cluster import Cluster
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+COMMAND: Any = typer.main.get_command(app)
+#: Nobody listens here.
+NOBODY = "127.0.0.1:1"
+LONGEST_LINE = 520
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a command left behind."""
+
+    arguments: tuple[str, ...]
+    status: int
+    stdout: bytes
+    stderr: str
+
+    @property
+    def line(self) -> str:
+        """The one line of a command that failed."""
+        assert self.status in (boundary.FAILED, boundary.WRONG_USAGE), self
+        assert self.stderr.startswith("quorumlog: "), self
+        [line] = self.stderr.removesuffix("\n").split("\n")
+        assert line.isprintable(), self
+        assert len(line) <= LONGEST_LINE, self
+        assert "internal error" not in line, self
+        assert self.stdout == b"", self
+        return line
+
+
+def run(*arguments: str, text: bytes = b"x\n") -> Outcome:
+    """Runs a command with ``text`` as its standard input."""
+    out, errors = io.TextIOWrapper(io.BytesIO(), encoding="utf-8"), io.StringIO()
+    before = sys.stdin, sys.stdout, sys.stderr
+    sys.stdin, sys.stdout, sys.stderr = io.TextIOWrapper(io.BytesIO(text), encoding="utf-8"), out, errors
+    try:
+        status = boundary.run(lambda: COMMAND.main(list(arguments), prog_name="quorumlog", standalone_mode=False))
+        out.flush()
+    finally:
+        sys.stdin, sys.stdout, sys.stderr = before
+    return Outcome(arguments, status, out.buffer.getvalue(), errors.getvalue())  # type: ignore[attr-defined]
+
+
+def commands(command: Any = COMMAND, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command of the program, by its full name."""
+    if isinstance(command, typer.core.TyperGroup):
+        for name, below in command.commands.items():
+            yield from commands(below, (*path, name))
+    else:
+        yield " ".join(path), command
+
+
+ALL = dict(commands())
+
+#: Complete arguments for each command, such that nothing is changed or started when one of them is overridden with
+#: something that is taken. Those that would start processes fail for another reason first.
+BASELINES: dict[str, tuple[str, ...]] = {
+    "node start": ("--node-id", "1", "--listen", "127.0.0.1:1"),
+    "cluster up": ("--data-dir", "/proc/none"),
+    "cluster down": ("--data-dir", "/proc/none"),
+    "cluster status": ("--data-dir", "/proc/none"),
+    "cluster describe": (),
+    "cluster health": (),
+    "topics create": ("orders", "--partitions", "3"),
+    "topics list": (),
+    "topics describe": ("orders",),
+    "topics alter": ("orders", "--config", "retention.ms=86400000", "--dry-run"),
+    "topics configs": ("orders",),
+    "topics add-partitions": ("orders", "--partitions", "6", "--dry-run"),
+    "topics delete": ("orders", "--dry-run"),
+    "topics delete-records": ("orders", "--before", "0"),
+    "partitions reassign": ("--topic", "orders", "--replicas", "1,2,3", "--dry-run"),
+    "partitions list-reassignments": (),
+    "leaders balance": ("--topic", "orders", "--dry-run"),
+    "produce": ("orders",),
+    "consume": ("orders", "--until-end"),
+    "log dump": ("--data-dir", "/proc/none"),
+    "log verify": ("--data-dir", "/proc/none"),
+    "quorum describe": (),
+    "chaos run": ("nope",),
+    "chaos list": (),
+}
+
+TEXTS = ("", " ", "a\nb", "\x01\x1b[2J", "größe 🦆", "\udcff", "x" * 5000)
+HOSTILE: dict[str, tuple[str, ...]] = {
+    "int": ("", "x", "-1", "1.5", "1e3", "2147483648", "9223372036854775808", "9" * 5000, "٣"),
+    "float": ("", "x", "-1", "nan", "inf", "-inf", "1e308", "1e400"),
+    "path": ("", "/proc/none/x", "/proc/version/x", "/proc/\udcff", "/proc/\x1b", "x" * 5000),
+    "enum": ("", "nope", "\x01", "\udcff", "x" * 5000),
+    "str": TEXTS,
+}
+
+
+def kind_of(parameter: Any) -> str | None:
+    """Which hostile values suit a parameter; None for flags, which take none."""
+    annotation = parameter.type_descriptor.annotation
+    if annotation is bool:
+        return None
+    if isinstance(annotation, type) and issubclass(annotation, enum.Enum):
+        return "enum"
+    for kind, name in ((int, "int"), (float, "float"), (Path, "path"), (str, "str")):
+        if annotation in (kind, list[kind]):  # type: ignore[valid-type]
+            return name
+    raise AssertionError(f"say in HOSTILE what is hostile to {parameter.name}: {annotation}")
+
+
+def with_hostile_values(name: str) -> Iterator[tuple[str, ...]]:
+    """Command lines of one command, each with one hostile value."""
+    for parameter in ALL[name].params:
+        kind = kind_of(parameter)
+        if kind is None or parameter.name == "help":
+            continue
+        for value in HOSTILE[kind]:
+            if parameter.param_type_name == "option":
+                yield *name.split(), *BASELINES[name], f"{max(parameter.opts, key=len)}={value}"
+            elif not value.startswith("-"):
+                yield *name.split(), value, *BASELINES[name][1:]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def cluster(quorumlog_cluster: LocalCluster) -> Iterator[LocalCluster]:
+    """The commands' cluster, with a topic ``orders`` of three partitions that holds a record."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
+        assert run("topics", "create", "orders", "--partitions", "3").status == 0
+        assert run("produce", "orders", "--partition", "0").status == 0
+        yield quorumlog_cluster
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Clients that look for a node for a moment only."""
+    original = Cluster.__init__
+
+    def patched(self: Cluster, *arguments: Any, **options: Any) -> None:
+        original(self, *arguments, **(options | {"bootstrap_timeout_s": 0.15}))
+
+    monkeypatch.setattr(Cluster, "__init__", patched)
+
+
+def test_every_command_is_in_the_tables() -> None:
+    assert set(BASELINES) == set(ALL), "a command was added or removed: say in BASELINES how it is called harmlessly"
+    missing = set(ALL) - {row[0] for row in ROWS}
+    assert not missing, f"say in ROWS what can be wrong with {missing}"
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_a_hostile_value_is_taken_or_refused_with_one_line(
+    name: str, cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for arguments in with_hostile_values(name):
+        outcome = run(*arguments)
+        if outcome.status == 0:
+            assert outcome.stderr == "", outcome
+        else:
+            assert outcome.line
+    assert all(cluster.is_running(node) for node in cluster.node_ids)
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_an_unknown_option_or_argument_is_wrong_usage(name: str) -> None:
+    for wrong in ("--no-such-option", "--=", "-?"):
+        outcome = run(*name.split(), *BASELINES[name], wrong)
+        assert outcome.status == boundary.WRONG_USAGE, outcome
+        assert f"try 'quorumlog {name} --help'" in outcome.line
+    assert run(*name.split(), "--help").status == 0
+
+
+@pytest.mark.parametrize("name", [name for name, command in ALL.items() if "bootstrap_servers" in
+                                  {parameter.name for parameter in command.params}])  # fmt: skip
+def test_without_a_cluster_the_line_names_the_address(name: str, impatient: None) -> None:
+    outcome = run(*name.split(), *BASELINES[name], "--bootstrap-servers", NOBODY)
+    assert outcome.status == boundary.FAILED
+    assert NOBODY in outcome.line
+    assert "is the cluster up" in outcome.line
+
+
+NUMBER = "valid integer"
+
+#: Command, further arguments, exit status, words of the line.
+ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
+    ("node start", (), 2, ("node_id is not set", "--node-id")),
+    ("node start", ("--config", "/proc/none.toml"), 2, ("/proc/none.toml", "does not exist")),
+    ("node start", ("--node-id", "x"), 2, ("--node-id", NUMBER)),
+    ("cluster up", ("--nodes", "0"), 2, ("--nodes", "1")),
+    ("cluster up", ("--nodes", "65"), 2, ("--nodes", "64")),
+    ("cluster up", ("--base-port", "70000"), 2, ("--base-port", "65535")),
+    ("cluster up", ("--data-dir", "/proc/version/x"), 1, ("/proc/version/x",)),
+    ("cluster down", ("--data-dir", "/tmp"), 1, ("/tmp", "no local cluster", "cluster up")),
+    ("cluster status", ("--data-dir", "/tmp"), 1, ("/tmp", "no local cluster", "cluster up")),
+    ("cluster describe", ("-b", "nonsense"), 2, ("'nonsense'", "host:port")),
+    ("cluster health", ("-b", "127.0.0.1:99999"), 2, ("'127.0.0.1:99999'", "host:port")),
+    ("quorum describe", ("-o", "yaml"), 2, ("'yaml'", "'table'", "'json'")),
+    ("topics create", (), 2, ("missing argument",)),
+    ("topics create", ("orders",), 1, ("orders", "exists")),
+    ("topics create", ("x", "--replication-factor", "2"), 1, ("replication factor 2", "use 3")),
+    ("topics create", ("x", "--replication-factor", "5"), 1, ("replication factor 5", "3")),
+    ("topics create", ("x", "--partitions", "0"), 1, ("0 partitions", "1 to")),
+    ("topics create", ("x", "--partitions", "9" * 20), 2, ("num_partitions", "9" * 20)),
+    ("topics create", ("not/allowed",), 1, ("not/allowed", "letters")),
+    ("topics create", ("..",), 1, ("'..'", "not")),
+    ("topics create", ("x" * 250,), 1, ("250 characters", "249")),
+    ("topics create", ("x", "--config", "retention"), 2, ("--config 'retention'", "KEY=VALUE")),
+    ("topics create", ("x", "--config", "retention=1"), 1, ("retention", "did you mean retention.ms")),
+    ("topics create", ("x", "--config", "retention.ms=soon"), 1, ("retention.ms=soon", "integer")),
+    ("topics create", ("x", "--config", "retention.ms=" + "9" * 30), 1, ("retention.ms=999", "integer")),
+    ("topics create", ("x", "--config", "retention.ms=1", "--config", "retention.ms=2"), 2, ("twice",)),
+    ("topics list", ("extra",), 2, ("extra",)),
+    ("topics describe", ("nope",), 1, ("'nope'", "not exist", "create it")),
+    ("topics describe", ("not/allowed",), 1, ("not/allowed", "letters")),
+    ("topics describe", ("--unavailable", "--under-min-isr"), 2, ("one of", "--unavailable")),
+    ("topics create", ("x", "--replica-assignment", "1,2,x"), 2, ("1,2,x",)),
+    ("topics create", ("x", "--replica-assignment", "1,2,9"), 1, ("9",)),
+    ("topics create", ("x", "--replica-assignment", "1,1,2"), 1, ("1",)),
+    ("topics create", ("x", "--replica-assignment", "9" * 20), 2, ("9" * 20,)),
+    ("topics alter", ("orders",), 2, ("--config KEY=VALUE", "--delete-config KEY")),
+    ("topics alter", ("nope", "--config", "retention.ms=1000"), 1, ("nope", "not exist")),
+    ("topics alter", ("orders", "--config", "retention.ms=-5"), 1, ("retention.ms=-5", "integer")),
+    ("topics alter", ("orders", "--config", "cleanup.policy=zip"), 1, ("cleanup.policy=zip", "compact")),
+    ("topics alter", ("orders", "--delete-config", "retention"), 1, ("retention", "did you mean retention.ms")),
+    ("topics alter", ("orders", "--config", "a=1", "--delete-config", "a"), 2, ("a is to be set and to be deleted",)),
+    ("topics configs", ("nope",), 1, ("nope", "not exist")),
+    ("topics add-partitions", ("orders",), 2, ("missing option", "--partitions")),
+    ("topics add-partitions", ("orders", "--partitions", "2"), 1, ("orders", "3")),
+    ("topics add-partitions", ("orders", "--partitions", "100000"), 1, ("100000",)),
+    ("topics add-partitions", ("nope", "--partitions", "2"), 1, ("nope", "not exist")),
+    ("topics delete", (), 2, ("missing argument",)),
+    ("topics delete", ("nope",), 1, ("nope", "not exist")),
+    ("topics delete", ("orders", "orders"), 2, ("named twice",)),
+    ("topics delete-records", ("orders",), 2, ("--before", "--offset-json-file")),
+    ("topics delete-records", ("orders", "--before", "-2"), 2, ("--before -2", "0 or more")),
+    ("topics delete-records", ("orders", "--before", "9" * 20), 2, ("9" * 20,)),
+    ("topics delete-records", ("orders", "--before", "1000000"), 1, ("1000000", "orders")),
+    ("topics delete-records", ("orders", "--before", "0", "--partition", "7"), 1, ("partition 7",)),
+    ("topics delete-records", ("nope", "--before", "0"), 1, ("'nope'", "not exist")),
+    ("topics delete-records", ("--offset-json-file", "/proc/none"), 1, ("/proc/none", "No such file")),
+    ("partitions reassign", (), 2, ("--topic TOPIC", "--file FILE")),
+    ("partitions reassign", ("--topic", "orders"), 2, ("--replicas", "--cancel")),
+    ("partitions reassign", ("--topic", "orders", "--replicas", "1,x"), 2, ("'1,x'", "node ids")),
+    ("partitions reassign", ("--topic", "orders", "--replicas", "1,2,9"), 1, ("9",)),
+    ("partitions reassign", ("--topic", "orders", "--replicas", "1,1,2"), 1, ("1",)),
+    ("partitions reassign", ("--topic", "orders", "--replicas", "1,2"), 1, ("2",)),
+    ("partitions reassign", ("--topic", "orders", "--partition", "7", "--replicas", "1,2,3"), 1, ("7",)),
+    ("partitions reassign", ("--topic", "nope", "--replicas", "1,2,3"), 1, ("'nope'", "not exist")),
+    ("partitions reassign", ("--topic", "orders", "--cancel"), 1, ("orders", "nothing to cancel")),
+    ("partitions reassign", ("--file", "/proc/none"), 1, ("/proc/none", "No such file")),
+    ("partitions list-reassignments", ("orders",), 2, ("orders",)),
+    ("leaders balance", ("--topic", "nope"), 1, ("'nope'", "not exist")),
+    ("produce", (), 2, ("missing argument",)),
+    ("produce", ("nope",), 1, ("'nope'", "not exist")),
+    ("produce", ("not/allowed",), 1, ("not/allowed", "letters")),
+    ("produce", ("orders", "--partition", "7"), 1, ("partition 7", "0 to 2")),
+    ("produce", ("orders", "--key-separator", ":"), 1, ("line 1", "':'")),
+    ("produce", ("orders", "--key-separator", ""), 2, ("--key-separator is empty",)),
+    ("produce", ("orders", "--acks", "2"), 2, ("--acks", "'all'")),
+    ("produce", ("orders", "--file", "/proc/none"), 1, ("/proc/none", "No such file")),
+    ("produce", ("orders", "--file", "/proc"), 1, ("/proc", "directory")),
+    ("consume", ("nope",), 1, ("'nope'", "not exist")),
+    ("consume", ("not/allowed",), 1, ("not/allowed", "letters")),
+    ("consume", ("orders", "--partition", "7"), 1, ("no partition 7", "0,1,2")),
+    ("consume", ("orders", "--offset", "1"), 2, ("--offset", "--partition")),
+    ("consume", ("orders", "--partition", "0", "--offset", "1", "--from-beginning"), 2, ("not both",)),
+    ("consume", ("orders", "--partition", "0", "--offset", "999999"), 1, ("999999", "orders-0")),
+    ("consume", ("orders", "--partition", "0", "--offset", "9" * 30), 2, ("9" * 30, "offset")),
+    ("consume", ("orders", "--format", "{price}"), 2, ("{price}", "{value}")),
+    ("consume", ("orders", "--format", "{"), 2, ("--format", "malformed")),
+    ("consume", ("orders", "--format", "x", "-k", ":"), 2, ("one of", "--format")),
+    ("consume", ("orders", "--max-records", "5", "--timeout", "0"), 1, ("0 records of 5",)),
+    ("consume", ("orders", "--until-end", "--file", "/proc/none"), 1, ("/proc/none",)),
+    ("log dump", (), 2, ("missing option", "--data-dir")),
+    ("log dump", ("--data-dir", "/tmp", "--from-index", "1"), 2, ("--from-index", "--group")),
+    ("log dump", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
+    ("log verify", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
+    ("log verify", ("--data-dir", "/proc/version"), 1, ("/proc/version",)),
+    ("chaos run", ("nope",), 1, ("nope", "kill-leader")),
+    ("chaos run", ("kill-leader", "--rounds", "0"), 2, ("--rounds", "1")),
+    ("chaos list", ("-o", "xml"), 2, ("'xml'", "'json'")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "status", "words"), ROWS, ids=[" ".join((row[0], *row[1]))[:60] for row in ROWS]
+)
+def test_a_mistake_gets_a_line_that_helps(
+    name: str, arguments: tuple[str, ...], status: int, words: tuple[str, ...]
+) -> None:
+    outcome = run(*name.split(), *arguments)
+    line = outcome.line.lower()
+    assert [word for word in words if word.lower() not in line] == []
+    assert outcome.status == status, outcome
+
+
+def test_a_group_without_a_command_shows_its_commands() -> None:
+    for group in sorted({name.split()[0] for name in ALL if " " in name}):
+        outcome = run(group, "nope")
+        assert (outcome.status, "nope" in outcome.line) == (boundary.WRONG_USAGE, True)
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("node_id = ", ("node.toml", "not TOML")),
+        ("node_idd = 1", ("did you mean 'node_id'",)),
+        ("node_id = 'one'", ("'one'", "node_id")),
+        ("node_id = 99999999999999999999", ("node_id",)),
+        ("node_id = 1\nlisten = '127.0.0.1:0'", ("127.0.0.1:0",)),
+        ("node_id = 1\nlisten = [1, 2]", ("listen",)),
+        ("node_id = 1\n[listen]\nhost = 'x'", ("listen",)),
+        ("node_id = 1\nnode_id = 2", ("node.toml",)),
+        ("\0", ("node.toml",)),
+    ],
+)
+def test_a_wrong_file_of_settings_is_said_to_be_so(text: str, words: tuple[str, ...], tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_text(text)
+    outcome = run("node", "start", "--config", str(config), "--data-dir", str(tmp_path / "data"))
+    assert [word for word in words if word not in outcome.line] == []
+    assert outcome.status == boundary.WRONG_USAGE
+
+
+def test_a_file_of_settings_that_is_not_text_is_said_to_be_so(tmp_path: Path) -> None:
+    config = tmp_path / "node.toml"
+    config.write_bytes(b"rack = '\xff'")
+    outcome = run("node", "start", "--config", str(config))
+    assert (outcome.status, "node.toml" in outcome.line) == (boundary.WRONG_USAGE, True)
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"{", b"[]", b"5", b"null", b"\xff", b'{"partitions": []}', b'{"partitions": [5]}', b'{"partitions": 5}',
+        b'{"partitions": [{"topic": "orders"}]}', b'{"partitions": [{"topic": 1, "partition": 0, "offset": 0}]}',
+        b'{"partitions": [{"topic": "orders", "partition": "0", "offset": 0}]}',
+        b'{"partitions": [{"topic": "orders", "partition": 0, "offset": 1e3}]}',
+        b'{"partitions": [{"topic": "orders", "partition": 0, "offset": 99999999999999999999}]}',
+        b'{"partitions": [{"topic": "orders", "partition": 99999999999999999999, "offset": 0}]}',
+        b"[" * 100_000,
+    ],
+    ids=lambda content: repr(content[:60]),
+)  # fmt: skip
+def test_a_wrong_file_of_json_is_said_to_be_so(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.json"
+    file.write_bytes(content)
+    for command in (("topics", "delete-records", "--offset-json-file"), ("partitions", "reassign", "--file")):
+        outcome = run(*command, str(file))
+        assert outcome.line
+        assert outcome.status == boundary.WRONG_USAGE
+
+
+def test_bytes_that_are_not_text_go_in_and_come_out_as_they_are() -> None:
+    blob = bytes(range(1, 10)) + bytes(range(11, 256)) + b"\0"
+    assert run("produce", "orders", "--partition", "2", text=blob + b"\n").status == 0
+    consumed = run("consume", "orders", "--partition", "2", "--from-beginning", "--until-end")
+    assert (consumed.status, consumed.stdout) == (0, blob + b"\n")
+
+
+def test_a_record_that_is_too_large_is_told_with_how_many_went_before() -> None:
+    outcome = run("produce", "orders", text=b"first\n" + b"x" * 2_000_000)
+    assert outcome.status == boundary.FAILED
+    assert "max.message.bytes" in outcome.line
+    assert "1 record had been acknowledged" in outcome.line
+
+
+def test_another_kind_of_server_is_not_taken_for_a_node(impatient: None) -> None:
+    import socket
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        outcome = run("topics", "list", "-b", address)
+    assert outcome.status == boundary.FAILED
+    assert address in outcome.line

@@ -1,0 +1,341 @@
+"""Wrong arguments to every public method of every client: an error of ours, in one line, before anything is done.
+
+``CALLS`` says for each method how it is called rightly; each of its arguments is then replaced by junk. ``ROWS`` are
+particular mistakes with the error and the words that are due. A method or an option that is missing here fails a test.
+Everything is done with the synchronous clients and with those for asyncio.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from typing import Any
+
+import pyarrow as pa
+import pytest
+import pytest_asyncio
+
+from quorumlog.sdk import (
+    Admin,
+    Consumer,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidConfigError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    InvalidTopicError,
+    NewPartitions,
+    NewTopic,
+    OffsetOutOfRangeError,
+    Producer,
+    QuorumlogError,
+    RecordTooLargeError,
+    TopicAlreadyExistsError,
+    TopicPartition,
+    UnknownTopicOrPartitionError,
+    UnsupportedError,
+    async_admin,
+    cluster,
+)
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from quorumlog.sdk.async_admin import AdminOptions
+from quorumlog.sdk.consumer_config import ConsumerOptions
+from quorumlog.sdk.producer_config import ProducerOptions
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+TP = TopicPartition("orders", 0)
+KINDS = {"Admin": (Admin, AsyncAdmin), "Consumer": (Consumer, AsyncConsumer), "Producer": (Producer, AsyncProducer)}
+OPTIONS = {"Admin": AdminOptions, "Consumer": ConsumerOptions, "Producer": ProducerOptions}
+PATIENCE: dict[str, dict[str, Any]] = {
+    "Admin": {"request_timeout_ms": 5_000},
+    "Consumer": {"request_timeout_ms": 2_000},
+    "Producer": {"max_block_ms": 500, "delivery_timeout_ms": 5_000},
+}
+
+#: How each method is called rightly. What it changes, and what would wait, is left out.
+CALLS: dict[str, dict[str, Any]] = {
+    "Admin.close": {"timeout": 1},
+    "Admin.create_topics": {"new_topics": [NewTopic("x", replication_factor=1)], "validate_only": True},
+    "Admin.alter_configs": {"configs": {"orders": {"retention.ms": 86_400_000}}, "validate_only": True},
+    "Admin.create_partitions": {"topic_partitions": {"orders": 6}, "validate_only": True},
+    "Admin.delete_topics": {"topics": ["nope"]},
+    "Admin.describe_configs": {"topics": ["orders"]},
+    "Admin.delete_records": {"records_to_delete": {TP: 0}},
+    "Admin.describe_cluster": {},
+    "Admin.describe_node": {},
+    "Admin.describe_nodes": {},
+    "Admin.describe_quorum": {},
+    "Admin.describe_topics": {"topics": ["orders"]},
+    "Admin.elect_leaders": {"partitions": [TP]},
+    "Admin.list_partition_reassignments": {},
+    "Admin.list_topics": {},
+    "Admin.reassign_partitions": {"reassignments": {TP: [1, 2, 3]}, "validate_only": True},
+    "Consumer.assign": {"partitions": [TP]},
+    "Consumer.assignment": {},
+    "Consumer.beginning_offsets": {"partitions": [TP]},
+    "Consumer.close": {},
+    "Consumer.commit": {},
+    "Consumer.committed": {},
+    "Consumer.end_offsets": {"partitions": [TP]},
+    "Consumer.highwater": {"partition": TP},
+    "Consumer.offsets_for_times": {"timestamps": {TP: 0}},
+    "Consumer.partitions_for_topic": {"topic": "orders"},
+    "Consumer.pause": {"partitions": TP},
+    "Consumer.paused": {},
+    "Consumer.poll": {"timeout_ms": 1, "max_records": 1},
+    "Consumer.poll_arrow": {"timeout_ms": 1, "max_records": 1},
+    "Consumer.position": {"partition": TP},
+    "Consumer.resume": {"partitions": TP},
+    "Consumer.seek": {"partition": TP, "offset": 0},
+    "Consumer.seek_to_beginning": {"partitions": TP},
+    "Consumer.seek_to_end": {"partitions": TP},
+    "Consumer.topics": {},
+    "Producer.close": {},
+    "Producer.end_epoch": {"timeout": 1},
+    "Producer.flush": {"timeout": 1},
+    "Producer.send": {
+        "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,
+    },
+    "Producer.send_arrow": {"topic": "orders", "data": pa.table({"value": [b"v"]}), "partition": 0},
+}  # fmt: skip
+#: Only the clients for asyncio have these.
+ASYNC_ONLY = {"Producer.start", "Consumer.start", "Producer.send_and_wait"}
+
+JUNK: tuple[Any, ...] = (
+    None, True, -1, 1.5, 2**31, 2**63, 10**40, float("nan"), "", "x", "\udcff", "a\nb", b"", b"\xff", object(),
+    [], ["x"], [None], [5], (), ("other",), {}, {"x": 1},
+    TP, ("orders", "0"), ("orders", -1), ("orders", 2**31), ("orders", True), (5, 0), ("\udcff", 0),
+    [("orders", 2**40)], [("h", "v")], [("\udcff", b"v")],
+    {TP: "x"}, {TP: -2}, {TP: 2**63}, {TP: None}, {TP: True}, {("orders", -1): 0},
+    {"orders": {"retention.ms": object()}}, {"orders": {5: 6}}, {"orders": NewPartitions(2**40)},
+    {"orders": NewPartitions(6, [["x"]])}, {"orders": NewPartitions(6, 5)},  # type: ignore[list-item,arg-type]
+    [NewTopic("x", num_partitions=2**31)], [NewTopic("x", num_partitions=1.5)],  # type: ignore[arg-type]
+    [NewTopic(5)], [NewTopic("\udcff")], [NewTopic("x", topic_configs={5: 6})],  # type: ignore[arg-type,dict-item]
+    [NewTopic("x", replica_assignments=5)], [NewTopic("x", replica_assignments={0: 5})],  # type: ignore[arg-type,dict-item]
+    [NewTopic("x", replica_assignments={"x": [1]})],  # type: ignore[dict-item]
+    pa.table({"price": [1]}), pa.table({"value": [1]}), pa.table({}),
+)  # fmt: skip
+
+
+def methods(kind: type) -> set[str]:
+    return {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+
+
+@pytest.fixture(scope="module")
+def servers(quorumlog_cluster: LocalCluster) -> str:
+    with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("orders", num_partitions=3)])
+    return quorumlog_cluster.bootstrap_servers
+
+
+@pytest.fixture(autouse=True)
+def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A topic that is not known now does not exist: nobody creates any meanwhile."""
+    monkeypatch.setattr(async_admin, "_UNKNOWN_TOPIC_GRACE_S", 0)
+    monkeypatch.setattr(cluster, "UNKNOWN_TOPIC_GRACE_S", 0)
+
+
+@pytest.fixture(autouse=True)
+def nothing_fails_in_the_background(caplog: pytest.LogCaptureFixture) -> Iterator[None]:
+    yield
+    assert [record.getMessage() for record in caplog.records if record.levelno >= logging.ERROR] == []
+
+
+class Client:
+    """One client, called in the same way whether it is for asyncio or not."""
+
+    def __init__(self, client: Any) -> None:
+        self.client = client
+
+    async def call(self, method: str, arguments: Mapping[str, Any]) -> Any:
+        bound = getattr(self.client, method)
+        positional = [arguments["partitions"]] if _takes_several(bound) and arguments else []
+        result = bound(*positional, **({} if positional else arguments))
+        result = await result if isinstance(result, Awaitable) and not hasattr(result, "add_done_callback") else result
+        if method == "send":
+            return await result
+        return result
+
+
+def _takes_several(bound: Callable[..., Any]) -> bool:
+    return any(one.kind is inspect.Parameter.VAR_POSITIONAL for one in inspect.signature(bound).parameters.values())
+
+
+@pytest_asyncio.fixture(params=["sync", "asyncio"])
+async def make(request: pytest.FixtureRequest, servers: str) -> AsyncIterator[Callable[..., Client]]:
+    """Makes clients of one kind; closes them all."""
+    made: list[Any] = []
+
+    def client(name: str, **options: Any) -> Client:
+        kind = KINDS[name][request.param == "asyncio"]
+        made.append(kind(**({"bootstrap_servers": servers} | PATIENCE[name] | options)))
+        return Client(made[-1])
+
+    yield client
+    for one in made:
+        closing = one.close()
+        if isinstance(closing, Awaitable):
+            await closing
+
+
+def test_every_method_is_in_the_table() -> None:
+    for name, (sync, asynchronous) in KINDS.items():
+        expected = {call.partition(".")[2] for call in CALLS if call.startswith(f"{name}.")}
+        assert methods(sync) == expected, f"{name}: say in CALLS how each method is called"
+        only = {call.partition(".")[2] for call in ASYNC_ONLY if call.startswith(f"{name}.")}
+        assert methods(asynchronous) - only == expected, f"Async{name} has other methods than {name}"
+
+
+@pytest.mark.parametrize("call", [call for call, arguments in CALLS.items() if arguments])
+async def test_junk_is_taken_or_refused_with_an_error_of_ours(call: str, make: Callable[..., Client]) -> None:
+    name, _, method = call.partition(".")
+    client = make(name)
+    if name == "Consumer" and method != "assign":
+        await client.call("assign", {"partitions": [TP]})
+    for argument in CALLS[call].keys() - {"validate_only"}:  # Anything is true or false.
+        for junk in JUNK:
+            if argument.startswith("timeout") and type(junk) is int and junk > 1:
+                continue  # It would be waited for.
+            if method == "delete_topics" and junk == ("orders", "0"):
+                continue  # The others need the topic.
+            try:
+                await client.call(method, CALLS[call] | {argument: junk})
+            except QuorumlogError as error:
+                refusal = error.message
+            except Exception as error:
+                raise AssertionError(f"{call}({argument}={junk!r}) raised {error!r}") from error
+            else:
+                continue
+            finally:
+                if method == "close":
+                    client = make(name)
+            assert refusal.isprintable(), (argument, junk)
+            assert len(refusal) > 15, (argument, junk, refusal)
+
+
+@pytest.mark.parametrize("name", KINDS)
+def test_junk_as_an_option_is_taken_or_refused_with_an_error_of_ours(name: str) -> None:
+    for kind in KINDS[name]:
+        for option in OPTIONS[name].__annotations__:
+            for junk in (*JUNK, "5", float("inf"), -(10**40)):
+                try:
+                    made = kind(**{option: junk})
+                except QuorumlogError as error:
+                    refusal = error.message
+                except Exception as error:
+                    raise AssertionError(f"{kind.__name__}({option}={junk!r}) raised {error!r}") from error
+                else:
+                    closing = made.close()
+                    if isinstance(closing, Awaitable):
+                        asyncio.run(closing)  # type: ignore[arg-type]
+                    continue
+                assert option.split("_")[0] in refusal, (option, junk, refusal)
+                assert refusal.isprintable(), (option, junk, refusal)
+        with pytest.raises(IllegalArgumentError, match="did you mean 'client_id'"):
+            kind(clientid="x")
+
+
+NOWHERE = TopicPartition("orders", 7)
+UNKNOWN = TopicPartition("nope", 0)
+ILLEGAL = TopicPartition("not/allowed", 0)
+
+#: Method, arguments in place of the right ones, error, words.
+ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
+    ("Admin.create_topics", {"new_topics": [NewTopic("not/allowed")]}, InvalidTopicError, "letters"),
+    ("Admin.create_topics", {"new_topics": [NewTopic("y", num_partitions=0)]}, InvalidPartitionsError, "0 partitions"),
+    ("Admin.create_topics", {"new_topics": [NewTopic("x"), NewTopic("x")]}, IllegalArgumentError, "twice"),
+    ("Admin.create_topics", {"new_topics": NewTopic("x")}, IllegalArgumentError, "list of NewTopic"),
+    ("Admin.create_topics", {"new_topics": ["x"]}, IllegalArgumentError, "NewTopic objects, not str"),
+    ("Admin.create_topics", {"new_topics": [NewTopic("orders")]}, TopicAlreadyExistsError, "exists"),
+    (
+        "Admin.create_topics", {"new_topics": [NewTopic("y", replication_factor=2)]},
+        InvalidReplicationFactorError, "use 3",
+    ),
+    (
+        "Admin.create_topics", {"new_topics": [NewTopic("y", topic_configs={"retention": 1})]},
+        InvalidConfigError, "did you mean retention.ms",
+    ),
+    ("Admin.alter_configs", {"configs": {"orders": {"retention": 1}}}, InvalidConfigError, "did you mean retention.ms"),
+    ("Admin.alter_configs", {"configs": {"nope": {"retention.ms": 1}}}, UnknownTopicOrPartitionError, "nope"),
+    ("Admin.create_partitions", {"topic_partitions": {"orders": 2}}, InvalidPartitionsError, "orders"),
+    ("Admin.create_partitions", {"topic_partitions": {"orders": "6"}}, IllegalArgumentError, "NewPartitions"),
+    ("Admin.delete_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
+    ("Admin.delete_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
+    ("Admin.describe_configs", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
+    ("Admin.delete_records", {"records_to_delete": {TP: 10**6}}, OffsetOutOfRangeError, "1000000"),
+    ("Admin.delete_records", {"records_to_delete": {TP: -2}}, IllegalArgumentError, "-2"),
+    ("Admin.delete_records", {"records_to_delete": {NOWHERE: 0}}, InvalidPartitionsError, "no partition 7"),
+    ("Admin.delete_records", {"records_to_delete": {UNKNOWN: 0}}, UnknownTopicOrPartitionError, "'nope'"),
+    ("Admin.describe_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
+    ("Admin.describe_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "create it first"),
+    ("Admin.describe_topics", {"topics": ["not/allowed"]}, InvalidTopicError, "letters"),
+    ("Admin.reassign_partitions", {"reassignments": {TP: [1, 2, 9]}}, InvalidReplicaAssignmentError, "9"),
+    ("Admin.reassign_partitions", {"reassignments": {TP: ["1"]}}, IllegalArgumentError, "node ids"),
+    ("Admin.reassign_partitions", {"reassignments": {TP: [1, 2]}}, InvalidReplicationFactorError, "2"),
+    ("Consumer.assign", {"partitions": TP}, IllegalArgumentError, "'orders' is not a TopicPartition"),
+    ("Consumer.assign", {"partitions": [NOWHERE]}, InvalidPartitionsError, "it has 0 to 2"),
+    ("Consumer.assign", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
+    ("Consumer.assign", {"partitions": [ILLEGAL]}, InvalidTopicError, "letters"),
+    ("Consumer.commit", {}, UnsupportedError, "later version"),
+    ("Consumer.committed", {}, UnsupportedError, "later version"),
+    ("Consumer.end_offsets", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
+    ("Consumer.beginning_offsets", {"partitions": [NOWHERE]}, InvalidPartitionsError, "no partition 7"),
+    ("Consumer.offsets_for_times", {"timestamps": {TP: -1}}, IllegalArgumentError, "milliseconds"),
+    ("Consumer.poll", {"timeout_ms": -1}, IllegalArgumentError, "timeout_ms"),
+    ("Consumer.poll", {"max_records": 0}, IllegalArgumentError, "max_records"),
+    ("Consumer.seek", {"partition": NOWHERE}, IllegalStateError, "orders-7 is not assigned"),
+    ("Consumer.seek", {"offset": -1}, IllegalArgumentError, "offset"),
+    ("Consumer.seek", {"offset": 2**63}, IllegalArgumentError, "offset"),
+    ("Consumer.pause", {"partitions": NOWHERE}, IllegalStateError, "not assigned"),
+    ("Producer.send", {"topic": "nope"}, UnknownTopicOrPartitionError, "create it first"),
+    ("Producer.send", {"topic": "not/allowed"}, InvalidTopicError, "letters"),
+    ("Producer.send", {"value": "text"}, IllegalArgumentError, "value_serializer"),
+    ("Producer.send", {"key": 5}, IllegalArgumentError, "key_serializer"),
+    ("Producer.send", {"partition": 7}, InvalidPartitionsError, "it has 0 to 2"),
+    ("Producer.send", {"value": b"x" * 2_000_000}, RecordTooLargeError, "max_request_size"),
+    ("Producer.send", {"headers": {"h": b"v"}}, IllegalArgumentError, "pair"),
+    ("Producer.send", {"timestamp_ms": -1}, IllegalArgumentError, "milliseconds"),
+    ("Producer.send_arrow", {"data": [b"v"]}, IllegalArgumentError, "pyarrow"),
+    ("Producer.send_arrow", {"data": pa.table({"price": [1]})}, IllegalArgumentError, "key, value, timestamp"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("call", "wrong", "error", "words"), ROWS, ids=[f"{row[0]}({str(row[1])[:40]})" for row in ROWS]
+)
+async def test_a_mistake_gets_its_error_and_a_line_that_helps(
+    call: str, wrong: dict[str, Any], error: type[QuorumlogError], words: str, make: Callable[..., Client]
+) -> None:
+    name, _, method = call.partition(".")
+    client = make(name)
+    if name == "Consumer":
+        await client.call("assign", {"partitions": [TP]})
+    with pytest.raises(QuorumlogError) as caught:
+        await client.call(method, CALLS[call] | wrong)
+    assert type(caught.value) is error, caught.value
+    assert words in caught.value.message
+    assert caught.value.message.isprintable()
+
+
+async def test_a_consumer_with_nothing_to_read_says_so(make: Callable[..., Client]) -> None:
+    client = make("Consumer")
+    for method in ("poll", "poll_arrow", "seek_to_end", "position"):
+        with pytest.raises(IllegalStateError, match="call assign"):
+            await client.call(method, CALLS[f"Consumer.{method}"])
+
+
+@pytest.mark.parametrize(
+    "call", [call for call in CALLS if not call.endswith((".close", ".paused", ".commit", ".committed"))]
+)
+async def test_a_closed_client_says_so(call: str, make: Callable[..., Client]) -> None:
+    name, _, method = call.partition(".")
+    client = make(name)
+    await client.call("close", {})
+    await client.call("close", {})
+    with pytest.raises(IllegalStateError, match="closed"):
+        await client.call(method, CALLS[call])
