@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import pytest
+from compacting_cluster import Compacting
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
@@ -178,3 +179,25 @@ def test_no_linearizable_read_shows_a_deleted_topic_or_lacks_a_change(seed: int)
     quiet.run(3)
     present = {group for process in quiet.cluster.processes.values() for group in process.image.partitions}  # type: ignore[union-attr]
     assert set(quiet.groups()) == present, "no replica of what is deleted is left"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_topic_is_deleted_in_the_midst_of_its_compaction(seed: int) -> None:
+    rng = random.Random(seed)
+    cluster = Compacting(400 + seed)
+    cluster.write(80)
+    cluster.run(rng.uniform(0, 0.5))
+    name = cluster.partition(1).identity.topic
+    answers: list[ProtoMessage | Unanswered] = []
+    request = admin_pb2.DeleteTopicsRequest(names=[name], timeout_ms=5_000)
+    cluster.cluster.request("deleter", 2, request, answers.append)
+    cluster.until(lambda: bool(answers), 6)
+    assert answers[0].results[0].error.code == ErrorCode.NONE  # type: ignore[union-attr]
+
+    def gone() -> bool:
+        processes = cluster.cluster.processes.values()
+        return not any(cluster.group in p.replicas or cluster.group in p.disk.synced for p in processes)
+
+    cluster.until(gone, 10)
+    cluster.run(2)
+    assert gone()
