@@ -7,9 +7,12 @@ then says what a replica may keep, give up and tell.
 from __future__ import annotations
 
 from bisect import bisect_right
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from operator import attrgetter
 
+from quorumlog.chaos.compacted_content import CompactedContent
+from quorumlog.chaos.sim_records import values_of
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.v1.entry import (
     ENVELOPE_BYTES,
@@ -17,29 +20,15 @@ from quorumlog.v1.entry import (
     NO_PRODUCER_ID,
     BatchHeader,
     parse_header,
-    payload_of,
 )
 from quorumlog.v1.partition_log_pb2 import CompactionState, PartitionCommand, PartitionSnapshot
 
-#: How every Arrow message begins.
-ARROW = b"\xff\xff\xff\xff"
 #: The row of a partition's table that says how far a replica's own compaction has come; it differs between replicas.
 OWN_PROGRESS_ROW = b"c"
 
 
 class Violation(Exception):
     """A promise was broken. The message says which, where, and the ids concerned."""
-
-
-def values_of(entry: bytes) -> list[str]:
-    """The unique values in a batch that the simulation's producers made: text, or in Arrow where records have keys.
-    A tombstone's is not unique."""
-    if payload_of(entry)[:4] == ARROW:
-        from quorumlog.v1.payload import VALUE, read_payload
-
-        values = read_payload(entry, parse_header(entry)).column(VALUE).to_pylist()
-        return [value.decode() if value is not None else "hope-tombstone" for value in values]
-    return bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
 
 
 @dataclass(slots=True, frozen=True)
@@ -87,6 +76,7 @@ class CommittedPartition:
         log_start: the first offset that is kept.
         deletable: records below it somebody has asked to delete.
         retentions: what its topic has allowed to go at some time.
+        compaction: what its points leave.
         most_producers: so many may write before one of them can be forgotten.
     """
 
@@ -98,6 +88,7 @@ class CommittedPartition:
     deletable: int = 0
     retentions: set[Retention] = field(default_factory=set)
     most_producers: int = 1 << 30
+    compaction: CompactedContent = field(default_factory=CompactedContent)
     _starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
     _writers: dict[int, _Writer] = field(default_factory=dict)
     _forgotten_up_to: int = 0
@@ -121,6 +112,8 @@ class CommittedPartition:
             body = command.WhichOneof("body")
             if body == "trim_log":
                 self._trim(entry.index, command.trim_log.log_start_offset, wall_ms)
+            elif body == "compact_log":
+                self.compaction.apply(command.compact_log, self.next_offset)
             elif body == "forget_producers":
                 self._forgotten_up_to = max(self._forgotten_up_to, command.forget_producers.up_to_index)
 
@@ -224,6 +217,10 @@ class CommittedPartition:
         place = bisect_right(self.batches_in_order, index, key=attrgetter("index"))
         return self.batches_in_order[place - 1].last_offset + 1 if place else 0
 
+    def entries(self) -> Iterator[bytes]:
+        """All batches that were ever committed."""
+        return (batch.entry.data for batch in self.batches_in_order)
+
     def batch_of(self, offset: int) -> CommittedBatch | None:
         """The batch that holds an offset."""
         place = bisect_right(self.batches_in_order, offset, key=attrgetter("base_offset"))
@@ -272,6 +269,10 @@ class CommittedPartition:
         compacted = CompactionState.FromString(progress).compacted_offset if len(slices) > 1 else 0
         if state.next_offset > max(state.log_start_offset, compacted):
             raise Violation(f"{where}: records from {state.log_start_offset} to {state.next_offset} are lost by that")
+        if len(slices) > 1:
+            wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices[:-1], self.entries())
+            if wrong:
+                raise Violation(f"{where}, compacted up to {compacted}: {wrong}")
         rows = [(row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW]
         known = self._tables.setdefault(state.table_index, rows)
         if known != rows:

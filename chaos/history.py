@@ -45,6 +45,7 @@ class Operation:
         acks_all: a SEND that promised durability.
         records: of a POLL, (offset, value) in the order given.
         high_watermark: of a POLL, what came with it; -1 when unknown.
+        compacted_offset: of a POLL: below it, records are missing that later ones of the same key have superseded.
         final: a POLL or RESET of the reader that starts from 0 after the cluster has healed.
     """
 
@@ -60,6 +61,7 @@ class Operation:
     acks_all: bool = True
     records: list[tuple[int, str]] = field(default_factory=list)
     high_watermark: int = -1
+    compacted_offset: int = 0
     final: bool = False
 
 

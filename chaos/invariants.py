@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
 
-from quorumlog.chaos.committed_partition import CommittedBatch, CommittedPartition, Violation, values_of
+from quorumlog.chaos.committed_partition import CommittedBatch, CommittedPartition, Violation
 from quorumlog.chaos.sim_disk import SimDisk
+from quorumlog.chaos.sim_records import values_of
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
 from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP, METADATA_GROUP, Partition
@@ -363,6 +364,7 @@ class ClusterInvariants:
         meta = write.table.get(META_ROW) or before
         if write.table.get(META_ROW) is not None:
             log.check_meta(disk.node_id, *decode_meta(meta))
+        log.compaction.staged.update(piece.data for piece in write.stage)
         snapshot = write.snapshot or write.checkpoint
         if snapshot is not None:
             staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}

@@ -17,6 +17,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.history import History, Kind, Operation, Outcome
 from quorumlog.chaos.scheduler import Scheduler
+from quorumlog.chaos.sim_records import TOMBSTONE, keyed_payload, text_payload
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, SEQUENCE_MODULUS, Codec, build_batch
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -169,6 +170,7 @@ class ProducerOptions:
     ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never.
     ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
     one that was acknowledged long ago. ``lag_ms``: records are up to so much older than their sending.
+    ``keyed``: topics whose records have one of ``keys`` keys, and now and then no value.
     ``gives_up``: also in the end it gives up what takes too long."""
 
     interval_us: tuple[int, int] = (5_000, 60_000)
@@ -183,6 +185,8 @@ class ProducerOptions:
     replays: float = 0.0
     lag_ms: int = 0
     gives_up: bool = False
+    keyed: frozenset[str] = frozenset()
+    keys: int = 8
 
 
 class Judge(Protocol):
@@ -252,7 +256,10 @@ class SimProducer:
             self._directory.refresh()  # metadata grows old in any client
         if len(lane.queue) + len(lane.waiting) < 2 * self._options.max_in_flight:
             count = self._rng.randint(*self._options.records)
-            lane.waiting.append([f"{self.name}.{self._made + n}" for n in range(count)])
+            values = [f"{self.name}.{self._made + n}" for n in range(count)]
+            if lane.name.topic in self._options.keyed:
+                values[1:] = [TOMBSTONE if self._rng.random() < 0.3 else value for value in values[1:]]
+            lane.waiting.append(values)
             self._made += count
             self._pump(lane)
         if lane.settled and self._rng.random() < self._options.replays:
@@ -319,13 +326,15 @@ class SimProducer:
         self._scheduler.after(400_000, lambda: answered(Unanswered.LOST))
 
     def _build(self, lane: Lane, values: list[str]) -> Batch:
-        payload = ",".join(values).encode()
-        padding = self._rng.randint(0, self._options.padding_bytes)
-        payload += b"\0" * (padding + -(len(payload) + padding) % 8)
         idempotent = self._options.acks == ACKS_ALL
         now_ms = 1_700_000_000_000 + self._scheduler.now // 1_000
         if self._options.lag_ms:
             now_ms -= self._rng.randint(0, self._options.lag_ms)
+        if lane.name.topic in self._options.keyed:
+            keys = [f"key-{self._rng.randrange(self._options.keys)}" for _ in values]
+            payload = keyed_payload(keys, values, now_ms)
+        else:
+            payload = text_payload(values, self._rng.randint(0, self._options.padding_bytes))
         data = build_batch(
             payload,
             record_count=len(values),
@@ -432,6 +441,8 @@ class SimProducer:
 
     def _record(self, lane: Lane, batch: Batch, outcome: Outcome, offset: int, epoch: int) -> None:
         for place, value in enumerate(batch.values):
+            if value == TOMBSTONE:
+                continue
             self._history.add(
                 Operation(
                     process=self.name,

@@ -76,6 +76,11 @@ class Plan:
     watched: list[PartitionName] = field(default_factory=list)
 
     @property
+    def compacted(self) -> set[str]:
+        """Topics of which only the last record of each key is kept."""
+        return {topic for topic, configs in self.configs.items() if configs.get("cleanup.policy") == "compact"}
+
+    @property
     def partitions(self) -> list[PartitionName]:
         """Every partition that clients use from the beginning."""
         return [PartitionName(name, number) for name, count in self.topics.items() for number in range(count)]
@@ -101,6 +106,7 @@ def draw_plan(seed: int) -> Plan:
         metadata_probe=rng.random() < 0.25,
     )
     _draw_retention(random.Random(f"{seed}/retention"), plan)
+    _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -231,6 +237,28 @@ def _draw_retention(rng: random.Random, plan: Plan) -> None:
         plan.look_ups_us = (20_000, 300_000)
     lag_ms = rng.choice((0, 0, 300, 5_000))
     plan.producers = {name: replace(options, lag_ms=lag_ms) for name, options in plan.producers.items()}
+
+
+def _draw_compaction(rng: random.Random, plan: Plan) -> None:
+    """A topic of which only the last record of each key is kept; small limits make many passes of many pieces."""
+    if rng.random() < 0.75:
+        return
+    keyed = rng.choice(sorted(plan.topics))
+    plan.configs[keyed] = {
+        "cleanup.policy": "compact",
+        "delete.retention.ms": rng.choice(("0", "300", "2000")),
+        "min.cleanable.dirty.ratio": rng.choice(("0", "0.5")),
+    }
+    plan.cluster.compaction_interval_us = rng.choice((50_000, 300_000))
+    plan.cluster.limits = replace(
+        plan.cluster.limits,
+        compaction_batch_bytes=rng.choice((700, 256 << 10)),
+        compaction_chunk_bytes=rng.choice((2_000, 1 << 20)),
+        compaction_pass_bytes=rng.choice((5_000, 64 << 20)),
+    )
+    keys = rng.choice((2, 8, 40))
+    for name, options in plan.producers.items():
+        plan.producers[name] = replace(options, keyed=frozenset((keyed,)), keys=keys)
 
 
 def _draw_identities(rng: random.Random, plan: Plan) -> None:

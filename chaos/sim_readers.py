@@ -7,12 +7,11 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.committed_partition import values_of
 from quorumlog.chaos.history import History, Kind, Operation, Outcome
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import Directory, Leadership, PartitionName, Port, Unanswered
+from quorumlog.chaos.sim_records import TOMBSTONE, records_of
 from quorumlog.v1 import data_plane_pb2 as pb
-from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: A former leader is asked for so long after the change, and so often.
@@ -139,10 +138,11 @@ class SimConsumer:
     def _take(self, invoked: int, result: pb.FetchResult) -> None:
         records: list[tuple[int, str]] = []
         for entry in result.entries:
-            base = parse_header(entry).base_offset
-            records.extend(
-                (base + place, value) for place, value in enumerate(values_of(entry)) if base + place >= self.position
-            )
+            for offset, _, value in records_of(entry):
+                if offset >= self.position:
+                    # No value of its own: it is told from others by its place.
+                    unique = f"{value}@{self.partition}@{offset}" if value == TOMBSTONE else value
+                    records.append((offset, unique))
         if not records:
             return
         self.position = records[-1][0] + 1
@@ -157,6 +157,7 @@ class SimConsumer:
                 leader_epoch=result.leader_epoch,
                 records=records,
                 high_watermark=result.high_watermark,
+                compacted_offset=result.compacted_offset,
                 final=self._final,
             )
         )

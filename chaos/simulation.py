@@ -192,10 +192,10 @@ class Simulation:
                 self.plan.probe_us,
             )
         for kind, interval_us in ((RecordDeleter, self.plan.deletions_us), (TimeProbe, self.plan.look_ups_us)):
-            if interval_us[1]:
+            if interval_us[1] and set(self.plan.topics) - self.plan.compacted:
                 kind(
                     kind.__name__,
-                    self.plan.partitions,
+                    [partition for partition in self.plan.partitions if partition.topic not in self.plan.compacted],
                     self.cluster,
                     self.scheduler,
                     lambda: self._readers_stopped,

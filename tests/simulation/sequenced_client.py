@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.committed_partition import values_of
+from quorumlog.chaos.sim_records import values_of
 from quorumlog.raft.types import EntryKind, TimeoutNow
 from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.v1 import data_plane_pb2 as pb

@@ -1,0 +1,77 @@
+"""What the simulation's records look like inside batches: text where nobody looks, Arrow where records have keys."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+from quorumlog.v1.entry import Flags, parse_envelope, parse_header, payload_of
+
+#: How every Arrow message begins.
+ARROW = b"\xff\xff\xff\xff"
+#: Stands for the value of a record without one, of which there may be many.
+TOMBSTONE = "hope-tombstone"
+
+
+class Record(NamedTuple):
+    """A record in the log; text has no keys."""
+
+    offset: int
+    key: str | None
+    value: str
+
+
+def text_payload(values: list[str], padding: int = 0) -> bytes:
+    """The payload of records without keys."""
+    payload = ",".join(values).encode()
+    return payload + b"\0" * (padding + -(len(payload) + padding) % 8)
+
+
+def keyed_payload(keys: list[str], values: list[str], at_ms: int) -> bytes:
+    """The payload of records with keys, as the SDK would make it."""
+    import pyarrow as pa
+
+    from quorumlog.v1.entry import Codec
+    from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE, null_headers, write_payload
+
+    columns = pa.RecordBatch.from_arrays(
+        [
+            pa.array([key.encode() for key in keys], pa.binary()),
+            pa.array([None if value == TOMBSTONE else value.encode() for value in values], pa.binary()),
+            pa.array([at_ms * 1_000] * len(keys), pa.int64()).view(TIMESTAMP_TYPE),
+            null_headers(len(keys)),
+        ],
+        schema=LOG_SCHEMA,
+    )
+    return write_payload(columns, Codec.NONE)
+
+
+def is_compacted(entry: bytes) -> bool:
+    """Whether a batch is what compaction has left of others."""
+    return parse_envelope(entry).flags is Flags.GAPS
+
+
+def records_of(entry: bytes) -> list[Record]:
+    """The records in a batch."""
+    header = parse_header(entry)
+    if payload_of(entry)[:4] != ARROW:
+        values = bytes(payload_of(entry)).rstrip(b"\0").decode().split(",")
+        return [Record(header.base_offset + place, None, value) for place, value in enumerate(values)]
+    from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, read_payload
+
+    columns = read_payload(entry, header)
+    deltas: Any = columns.column(OFFSET_DELTA).to_pylist() if is_compacted(entry) else range(columns.num_rows)
+    return [
+        Record(
+            header.base_offset + delta,
+            key.decode() if key is not None else None,
+            TOMBSTONE if value is None else value.decode(),
+        )
+        for delta, key, value in zip(
+            deltas, columns.column(KEY).to_pylist(), columns.column(VALUE).to_pylist(), strict=True
+        )
+    ]
+
+
+def values_of(entry: bytes) -> list[str]:
+    """The values in a batch, unique but for tombstones."""
+    return [record.value for record in records_of(entry)]
