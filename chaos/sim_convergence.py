@@ -50,6 +50,11 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
             return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
         if cluster.options.balance.enabled and partition.leader != partition.replicas[0]:
             return f"group {group} is led by node {partition.leader}, preferred is {partition.replicas[0]}"
+        if partition.is_moving:
+            return f"group {group} is still being moved from {partition.replicas} to {partition.wanted}"
+        left = [number for number, process in cluster.processes.items() if group in process.disk.synced]
+        if sorted(left) != sorted(partition.replicas):
+            return f"group {group} is on the disks of {left}, its replicas are {partition.replicas}"
         if sorted(partition.isr) != sorted(partition.replicas):
             return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
         awake = _awake(cluster, group, tuple(partition.replicas))

@@ -59,6 +59,7 @@ class Plan:
         configs: what is set on each topic.
         deletions_us: time between deletions of records by command; (0, 0) for none.
         look_ups_us: time between look-ups of times; (0, 0) for none.
+        moves_us: time between two wishes to move a partition; (0, 0): never.
     """
 
     cluster: ClusterOptions
@@ -73,6 +74,7 @@ class Plan:
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     deletions_us: tuple[int, int] = (0, 0)
     look_ups_us: tuple[int, int] = (0, 0)
+    moves_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
 
     @property
@@ -108,6 +110,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
+    _draw_moves(random.Random(f"{seed}/moves"), plan)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -278,6 +281,13 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
         if expires:
             within = min(options.delivery_timeout_us, EXPIRATION_US // 2)
             plan.producers[name] = replace(plan.producers[name], delivery_timeout_us=within, gives_up=True)
+
+
+def _draw_moves(rng: random.Random, plan: Plan) -> None:
+    """Partitions that are moved about, in some seeds; where there are more nodes than replicas, in most."""
+    nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
+    if nodes > 1 and rng.random() < (0.7 if nodes > factor else 0.1):
+        plan.moves_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

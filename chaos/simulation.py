@@ -18,6 +18,7 @@ from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.sim_faults import SimFaults, Struck
 from quorumlog.chaos.sim_metadata_probe import MetadataProbe
+from quorumlog.chaos.sim_mover import PartitionMover
 from quorumlog.chaos.sim_operators import RecordDeleter, TimeProbe
 from quorumlog.chaos.sim_plan import SECOND, draw_plan
 from quorumlog.chaos.sim_readers import EndOffsetProbe, SimConsumer
@@ -86,6 +87,7 @@ class Simulation:
         self._faults: SimFaults | None = None
         self._created: set[str] = set()
         self._readers_stopped = False
+        self._healed = False
 
     def run(self) -> Result:
         """Runs to the end, or to the first violation."""
@@ -201,6 +203,15 @@ class Simulation:
                     lambda: self._readers_stopped,
                     interval_us,
                 )
+        if self.plan.moves_us[1]:
+            PartitionMover(
+                self.cluster,
+                self.scheduler,
+                self.plan.partitions,
+                self.cluster.options.min_insync_replicas,
+                lambda: self._healed,
+                self.plan.moves_us,
+            )
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,
@@ -225,6 +236,7 @@ class Simulation:
     def _converge(self) -> None:
         assert self._faults is not None
         self._faults.end()
+        self._healed = True
         self.cluster.heal()
         for producer in self._producers:
             producer.stop()
