@@ -211,6 +211,22 @@ def test_new_voters_are_learners_first_and_members_change_once_at_a_time() -> No
     assert core.progress[4].state is ProgressState.REPLICATE
 
 
+def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk() -> None:
+    cluster = Cluster((1, 2, 3), spare=(4,))
+    cluster.elect(1)
+    core = cluster.core(1)
+    core.propose_configuration(0, Configuration((1, 2, 3), (4,)))
+    cluster.settle()
+    core.propose_configuration(0, Configuration((1, 2, 4)))
+    cluster.settle(cut={4})
+    assert core.configuration == Configuration((1, 2, 4))
+    assert not core.is_configuration_everywhere
+    for _ in range(3):
+        core.heartbeat(0)
+        cluster.settle()
+    assert core.is_configuration_everywhere
+
+
 def test_a_new_leader_waits_for_its_tail_before_it_changes_members() -> None:
     cluster = Cluster((1, 2, 3), spare=(4,))
     cluster.core(1).campaign(0)
