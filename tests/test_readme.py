@@ -34,6 +34,7 @@ EXPECTED = [
         "min.insync.replicas",
         "Deleted topic scratch",
     ],
+    ["3,1,2      moved", "No partition is being moved."],
     ["RecordMetadata(topic='readings', partition=0, offset=999", "1000 rows:"],
     ["anna", "3 apples", "partition", "offset"],
     ["1 passed"],
