@@ -48,6 +48,15 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         replica = leader.replicas.get(group) if leader is not None else None
         if replica is None or not replica.raft.is_leader or replica.raft.term != partition.leader_epoch:
             return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
+        if partition.is_moving:
+            return f"group {group} is still on its way to {partition.replicas}"
+        left = [
+            n
+            for n, process in cluster.processes.items()
+            if group in process.disk.synced and n not in partition.replicas
+        ]
+        if left:
+            return f"nodes {left} keep a replica of group {group}, which is on {partition.replicas}"
         if cluster.options.balance.enabled and partition.leader != partition.replicas[0]:
             return f"group {group} is led by node {partition.leader}, preferred is {partition.replicas[0]}"
         if partition.is_moving:

@@ -200,6 +200,44 @@ def elect_leaders(strike: Strike) -> None:
     strike.cluster.request("operator", node, request, lambda answer: None)
 
 
+def reassign(strike: Strike) -> None:
+    """An operator moves a partition to other nodes, or changes which of its replicas is the preferred leader."""
+    asked = strike.process()
+    partitions = list(asked.image.partitions.values()) if asked.image is not None else []
+    if not partitions:
+        return
+    partition = strike.rng.choice(partitions)
+    replicas = strike.rng.sample(strike.cluster.node_ids, len(partition.replicas))
+    if strike.rng.random() < 0.1:
+        replicas = []
+    name = f"{partition.topic.name}-{partition.number}"
+    strike.say(f"node {asked.node_id} is asked to move {name} to {replicas or 'where it was'}")
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=500)
+    request.reassignments.add(topic=partition.topic.name, partition=partition.number, replicas=replicas)
+    strike.cluster.request("operator", asked.node_id, request, lambda answer: None)
+
+
+def alter_retention(strike: Strike) -> None:
+    """An operator changes how much of a topic is kept."""
+    asked = strike.process()
+    names = (
+        [name for name, topic in asked.image.topics.items() if "cleanup.policy" not in topic.configs]
+        if asked.image
+        else []
+    )
+    if not names:
+        return
+    key, value = strike.rng.choice((("retention.bytes", "300"), ("retention.bytes", "3000"), ("retention.ms", "200")))
+    request = admin_pb2.AlterConfigsRequest(timeout_ms=500)
+    topic = request.topics.add(name=strike.rng.choice(sorted(names)))
+    if strike.rng.random() < 0.5:
+        topic.set[key] = value
+    else:
+        topic.clear.append(key)
+    strike.say(f"node {asked.node_id} is asked to keep of {topic.name} {key} {topic.set.get(key, 'by default')}")
+    strike.cluster.request("operator", asked.node_id, request, lambda answer: None)
+
+
 # -- network ----------------------------------------------------------------------------------------------------------
 
 
@@ -351,6 +389,8 @@ KINDS: dict[str, Kind] = {
     "stop": Kind(stop),
     "rolling-stop": Kind(rolling_stop),
     "elect-leaders": Kind(elect_leaders, needs_peers=True),
+    "reassign": Kind(reassign, needs_peers=True),
+    "alter-retention": Kind(alter_retention),
     "isolate": Kind(isolate, needs_peers=True),
     "split": Kind(split, needs_peers=True),
     "one-way": Kind(one_way, needs_peers=True),
