@@ -1,5 +1,5 @@
 """Exactly once through faults: numbered records by several idempotent producers while leaders are killed, stopped and
-paused; then everything is read back, and there must be one copy of each, in order.
+paused and partitions moved; then everything is read back, and there must be one copy of each, in order.
 
 A run has a stretch of records for each round and one more. A round strikes while its stretch is being written, waits
 until all of it is acknowledged without the victim, and mends.
@@ -26,11 +26,12 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
 NAME = "exactly-once"
-SUMMARY = "numbered records of idempotent producers, some named, some replaying, through kill -9, SIGTERM and SIGSTOP"
-ROUNDS = 6
+SUMMARY = "numbered records of idempotent producers, some named or replaying, through kills, stops, pauses and moves"
+ROUNDS = 8
 RECORDS = 60_000
 TOPIC = "once"
-NODES = 3
+NODES = 4
+REPLICAS = 3
 PARTITIONS = 3
 WRITERS = (WriterKind.UNNAMED, WriterKind.UNNAMED, WriterKind.NAMED, WriterKind.REPLAYING)
 #: Share of a stretch that is acknowledged before the fault strikes.
@@ -40,22 +41,6 @@ FULL_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 300.0
 
 Say = Callable[[str], None]
-
-
-@dataclass(slots=True, frozen=True)
-class Blow:
-    """A fault of the leader of some partition, and its end."""
-
-    name: str
-    hurt: Callable[[Nemesis, int], None]
-    mend: Callable[[Nemesis, int], None]
-
-
-BLOWS = (
-    Blow("kill -9", Nemesis.kill, Nemesis.start),
-    Blow("SIGTERM", Nemesis.stop, Nemesis.start),
-    Blow("SIGSTOP", Nemesis.pause, Nemesis.resume),
-)
 
 
 class OnceRun:
@@ -76,10 +61,12 @@ class OnceRun:
             OnceWriter(number, kind, count, cluster.bootstrap_servers, TOPIC, self._gate, self._rng.getrandbits(32))
             for number, kind in enumerate(WRITERS)
         ]
+        self._admin = admin
         self._count = count
         self._nemeses = [
             Nemesis(cluster, admin, TopicPartition(TOPIC, number), self._rng) for number in range(PARTITIONS)
         ]
+        self._moved: tuple[TopicPartition, tuple[int, ...]] | None = None
         self._began = time.monotonic()
         self._progress: list[int] = []
 
@@ -100,7 +87,8 @@ class OnceRun:
         return self.now_us() / 1_000_000
 
     def _round(self, number: int, rounds: int, blow: Blow, watchdog: Watchdog) -> Round:
-        nemesis = self._rng.choice(self._nemeses)
+        target = self._rng.randrange(PARTITIONS)
+        nemesis = self._nemeses[target]
         settled = self._settled()
         limit = self._count * (number + 1) // (rounds + 1)
         share = (limit - self._gate.limit) * len(self.writers)
@@ -110,11 +98,11 @@ class OnceRun:
         )
         victim = nemesis.partition_leader()
         began = self.now_us()
-        blow.hurt(nemesis, victim)
-        self._wait(self._stretch_done, f"a stretch is written while node {victim} is away ({blow.name})")
+        blow.hurt(self, target, victim)
+        self._wait(self._stretch_done, f"a stretch is written meanwhile ({blow.name}, node {victim})")
         mended = self.now_us()
-        blow.mend(nemesis, victim)
-        full_s = nemesis.wait_isr_full(FULL_TIMEOUT_S)
+        blow.mend(self, target, victim)
+        full_s = wait_until(lambda: _in_sync(nemesis), FULL_TIMEOUT_S, "all replicas are in sync again")
         first, last = self._longest_gap(began, mended)
         made = Round(
             number=number + 1,
@@ -130,6 +118,49 @@ class OnceRun:
         )
         self._say(f"  {blow.name}, {self._settled()} records resolved;{made.line()[1:]}")
         return made
+
+    # -- the blows ------------------------------------------------------------------------------------------------
+
+    def kill(self, target: int, victim: int) -> None:
+        """SIGKILL of the leader."""
+        self._cluster.kill(victim)
+
+    def stop(self, target: int, victim: int) -> None:
+        """SIGTERM of the leader."""
+        self._cluster.stop(victim)
+
+    def start(self, target: int, victim: int) -> None:
+        """The node comes back on its data."""
+        self._cluster.start(victim)
+
+    def pause(self, target: int, victim: int) -> None:
+        """SIGSTOP of the leader."""
+        self._cluster.pause(victim)
+
+    def resume(self, target: int, victim: int) -> None:
+        """SIGCONT."""
+        self._cluster.resume(victim)
+
+    def move(self, target: int, victim: int) -> None:
+        """The target partition begins to move away from its leader, to the node that has no replica of it."""
+        now = next(one for one in self._nemeses[target].partitions() if one.partition == target)
+        (other,) = set(self._cluster.node_ids) - set(now.replicas)
+        replicas = tuple(other if node == victim else node for node in now.replicas)
+        self._moved = TopicPartition(TOPIC, target), replicas
+        self._admin.reassign_partitions({self._moved[0]: replicas})
+
+    def await_move(self, target: int, victim: int) -> None:
+        """The partition has moved."""
+        assert self._moved is not None
+        where, replicas = self._moved
+
+        def there() -> bool:
+            now = next(one for one in self._nemeses[target].partitions() if one.partition == target)
+            return where not in self._admin.list_partition_reassignments() and set(now.replicas) == set(replicas)
+
+        wait_until(there, FULL_TIMEOUT_S, f"{where.topic}-{where.partition} has moved to {replicas}")
+
+    # -- progress -------------------------------------------------------------------------------------------------
 
     def _settled(self) -> int:
         return sum(writer.settled for writer in self.writers)
@@ -170,6 +201,28 @@ class OnceRun:
         report.anomalies.extend(replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids}))
 
 
+@dataclass(slots=True, frozen=True)
+class Blow:
+    """What is done to the leader of some partition, and its end."""
+
+    name: str
+    hurt: Callable[[OnceRun, int, int], None]
+    mend: Callable[[OnceRun, int, int], None]
+
+
+BLOWS = (
+    Blow("kill -9", OnceRun.kill, OnceRun.start),
+    Blow("moved away", OnceRun.move, OnceRun.await_move),
+    Blow("SIGTERM", OnceRun.stop, OnceRun.start),
+    Blow("SIGSTOP", OnceRun.pause, OnceRun.resume),
+)
+
+
+def _in_sync(nemesis: Nemesis) -> bool:
+    """Whether every replica of every partition is in sync."""
+    return all(set(one.isr) == set(one.replicas) for one in nemesis.partitions())
+
+
 def run_exactly_once(
     seed: int | None, rounds: int | None, records: int | None, report_dir: str | Path | None, say: Say
 ) -> Report:
@@ -192,7 +245,7 @@ def run_exactly_once(
             LocalCluster(nodes=NODES) as cluster,
             Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
         ):
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
+            admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})])
             run = OnceRun(cluster, admin, seed, records, say)
             took = run.go(rounds)
             say(f"{records} records in {took:.1f} s, {records / took:.0f}/s, faults included; reading them back")

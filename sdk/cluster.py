@@ -35,7 +35,7 @@ _HEDGE_AFTER_S = 0.15
 #: How long a single node may take over a question that any node can answer.
 _ATTEMPT_TIMEOUT_S = 5.0
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
-UNKNOWN_TOPIC_GRACE_S = 2.0
+_UNKNOWN_TOPIC_GRACE_S = 2.0
 _PORT = re.compile(r"[0-9]{1,5}")
 
 
@@ -195,7 +195,7 @@ class Cluster:
                 if topic not in self.metadata.topics:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist: create it first")
 
-        async for turn in self.backoff.retrying(min(limit_s, UNKNOWN_TOPIC_GRACE_S)):
+        async for turn in self.backoff.retrying(min(limit_s, _UNKNOWN_TOPIC_GRACE_S)):
             with turn:
                 await attempt()
         return {topic: self.metadata.topics[topic] for topic in topics}

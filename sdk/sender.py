@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from quorumlog.sdk.accumulator import Accumulator, PartitionBuffer
-from quorumlog.sdk.cluster import UNKNOWN_TOPIC_GRACE_S, Cluster
+from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
@@ -23,7 +23,6 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     RequestTimedOutError,
     UnknownServerError,
-    UnknownTopicOrPartitionError,
     error_from_proto,
 )
 from quorumlog.sdk.leader_probe import LeaderProbes
@@ -94,7 +93,6 @@ class Sender:
         self._refresh_at_s = clock() + config.metadata_max_age_ms / 1000
         self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
-        self._unknown_since_s: dict[str, float] = {}
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
 
@@ -311,7 +309,6 @@ class Sender:
     def _succeeded(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         pipeline = self._pipeline(batch.topic, batch.partition)
         pipeline.succeeded(batch, self._clock())
-        self._unknown_since_s.pop(batch.topic, None)
         if pipeline.retry_at_s is not None:
             self._troubled[pipeline] = None
         batch.delivery.succeed(base_offset, append_time_ms)
@@ -327,10 +324,6 @@ class Sender:
             batch.attempt = None
             self._crash(error)
             return
-        if isinstance(error, UnknownTopicOrPartitionError):
-            # A node that has just started may not know the topic yet, and one that was created anew has another id.
-            since = self._unknown_since_s.setdefault(batch.topic, now)
-            error.retriable = now < since + UNKNOWN_TOPIC_GRACE_S
         self._troubled[pipeline] = None
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
         if verdict is Verdict.FAIL:

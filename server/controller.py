@@ -203,9 +203,12 @@ class Controller:
         return ControllerDecision(number, commands=(command,))
 
     def _claim(self, number: int, wall_ms: int, body: peer_pb2.ClaimProducer) -> ControllerDecision:
-        refused = check_claim(body) or self._image.named_producers.check(body)
+        refused = check_claim(body)
         if refused is not None:
             return refusal(number, refused)
+        known = self._image.named_producers.refusal(body)
+        if known is not None:
+            return answer_now(number, known)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, claim_producer=body)
         return ControllerDecision(number, commands=(command,))
 

@@ -1,8 +1,11 @@
 """Named producer identities: which id a name has, and the newest epoch with which it was claimed.
 
 A part of the metadata image: pure, and the same on every node. Whoever claims a name fences who held it before, for
-the partitions' logs take nothing of an older epoch. An id is never given to another name, and names stay: a partition
-that has batches of an identity must go on recognising them, however long ago they were sent.
+the partitions' logs take nothing of an older epoch. The next epoch is given to who knows the last one: a claim that is
+repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who made it.
+
+An id is never given to another name, and names stay: a partition that has batches of an identity must go on recognising
+them, however long ago they were sent.
 """
 
 from __future__ import annotations
@@ -51,17 +54,32 @@ class NamedProducers:
                 f"producer name {claim.name!r} was claimed with epoch {newest}; epoch {claim.epoch} is fenced: another"
                 " instance has taken over",
             )
+        if claim.epoch == -1 and claim.known_epoch != newest:
+            return error(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"producer name {claim.name!r} was claimed with epoch {newest}, the claim is based on"
+                f" {claim.known_epoch}: ask again with that",
+            )
         if claim.epoch == -1 and newest == MAX_EPOCH:
             return error(
                 ErrorCode.PRODUCER_LIMIT_EXCEEDED, f"producer name {claim.name!r} has no epoch left: use another name"
             )
         return None
 
+    def refusal(self, claim: peer_pb2.ClaimProducer) -> peer_pb2.ControllerResponse | None:
+        """The answer to a claim that does not hold, with the identity as it is; None to one that does."""
+        refused = self.check(claim)
+        if refused is None:
+            return None
+        known = self._by_name.get(claim.name)
+        now = peer_pb2.ProducerClaimed(producer_id=-1, producer_epoch=-1 if known is None else known.epoch)
+        return peer_pb2.ControllerResponse(error=refused, producer_claimed=now)
+
     def claim(self, claim: peer_pb2.ClaimProducer) -> peer_pb2.ControllerResponse:
         """Carries out a claim, as the log decides it."""
-        refused = self.check(claim)
-        if refused is not None:
-            return peer_pb2.ControllerResponse(error=refused)
+        refusal = self.refusal(claim)
+        if refusal is not None:
+            return refusal
         known = self._by_name.get(claim.name)
         if known is None:
             # Names are never removed, so that their number is the next id.

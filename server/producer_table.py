@@ -295,11 +295,11 @@ class ProducerTable:
 
 
 def _check_sequence(header: BatchHeader, known: ProducerState) -> Duplicate | Refused | None:
+    if header.base_sequence == known.next_sequence:
+        return None
     batch = known.remembered(header)
     if batch is not None:
         return Duplicate(batch.log_index, batch.base_offset)
-    if header.base_sequence == known.next_sequence:
-        return None
     if known.is_older(header):
         # The newest batch stands for all before it: once it is committed, so are they.
         return Duplicate(known.last.log_index, -1)

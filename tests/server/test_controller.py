@@ -391,7 +391,7 @@ def test_what_the_controller_does_not_answer_is_refused() -> None:
 
 def test_named_producers_are_claimed_through_the_log_and_impossible_claims_are_not() -> None:
     cluster = Cluster()
-    first = cluster.ask(claim_producer=peer_pb2.ClaimProducer(name="etl", epoch=-1)).producer_claimed
+    first = cluster.ask(claim_producer=peer_pb2.ClaimProducer(name="etl", epoch=-1, known_epoch=-1)).producer_claimed
     again = cluster.ask(claim_producer=peer_pb2.ClaimProducer(name="etl", epoch=7)).producer_claimed
     assert (again.producer_id, again.producer_epoch) == (first.producer_id, 7)
     for name, epoch, code in (("etl", 6, ErrorCode.INVALID_PRODUCER_EPOCH), ("", -1, ErrorCode.INVALID_REQUEST)):

@@ -10,8 +10,11 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def claim(producers: NamedProducers, name: str, epoch: int = -1) -> tuple[int, int] | int:
-    """Id and epoch given, or the error's code."""
-    response = producers.claim(peer_pb2.ClaimProducer(name=name, epoch=epoch))
+    """Id and epoch given, or the error's code; the next epoch is asked for as the clients do."""
+    response = producers.claim(peer_pb2.ClaimProducer(name=name, epoch=epoch, known_epoch=-1))
+    if response.error.code == ErrorCode.INVALID_UPDATE_VERSION:
+        known = response.producer_claimed.producer_epoch
+        response = producers.claim(peer_pb2.ClaimProducer(name=name, epoch=epoch, known_epoch=known))
     if response.HasField("error"):
         return response.error.code
     return response.producer_claimed.producer_id, response.producer_claimed.producer_epoch
@@ -38,6 +41,21 @@ def test_a_given_epoch_is_taken_when_it_is_newer_and_repeated_when_it_is_equal()
     assert claim(producers, "a") == ErrorCode.PRODUCER_LIMIT_EXCEEDED
 
 
+def test_a_claim_that_arrives_once_more_does_not_fence_who_made_it() -> None:
+    """Its answer was lost, or it was asked of two nodes; meanwhile somebody else may have claimed the name too."""
+    producers = NamedProducers()
+    assert claim(producers, "a") == (FIRST_NAMED_PRODUCER_ID, 0)
+    ghost = peer_pb2.ClaimProducer(name="a", epoch=-1, known_epoch=0)
+    assert producers.claim(ghost).producer_claimed.producer_epoch == 1
+    for _ in range(2):
+        again = producers.claim(ghost)
+        assert again.error.code == ErrorCode.INVALID_UPDATE_VERSION
+        assert again.producer_claimed.producer_epoch == 1
+    assert claim(producers, "a") == (FIRST_NAMED_PRODUCER_ID, 2)
+    assert producers.claim(ghost).error.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert producers.epoch_of(FIRST_NAMED_PRODUCER_ID) == 2
+
+
 def test_names_have_a_limit_and_known_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorumlog.server.named_producers.MAX_NAMES", 2)
     producers = NamedProducers()
@@ -57,8 +75,8 @@ def test_what_cannot_be_meant_never_reaches_the_log(name: str, epoch: int) -> No
 
 def test_a_snapshot_of_the_image_keeps_names_ids_and_epochs() -> None:
     image = MetadataImage()
-    for index, (name, epoch) in enumerate([("b", -1), ("a", 2**62), ("b", -1)], start=1):
-        body = peer_pb2.ClaimProducer(name=name, epoch=epoch)
+    for index, (name, epoch, known) in enumerate([("b", -1, -1), ("a", 2**62, 0), ("b", -1, 0)], start=1):
+        body = peer_pb2.ClaimProducer(name=name, epoch=epoch, known_epoch=known)
         image.apply(index, metadata_log_pb2.MetadataCommand(claim_producer=body))
     restored = MetadataImage.from_snapshot(image.to_snapshot())
     assert restored.to_snapshot() == image.to_snapshot()

@@ -26,11 +26,18 @@ class SequencedClient:
         image = quiet.cluster.processes[node].image
         assert image is not None
         self.topic_id = next(topic.topic_id for topic in image.topics.values() if topic.name == TOPIC)
+        self.identity = self._identity(node, name, epoch, -1)
+        if self.identity.producer_id < 0 and not self.identity.HasField("error"):
+            self.identity = self._identity(node, name, epoch, self.identity.producer_epoch)
+
+    def _identity(self, node: int, name: str, epoch: int, known_epoch: int) -> pb.InitProducerIdResponse:
         answers: list[object] = []
-        request = pb.InitProducerIdRequest(timeout_ms=1_000, name=name, epoch=epoch)
-        quiet.cluster.request("client", node, request, answers.append)
-        quiet.until(lambda: bool(answers), 2)
-        (self.identity,) = (answer for answer in answers if isinstance(answer, pb.InitProducerIdResponse))
+        request = pb.InitProducerIdRequest(timeout_ms=1_000, name=name, epoch=epoch, known_epoch=known_epoch)
+        self.quiet.cluster.request("client", node, request, answers.append)
+        self.quiet.until(lambda: bool(answers), 2)
+        (answer,) = answers
+        assert isinstance(answer, pb.InitProducerIdResponse)
+        return answer
 
     def send(self, node: int, value: str, sequence: int, partition: int = 0) -> None:
         """Sends a batch of one record; ``results`` gathers what is answered."""

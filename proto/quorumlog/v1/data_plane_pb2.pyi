@@ -534,6 +534,7 @@ class InitProducerIdRequest(_message.Message):
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     NAME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    KNOWN_EPOCH_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     name: _builtins.str
@@ -542,7 +543,12 @@ class InitProducerIdRequest(_message.Message):
     """
     epoch: _builtins.int
     """For a named identity: the epoch to claim it with, larger than that known, or equal to repeat it from its first
-    sequence on; -1: the next.
+    sequence on; -1: the one after known_epoch.
+    """
+    known_epoch: _builtins.int
+    """With epoch -1: the newest epoch as far as the asker knows, -1 for none. The claim holds only if that is so; else the
+    answer is producer id -1 and the newest epoch, and the asker asks again. (A request that is repeated, or asked of
+    two nodes at once, would fence its own asker otherwise.)
     """
     def __init__(
         self,
@@ -550,10 +556,11 @@ class InitProducerIdRequest(_message.Message):
         timeout_ms: _builtins.int = ...,
         name: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        known_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -569,9 +576,9 @@ class InitProducerIdResponse(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
-    """The producer's id."""
+    """The producer's id; -1 where known_epoch was not the newest."""
     producer_epoch: _builtins.int
-    """The producer's epoch."""
+    """The producer's epoch; with id -1 the newest that the name was claimed with."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""

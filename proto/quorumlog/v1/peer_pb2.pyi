@@ -1337,19 +1337,23 @@ class ClaimProducer(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    KNOWN_EPOCH_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     epoch: _builtins.int
     """The epoch to claim it with; -1: the next."""
+    known_epoch: _builtins.int
+    """With epoch -1: the newest epoch, or the claim does not hold; -1 for none."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        known_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1357,7 +1361,7 @@ Global___ClaimProducer: _TypeAlias = ClaimProducer  # noqa: Y015
 
 @_typing.final
 class ProducerClaimed(_message.Message):
-    """A named producer identity, claimed."""
+    """A named producer identity, claimed; or, beside an error, as it is."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
