@@ -387,7 +387,10 @@ class AsyncProducer:
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        await self.close()
+        if error is not None and self._core.config.producer_epoch is not None:
+            await self._core.close()  # What is not full yet is not sent: a batch cut here would be cut so by no replay.
+        else:
+            await self.close()
 
 
 async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:

@@ -140,11 +140,13 @@ def _shared_thread() -> _LoopThread:
 
 
 def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Where a program has loops of its own too, the one that comes second to an event finds nothing to read.
+    """Where a program has loops of its own too, the one that comes second to an event finds nothing to read; and what
+    comes for a loop that has ended (``asyncio.run``) has nowhere to go.
 
-    grpc.aio lets that be reported as an error although nothing is wrong; users would be shown a traceback.
+    grpc.aio lets both be reported as errors although nothing is wrong; users would be shown a traceback.
     """
-    if isinstance(context.get("exception"), BlockingIOError):
+    error = context.get("exception")
+    if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "loop is closed" in str(error)):
         return
     loop.default_exception_handler(context)
 

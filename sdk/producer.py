@@ -164,10 +164,21 @@ class Producer:
         self._background.run(close_core(self._core, timeout))
         self._background.release(self)
 
+    def _break_off(self) -> None:
+        """Closes without sending what is not full yet: a batch that is cut here would be cut so by no replay."""
+        if self._core.closed or not self._fork.same_process:
+            self.close()
+            return
+        self._background.run(self._core.close())
+        self._background.release(self)
+
     def __enter__(self) -> Self:
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if error is not None and self._core.config.producer_epoch is not None:
+            self._break_off()
+        else:
+            self.close()

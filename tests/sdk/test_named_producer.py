@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator
@@ -200,3 +201,31 @@ def test_a_topic_that_is_created_anew_is_written_from_its_start_by_named_and_unn
         write(cluster, topic, 7, RUN)
         unnamed.send(topic, b"after", partition=1).result(10)
     assert values(cluster, topic) == [RUN, [b"after"]]
+
+
+@pytest.mark.parametrize("kind", [Producer, AsyncProducer])
+async def test_work_that_breaks_off_cuts_no_batch_and_can_be_replayed(
+    cluster: LocalCluster, topic: str, kind: type
+) -> None:
+    contents = [b"%03d" % number for number in range(300)]
+    options = {"producer_name": topic, "producer_epoch": 1, "batch_size": 2048}
+
+    async def send(count: int) -> None:
+        made = kind(bootstrap_servers=cluster.bootstrap_servers, **options)
+        async with made if kind is AsyncProducer else contextlib.nullcontext():
+            with made if kind is Producer else contextlib.nullcontext():
+                for value in contents[:count]:
+                    handle = made.send(topic, value, partition=0, timestamp_ms=BASE_MS)
+                    if kind is AsyncProducer:
+                        await handle
+                if count < len(contents):
+                    raise InterruptedError
+                ended = made.end_epoch()
+                if kind is AsyncProducer:
+                    await ended
+
+    for broken_off_at in (299, 150, 1, 250):
+        with pytest.raises(InterruptedError):
+            await send(broken_off_at)
+    await send(len(contents))
+    assert values(cluster, topic)[0] == contents

@@ -1,0 +1,67 @@
+"""Every example runs as a program of its own on one three-node cluster, says what happens, leaves nothing behind."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from quorumlog.sdk import Admin
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
+#: The demo's parts have a command of their own (make demo); the tutorial's frame is no program.
+NOT_ALONE = {"demo.py", "demo_load.py", "demo_spark.py", "tutorial.py"}
+TIMEOUT_S = 60
+
+#: Each example and what it must print.
+EXPECTED = {
+    "analysis.py": ["50000 rows", "sensor-4: 10000 readings, mean 51.5"],
+    "asyncio_ping_pong.py": ["pong has ball 0", "ping has ball 9"],
+    "compacted_table.py": ["the table: {'anna': 'Basel', 'carla': 'Rome'}"],
+    "copy_a_file_once.py": ["ran again from the start: 1000 lines", "once more, for no reason: 1000", "is refused"],
+    "enrichment_service.py": ["the service starts with order 8", "20 bills, 1485 in all"],
+    "keyed_order.py": ["signed in, filled the cart, paid, signed out"],
+    "produce_and_consume.py": ["sent to partition 0, offset 4", "offset 4: hello 4"],
+    "replay.py": ["22:30", "offset 24, 12:00", "None"],
+    "retention.py": ["the log starts at 60", "goes on at 60", "is told:", "retention.bytes=65536"],
+}
+
+
+def test_every_example_is_in_the_table() -> None:
+    assert {file.name for file in EXAMPLES.glob("*.py")} - NOT_ALONE == set(EXPECTED)
+
+
+@pytest.mark.parametrize("name", EXPECTED)
+def test_an_example_tells_its_story(name: str, quorumlog_cluster: LocalCluster) -> None:
+    servers = quorumlog_cluster.bootstrap_servers
+    done = run(name, "--bootstrap-servers", servers)
+    assert (done.returncode, done.stderr) == (0, ""), done.stdout + done.stderr
+    for piece in EXPECTED[name]:
+        assert piece in done.stdout
+    with Admin(bootstrap_servers=servers) as admin:
+        assert admin.list_topics() == []
+
+
+def test_an_example_explains_itself_and_says_when_there_is_no_cluster() -> None:
+    shown = run("replay.py", "--help")
+    assert "from a point in time" in shown.stdout
+    assert "--bootstrap-servers" in shown.stdout
+    refused = run("replay.py", "--bootstrap-servers", "127.0.0.1:1")
+    assert refused.returncode == 1
+    [line] = refused.stderr.splitlines()
+    assert "127.0.0.1:1" in line
+
+
+def run(name: str, *arguments: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, str(EXAMPLES / name), *arguments],
+        capture_output=True,
+        text=True,
+        timeout=TIMEOUT_S,
+        check=False,
+    )
