@@ -137,7 +137,7 @@ def servers(quorumlog_cluster: LocalCluster) -> str:
 def short_grace(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is not known now does not exist: nobody creates any meanwhile."""
     monkeypatch.setattr(async_admin, "_UNKNOWN_TOPIC_GRACE_S", 0)
-    monkeypatch.setattr(cluster, "UNKNOWN_TOPIC_GRACE_S", 0)
+    monkeypatch.setattr(cluster, "_UNKNOWN_TOPIC_GRACE_S", 0)
 
 
 @pytest.fixture(autouse=True)
