@@ -157,6 +157,7 @@ class Lane:
     waiting: deque[list[str]] = field(default_factory=deque)
     producer_id: int = NO_PRODUCER_ID
     producer_epoch: int = NO_PRODUCER_EPOCH
+    known_epoch: int = NO_PRODUCER_EPOCH
     next_sequence: int = 0
     next_number: int = 0
     settled: list[Batch] = field(default_factory=list)
@@ -313,6 +314,8 @@ class SimProducer:
             finished = True
             lane.asking_id = False
             if isinstance(answer, pb.InitProducerIdResponse) and answer.error.code == ErrorCode.NONE:
+                # Id -1: the claim of the name was based on an epoch that is not the newest, and is made once more.
+                lane.known_epoch = answer.producer_epoch
                 lane.producer_id, lane.producer_epoch = answer.producer_id, answer.producer_epoch
                 lane.next_sequence = 0
                 lane.settled.clear()
@@ -321,7 +324,7 @@ class SimProducer:
                 self._pump_later(lane)
 
         identity = f"{self.name}/{lane.name}" if self._options.named else ""
-        request = pb.InitProducerIdRequest(timeout_ms=300, name=identity, epoch=-1)
+        request = pb.InitProducerIdRequest(timeout_ms=300, name=identity, epoch=-1, known_epoch=lane.known_epoch)
         self._port.request(self.name, node, request, answered)
         self._scheduler.after(400_000, lambda: answered(Unanswered.LOST))
 
