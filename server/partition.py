@@ -17,6 +17,7 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.batch_admission import admitted
 from quorumlog.server.compacted_log import CompactedLog
 from quorumlog.server.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.compaction_state import CompactionState
@@ -24,27 +25,15 @@ from quorumlog.server.epoch_digests import content_digest
 from quorumlog.server.options import Limits
 from quorumlog.server.partition_commands import apply_command
 from quorumlog.server.partition_snapshot import read_state, table_rows
-from quorumlog.server.producer_state import is_named
 from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig, parse_topic_config
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import (
-    NO_PRODUCER_ID,
-    Attributes,
-    BatchHeader,
-    CorruptEntryError,
-    TimestampType,
-    parse_header,
-    verify_batch,
-)
+from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot
-
-#: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
-MAX_AHEAD_MS = 3_600_000
 
 META_ROW = b"m"
 _META = struct.Struct("<QqqQ")
@@ -336,24 +325,9 @@ class Partition:
         """
         if not self.leads:
             return self.not_leader()
-        if len(batch) > min(self.config.max_message_bytes, self._limits.batch_bytes):
-            return error(
-                ErrorCode.RECORD_TOO_LARGE,
-                f"a batch of {len(batch)} bytes exceeds max.message.bytes={self.config.max_message_bytes} of topic"
-                f" {self.identity.topic}; send smaller batches or raise it",
-            )
-        try:
-            header = _check_unsealed(batch)
-        except CorruptEntryError as corrupt:
-            return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
-        if refusal := _check_rules(header, acks, wall_ms):
-            return refusal
-        if self.config.compacts and header.attributes & Attributes.NULL_KEYS:
-            return error(
-                ErrorCode.INVALID_RECORD,
-                f"topic {self.identity.topic} is compacted, it keeps the last record of each key:"
-                " give every record a key",
-            )
+        header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
+        if isinstance(header, errors_pb2.Error):
+            return header
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)
@@ -525,38 +499,3 @@ def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceC
         if waiter.call.done:
             done.append(waiter.call)
     return done
-
-
-def _check_unsealed(batch: bytes) -> BatchHeader:
-    envelope, header = verify_batch(batch)
-    if (
-        envelope.flags
-        or envelope.group
-        or envelope.term
-        or envelope.index
-        or envelope.previous_hash
-        or header.base_offset
-    ):
-        raise CorruptEntryError("a producer leaves group, term, index, previous hash and base offset zero")
-    return header
-
-
-def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
-    # A negative id is nobody's: it would be taken in as idempotent and never be recognised again.
-    idempotent = header.producer_id >= 0
-    if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):
-        return error(
-            ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
-        )
-    if header.replayable and not is_named(header.producer_id):
-        return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
-    if idempotent and acks != ACKS_ALL:
-        return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
-    if header.timestamp_type is not TimestampType.CREATE_TIME:
-        return error(ErrorCode.INVALID_RECORD, "a producer sends batches of timestamp type CREATE_TIME")
-    if header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
-        return error(
-            ErrorCode.INVALID_TIMESTAMP,
-            f"timestamp {header.max_timestamp_ms} ms is more than an hour ahead of the node's clock ({wall_ms} ms)",
-        )
-    return None

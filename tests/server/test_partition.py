@@ -9,9 +9,10 @@ from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRequest
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
+from quorumlog.server.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.group_log import check_chain
 from quorumlog.server.options import Limits
-from quorumlog.server.partition import MAX_AHEAD_MS, Partition, PartitionId
+from quorumlog.server.partition import Partition, PartitionId
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig
 from quorumlog.storage.batch_row import BatchRow, next_row
