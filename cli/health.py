@@ -109,7 +109,7 @@ def _judge(admin: Admin) -> Health:
     from quorumlog.sdk import NodeDescription
 
     cluster = admin.describe_cluster()
-    topics = admin.describe_topics(sorted(admin.list_topics()))
+    topics = admin.describe_topics()
     found = [(topic, partition) for topic in topics for partition in topic.partitions]
     reasons = []
     if cluster.controller_id is None:
@@ -121,8 +121,8 @@ def _judge(admin: Admin) -> Health:
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
     for node, answer in answers.items():
-        if isinstance(answer, NodeDescription) and not answer.ready and node not in down:
-            reasons.append(f"node {node} not ready: {answer.reason}")
+        if isinstance(answer, NodeDescription) and answer.reason and node not in down:
+            reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")
     for test, complaint in (
         (is_unavailable, "without a leader"),
         (is_under_min_isr, "with too few replicas in sync for acks=all"),

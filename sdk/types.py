@@ -173,7 +173,7 @@ class QuorumDescription:
 
 @dataclass(slots=True, frozen=True)
 class NodeDescription:
-    """A node about itself. ``reason`` says why it is not ready; empty when it is."""
+    """A node about itself. ``reason`` says why it is not ready, or that it refuses appends; empty when all is well."""
 
     node_id: int
     directory_id: str

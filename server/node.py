@@ -561,14 +561,15 @@ class Node:
 
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         """This node about itself."""
-        reason = self.not_ready()
+        not_ready = self.not_ready()
+        refusal = self._space.refusal()
         return admin_pb2.DescribeNodeResponse(
             node_id=self._options.node_id,
             directory_id=self._directory_id,
             cluster_id=self._cluster_id,
             version=self._options.version,
-            ready=not reason,
-            reason=reason,
+            ready=not not_ready,
+            reason=not_ready or (refusal.message if refusal is not None else ""),
             storage_used_bytes=self._space.last.used_bytes,
             storage_free_bytes=self._space.last.free_bytes,
             groups=len(self._host.replicas),

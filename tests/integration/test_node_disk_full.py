@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk import Admin, Consumer, NewTopic, NodeDescription, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import LocalCluster
 
@@ -95,6 +95,10 @@ def test_appends_are_refused_while_the_disk_is_full_and_reads_go_on(small_disk: 
         with pytest.raises(QuorumlogError) as refused:
             produce(cluster, values("during", 10_000, size=5_000), delivery_timeout_ms=2_000)
         assert refused.value.retriable, refused.value
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            (node,) = admin.describe_nodes()
+        assert isinstance(node, NodeDescription)
+        assert (node.ready, "disk is nearly full" in node.reason) == (True, True)
         assert "\n" not in str(refused.value)
         assert consume(cluster)[: len(acknowledged)] == acknowledged
         assert cluster.is_running(1)

@@ -1182,7 +1182,7 @@ class DescribeNodeResponse(_message.Message):
     ready: _builtins.bool
     """True once it is registered, unfenced and serving."""
     reason: _builtins.str
-    """Why it is not ready; empty when it is."""
+    """Why it is not ready, or that it refuses appends; empty when all is well."""
     storage_used_bytes: _builtins.int
     """Bytes of its storage in use."""
     storage_free_bytes: _builtins.int
