@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import compaction, groups, rounds, steady_state
+from bench import compaction, groups, lookups, rounds, steady_state
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -33,6 +33,7 @@ QUICK_SCALE = 0.25
 COMMANDS = {
     "groups": groups.main,
     "rounds": rounds.main,
+    "lookups": lookups.main,
     "steady-state": steady_state.main,
     "compaction": compaction.main,
 }

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
+from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple
 
 import typer
 
@@ -24,6 +24,7 @@ from quorumlog.cli.options import (
 )
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural
+from quorumlog.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
     from quorumlog.cli.record_text import LineFormat
@@ -45,7 +46,16 @@ def consume(
     ] = False,
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Read only this partition.")] = None,
     offset: Annotated[
-        int | None, typer.Option("--offset", min=0, help="Start at this offset; needs --partition.")
+        str | None,
+        typer.Option("--offset", metavar="N|earliest|latest", help="Start at this offset; a number needs --partition."),
+    ] = None,
+    from_time: Annotated[
+        str | None,
+        typer.Option(
+            "--from-time",
+            metavar="TIME",
+            help="Start with the first record at or after this: milliseconds since 1970, or a date and time.",
+        ),
     ] = None,
     max_records: Annotated[
         int | None, typer.Option("--max-records", "-n", min=1, help="Stop after this many records.")
@@ -73,27 +83,21 @@ def consume(
 ) -> None:
     """Prints each record as one line, until told to stop: by a limit, the end, a time-out or Ctrl-C."""
     to_line = _line_format(output, line_format, key_separator)
-    if offset is not None and partition is None:
+    start = _start(from_beginning, offset, from_time)
+    if start.offset is not None and partition is None:
         raise CommandError("--offset needs --partition: offsets count within one partition", WRONG_USAGE)
-    if offset is not None and from_beginning:
-        raise CommandError("give --offset or --from-beginning, not both", WRONG_USAGE)
     partitions = _partitions(bootstrap_servers, topic, partition)
     from quorumlog.sdk import Consumer
 
     # Whoever names an offset wants that one: to go on elsewhere without a word would be wrong.
-    reset: Literal["none", "earliest"] = "earliest" if offset is None else "none"
+    reset: Literal["none", "earliest"] = "earliest" if start.offset is None else "none"
     with (
         Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset=reset) as consumer,
         _output(file) as stream,
         _progress(topic, max_records, file) as show,
     ):
         consumer.assign(partitions)
-        if offset is not None:
-            consumer.seek(partitions[0], offset)
-        elif from_beginning:
-            consumer.seek_to_beginning(*partitions)
-        else:
-            consumer.seek_to_end(*partitions)
+        _seek(consumer, partitions, start)
         ends = consumer.end_offsets(partitions) if until_end else None
         received = 0
         for lines in _batches(consumer, to_line, max_records, timeout, ends):
@@ -103,6 +107,42 @@ def consume(
             show(received)
     if max_records is not None and received < max_records and not until_end:
         raise CommandError(f"{plural(received, 'record')} of {max_records:,} came before {timeout:g} s of silence")
+
+
+class _Start(NamedTuple):
+    """Where to begin: at an offset, at a time, at the beginning, or else at the end."""
+
+    offset: int | None = None
+    time_ms: int | None = None
+    beginning: bool = False
+
+
+def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> _Start:
+    if sum((from_beginning, offset is not None, from_time is not None)) > 1:
+        raise CommandError("give one of --offset, --from-time, --from-beginning", WRONG_USAGE)
+    if from_time is not None:
+        return _Start(time_ms=parse_time_ms(from_time, "--from-time"))
+    if offset is None or offset in ("earliest", "latest"):
+        return _Start(beginning=from_beginning or offset == "earliest")
+    if not offset.isdecimal():
+        raise CommandError(
+            f"--offset '{offset}' is no offset: give a number from 0 on, earliest or latest", WRONG_USAGE
+        )
+    return _Start(offset=int(offset))
+
+
+def _seek(consumer: Consumer, partitions: list[TopicPartition], start: _Start) -> None:
+    if start.offset is not None:
+        consumer.seek(partitions[0], start.offset)
+    elif start.beginning:
+        consumer.seek_to_beginning(*partitions)
+    elif start.time_ms is None:
+        consumer.seek_to_end(*partitions)
+    else:
+        # Looked up first: what is written between the two is not to be missed where no record is as late yet.
+        ends = consumer.end_offsets(partitions)
+        for where, found in consumer.offsets_for_times(dict.fromkeys(partitions, start.time_ms)).items():
+            consumer.seek(where, ends[where] if found is None else found.offset)
 
 
 def _batches(

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli import topic_changes, topic_text
+from quorumlog.cli import topic_changes, topic_offsets, topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.delete_records import delete_records
 from quorumlog.cli.options import (
@@ -159,6 +159,7 @@ def _filter(*, under_replicated: bool, under_min_isr: bool, unavailable: bool) -
     return wanted[0] if wanted else None
 
 
+app.command("offsets", epilog=topic_offsets.EXAMPLE)(topic_offsets.offsets)
 app.command("alter", epilog=topic_changes.ALTER_EXAMPLE)(topic_changes.alter)
 app.command("configs", epilog=topic_changes.CONFIGS_EXAMPLE)(topic_changes.configs)
 app.command("add-partitions", epilog=topic_changes.ADD_PARTITIONS_EXAMPLE)(topic_changes.add_partitions)

@@ -7,7 +7,9 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -117,6 +119,50 @@ def test_lines_go_in_as_records_and_come_out_as_lines(run: Run) -> None:
     assert printed(run("consume", "lines", "--partition", "0", "--offset", "2", "-n", "1")) == "three\n"
     templated = run("consume", "lines", "--from-beginning", "--until-end", "--format", "{partition}:{offset}={value}")
     assert printed(templated) == "0:0=one\n0:1=two\n0:2=three\n"
+
+
+def test_times_and_names_of_places_are_understood_where_offsets_are(run: Run) -> None:
+    printed(run("topics", "create", "timed"))
+    printed(run("produce", "timed", text="one\n"))
+    between = time.time()
+    printed(run("produce", "timed", text="two\n"))
+    for begin, lines in (
+        (["--partition", "0", "--offset", "earliest"], "one\ntwo\n"),
+        (["--offset", "latest"], ""),
+        (["--from-time", str(int(between * 1000))], "two\n"),
+        (["--from-time", datetime.fromtimestamp(between, UTC).isoformat()], "two\n"),
+        (["--from-time", "2000-01-01"], "one\ntwo\n"),
+        (["--from-time", str(int((between + 3600) * 1000))], ""),
+    ):
+        assert printed(run("consume", "timed", *begin, "--until-end")) == lines, begin
+    assert printed(run("topics", "offsets", "timed", "--time", "earliest")).split()[-3:] == ["timed", "0", "0"]
+    assert loaded(run("topics", "offsets", "timed", "--output", "json")) == [
+        {"topic": "timed", "partition": 0, "offset": 2, "timestamp": None}
+    ]
+    (found,) = loaded(run("topics", "offsets", "timed", "--time", str(int(between * 1000)), "--output", "json"))
+    assert found["offset"] == 1 and found["timestamp"] >= int(between * 1000)
+    late = run("topics", "offsets", "timed", "--time", "2999-01-01")
+    assert printed(late).split()[-4:] == ["timed", "0", "none", "none"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "words"),
+    [
+        (["topics", "offsets", "nope"], 1, ["'nope'", "not exist"]),
+        (["topics", "offsets", "orders", "--partition", "9"], 1, ["no partition 9", "0,1,2"]),
+        (["topics", "offsets", "orders", "--time", "soon"], 2, ["--time 'soon'", "milliseconds"]),
+        (["consume", "orders", "--from-time", "yesterday"], 2, ["--from-time 'yesterday'", "milliseconds"]),
+        (["consume", "orders", "--partition", "0", "--offset", "first"], 2, ["--offset 'first'", "earliest or latest"]),
+        (["consume", "orders", "--offset", "1"], 2, ["--offset needs --partition"]),
+        (["consume", "orders", "--from-beginning", "--from-time", "1"], 2, ["give one of", "--from-time"]),
+    ],
+)
+def test_a_place_that_is_none_gets_one_line(
+    run: Run, orders: str, arguments: list[str], status: int, words: list[str]
+) -> None:
+    line = complaint(run(*arguments), status)
+    for word in words:
+        assert word in line
 
 
 def test_records_of_a_key_stay_in_one_partition_and_in_order(run: Run, orders: str, tmp_path: Path) -> None:
