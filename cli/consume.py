@@ -119,12 +119,12 @@ class _Start(NamedTuple):
 
 def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> _Start:
     if sum((from_beginning, offset is not None, from_time is not None)) > 1:
-        raise CommandError("give one of --offset, --from-time, --from-beginning", WRONG_USAGE)
+        raise CommandError("give one of --offset, --from-time, --from-beginning, not both", WRONG_USAGE)
     if from_time is not None:
         return _Start(time_ms=parse_time_ms(from_time, "--from-time"))
     if offset is None or offset in ("earliest", "latest"):
         return _Start(beginning=from_beginning or offset == "earliest")
-    if not offset.isdecimal():
+    if not offset.isdecimal() or int(offset) >= 1 << 63:
         raise CommandError(
             f"--offset '{offset}' is no offset: give a number from 0 on, earliest or latest", WRONG_USAGE
         )

@@ -13,7 +13,7 @@ def parse_time_ms(text: str, option: str) -> int:
     Raises:
         CommandError: it is neither.
     """
-    if text.isdecimal():
+    if text.isdecimal() and int(text) < 1 << 63:
         return int(text)
     try:
         moment = datetime.fromisoformat(text)

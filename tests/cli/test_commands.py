@@ -145,26 +145,6 @@ def test_times_and_names_of_places_are_understood_where_offsets_are(run: Run) ->
     assert printed(late).split()[-4:] == ["timed", "0", "none", "none"]
 
 
-@pytest.mark.parametrize(
-    ("arguments", "status", "words"),
-    [
-        (["topics", "offsets", "nope"], 1, ["'nope'", "not exist"]),
-        (["topics", "offsets", "orders", "--partition", "9"], 1, ["no partition 9", "0,1,2"]),
-        (["topics", "offsets", "orders", "--time", "soon"], 2, ["--time 'soon'", "milliseconds"]),
-        (["consume", "orders", "--from-time", "yesterday"], 2, ["--from-time 'yesterday'", "milliseconds"]),
-        (["consume", "orders", "--partition", "0", "--offset", "first"], 2, ["--offset 'first'", "earliest or latest"]),
-        (["consume", "orders", "--offset", "1"], 2, ["--offset needs --partition"]),
-        (["consume", "orders", "--from-beginning", "--from-time", "1"], 2, ["give one of", "--from-time"]),
-    ],
-)
-def test_a_place_that_is_none_gets_one_line(
-    run: Run, orders: str, arguments: list[str], status: int, words: list[str]
-) -> None:
-    line = complaint(run(*arguments), status)
-    for word in words:
-        assert word in line
-
-
 def test_records_of_a_key_stay_in_one_partition_and_in_order(run: Run, orders: str, tmp_path: Path) -> None:
     lines = tmp_path / "lines.txt"
     lines.write_text("".join(f"customer-{number % 5}:{number:03d}\n" for number in range(100)))
