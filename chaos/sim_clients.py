@@ -324,9 +324,12 @@ class SimProducer:
                 self._pump_later(lane)
 
         identity = f"{self.name}/{lane.name}" if self._options.named else ""
-        request = pb.InitProducerIdRequest(timeout_ms=300, name=identity, epoch=-1, known_epoch=lane.known_epoch)
+        # A claim is an entry of the metadata log. Dozens of lanes that repeat theirs before it can be answered would
+        # keep slow disks busy with nothing else.
+        limit_ms = 3_000 if identity else 300
+        request = pb.InitProducerIdRequest(timeout_ms=limit_ms, name=identity, epoch=-1, known_epoch=lane.known_epoch)
         self._port.request(self.name, node, request, answered)
-        self._scheduler.after(400_000, lambda: answered(Unanswered.LOST))
+        self._scheduler.after((limit_ms + 100) * 1_000, lambda: answered(Unanswered.LOST))
 
     def _build(self, lane: Lane, values: list[str]) -> Batch:
         idempotent = self._options.acks == ACKS_ALL
