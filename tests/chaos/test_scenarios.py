@@ -101,7 +101,7 @@ def test_a_load_that_is_no_share_of_the_peak_is_refused(load: float) -> None:
 
 @pytest.mark.parametrize(
     ("name", "records", "line"),
-    [("exactly-once", 100, "100 records are too few for 6 rounds"), ("steady", 10_000, "only exactly-once takes")],
+    [("exactly-once", 100, "100 records are too few for 8 rounds"), ("steady", 10_000, "only exactly-once takes")],
 )
 def test_a_number_of_records_that_makes_no_sense_is_refused(name: str, records: int, line: str) -> None:
     with pytest.raises(ValueError, match=line):
