@@ -149,8 +149,8 @@ class Batch:
 
 @dataclass(slots=True)
 class Lane:
-    """One producer's way into one partition, with a producer id of its own. ``settled``: batches of that id that are
-    acknowledged, for replays."""
+    """One producer's way into one partition, with a producer id of its own. ``settled``: batches that are
+    acknowledged, for replays; also those of former epochs."""
 
     name: PartitionName
     queue: deque[Batch] = field(default_factory=deque)
@@ -255,6 +255,8 @@ class SimProducer:
         lane = self._rng.choice(self._lanes)
         if self._rng.random() < 0.1:
             self._directory.refresh()  # metadata grows old in any client
+        if self._options.named and not lane.queue and self._rng.random() < 0.1:
+            lane.producer_id = NO_PRODUCER_ID  # another instance takes over; what comes of the former one is fenced
         if len(lane.queue) + len(lane.waiting) < 2 * self._options.max_in_flight:
             count = self._rng.randint(*self._options.records)
             values = [f"{self.name}.{self._made + n}" for n in range(count)]
@@ -318,7 +320,6 @@ class SimProducer:
                 lane.known_epoch = answer.producer_epoch
                 lane.producer_id, lane.producer_epoch = answer.producer_id, answer.producer_epoch
                 lane.next_sequence = 0
-                lane.settled.clear()
                 self._pump(lane)
             else:
                 self._pump_later(lane)

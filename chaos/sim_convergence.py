@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable
 
-from quorumlog.chaos.committed_partition import OWN_PROGRESS_ROW, Violation
+from quorumlog.chaos.committed_partition import Violation
 from quorumlog.chaos.sim_clients import PartitionName, SimProducer
 from quorumlog.chaos.sim_cluster import SimCluster, image_digest
 from quorumlog.raft.types import EntryId
@@ -96,7 +96,7 @@ def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) 
             return f"node {number}, group {group}: end {raft.last_id}, commit {raft.commit_index}, durable {durable}"
         ends.add(raft.last_id)
         if isinstance(replica.machine, Partition):
-            rows = [(row.key, row.value) for row in replica.machine.state(0).rows if row.key != OWN_PROGRESS_ROW]
+            rows = sorted(replica.machine.producers.rows().items())
             states.setdefault((replica.machine.log_start_offset, repr(rows).encode()), number)
     if len(states) > 1:
         starts = {number: start for (start, _), number in states.items()}

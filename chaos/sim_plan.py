@@ -274,9 +274,9 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
     for name, options in plan.producers.items():
         if options.acks != ACKS_ALL:
             continue
-        named = rng.random() < 0.3
+        named = rng.random() < 0.4
         # Whoever may be forgotten must not send again what it sent long ago.
-        replays = rng.choice((0.0, 0.0, 0.1, 0.5)) if named or not (few or expires) else 0.0
+        replays = rng.choice((0.0, 0.3, 1.0)) if named or not (few or expires) else 0.0
         plan.producers[name] = replace(options, named=named, replays=replays)
         if expires:
             within = min(options.delivery_timeout_us, EXPIRATION_US // 2)

@@ -93,10 +93,14 @@ class Acknowledgements:
     def __len__(self) -> int:
         return len(self._all) + len(self._leader)
 
-    def resolve(self, committed: int, durable: int, index_on: Callable[[int], int]) -> Iterator[Waiter]:
+    def resolve(
+        self, committed: int, durable: int, index_on: Callable[[int], int], copies_needed: int
+    ) -> Iterator[Waiter]:
         """Takes out the waiters that may be answered now.
 
         Arguments:
+            copies_needed: durable copies that a batch would need that is appended now. Who waits for more than that
+                needs no more either: replicas may have been taken away since.
             committed: the commit index, once an entry of the leader's own term is committed; else 0.
             durable: the leader's own durable index.
             index_on: the highest index durable on that many replicas.
@@ -105,7 +109,7 @@ class Acknowledgements:
             yield heapq.heappop(self._leader)[2]
         while self._all and self._all[0][0] <= committed:
             waiter = self._all[0][2]
-            if waiter.log_index > index_on(waiter.copies):
+            if waiter.log_index > index_on(min(waiter.copies, copies_needed)):
                 return
             heapq.heappop(self._all)
             yield waiter

@@ -75,6 +75,8 @@ class GroupHost:
         self._send = send
         self._active: set[int] = set()
         self._gathering = _Batch()
+        #: Groups whose replica here is not on the disk yet.
+        self._unborn: set[int] = set()
         self._in_flight: _Batch | None = None
         self._transaction: Transaction | None = None
         self._number = 0
@@ -98,6 +100,7 @@ class GroupHost:
         """
         assert write.create is not None and write.group not in self._gathering.writes
         self._gathering.writes[write.group] = write
+        self._unborn.add(write.group)
         if decided_by is not None:
             self._witness(decided_by)
 
@@ -123,6 +126,7 @@ class GroupHost:
         """
         self.replicas.pop(group, None)
         self._active.discard(group)
+        self._unborn.discard(group)
         self.awake_led.discard(group)
         batch = self._gathering
         before = batch.writes.pop(group, None)
@@ -208,8 +212,12 @@ class GroupHost:
         return sorted(touched)
 
     def _carry_out(self, group: int, replica: Replica, ready: Ready) -> None:
-        for message in ready.messages:
-            self._send(group, message)
+        if group in self._unborn:
+            # The replica takes the term that it is created with for durable; a crash could still forget it.
+            self._gathering.messages.extend((group, message) for message in ready.messages)
+        else:
+            for message in ready.messages:
+                self._send(group, message)
         if ready.snapshot is not None:
             replica.machine.restore(ready.snapshot)
             self.restored(group)
@@ -302,6 +310,8 @@ class GroupHost:
         assert self._in_flight is not None and number == self._number, f"completion {number}, expected {self._number}"
         batch, self._in_flight = self._in_flight, None
         self._transaction = None
+        if self._unborn:
+            self._unborn.difference_update(group for group, write in batch.writes.items() if write.create is not None)
         self._speak(now, batch)
 
     def retry(self, number: int) -> Transaction:

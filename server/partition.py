@@ -412,7 +412,7 @@ class Partition:
         # acknowledgement would ask for the end of the partition and not find its record.
         committed = min(raft.commit_index, self._applied) if raft.leads_committed else 0
         done = []
-        for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of):
+        for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of, self.copies_needed):
             waiter.call.fill(
                 waiter.slot,
                 base_offset=waiter.base_offset,

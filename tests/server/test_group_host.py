@@ -201,3 +201,16 @@ def test_a_replica_that_never_became_durable_leaves_nothing_to_destroy() -> None
     rig.host.destroy(9, decided_by=1)
     transaction = rig.host.take_transaction(1)
     assert transaction is None or all(write.group != 9 for write in transaction.writes)
+
+
+def test_a_replica_that_is_being_created_says_nothing_of_its_term_before_it_is_on_disk() -> None:
+    rig = Rig((1, 2, 3))
+    assert rig.host.take_transaction(1) is not None, "creates it"
+    rig.host.replicas[1].raft.step(2, AppendRequest(2, 1, 0, 40, 0, 40, []))
+    rig.host.touch(1)
+    rig.host.run_round()
+    assert rig.sent == []
+    rig.host.on_durable(3, 1)
+    rig.host.run_round()
+    rig.host.take_transaction(4)
+    assert [m.rejected for _, m in rig.sent if isinstance(m, AppendResponse)] == [True]
