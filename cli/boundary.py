@@ -38,6 +38,9 @@ class CommandError(TyperException):
 
 def run(command: Callable[[], object]) -> int:
     """Runs a command and returns its exit status, having said on stderr what went wrong."""
+    if not _have_streams():
+        say("standard output is closed, so nothing could be printed: point it somewhere, such as /dev/null")
+        return FAILED
     try:
         outcome = command()
         sys.stdout.flush()
@@ -58,6 +61,16 @@ def run(command: Callable[[], object]) -> int:
             traceback.print_exception(error)
         return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _have_streams() -> bool:
+    """Whether there is an output to print to. Python has None for a stream that the caller has closed: an input that is
+    closed is an empty one here, and what nobody hears is said into the void."""
+    if sys.stdin is None:
+        sys.stdin = open(os.devnull)  # noqa: SIM115 - until the end of the process
+    if sys.stderr is None:
+        sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
+    return sys.stdout is not None
 
 
 def one_line(error: BaseException) -> str:

@@ -37,7 +37,7 @@ def balance(
     from quorumlog.sdk import TopicPartition
 
     with connect(bootstrap_servers) as admin:
-        topics = admin.describe_topics(None if topic is None else [topic])
+        topics = admin.describe_topics(None if topic is None else [topic], linearizable=True)
         found = {TopicPartition(each.name, p.partition): p for each in topics for p in each.partitions}
         displaced = {name: p for name, p in found.items() if p.leader != p.replicas[0]}
         if dry_run:

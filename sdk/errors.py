@@ -10,7 +10,7 @@ Two questions matter to a caller, and every error answers both:
 
 from __future__ import annotations
 
-from typing import ClassVar
+from typing import ClassVar, Self
 
 import grpc
 from google.rpc import error_details_pb2
@@ -40,6 +40,11 @@ class QuorumlogError(Exception):
     def message(self) -> str:
         """One line: what is wrong and what to do."""
         return str(self.args[0]) if self.args else type(self).__name__
+
+    def about(self, topic: str, partition: int) -> Self:
+        """This error, said of a partition that its message, which comes from a node, knows by other names."""
+        message = self.message if topic in self.message else f"{topic}-{partition}: {self.message}"
+        return type(self)(message, retriable=self.retriable, definite=self.definite)
 
     def as_indefinite(self) -> QuorumlogError:
         """This error, said of a call of which an earlier attempt may still take effect."""

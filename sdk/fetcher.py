@@ -367,7 +367,7 @@ class Fetcher:
                 state.failures = 0
         elif isinstance(error, UnknownTopicOrPartitionError):
             if now - state.failing_since_s >= _UNKNOWN_TOPIC_S:
-                state.error = error
+                state.error = error.about(*state.tp)
         elif not error.retriable:
             state.error = error
 

@@ -239,6 +239,8 @@ class PartitionPipeline:
 
 def final_error(batch: ProducerBatch, error: QuorumlogError) -> QuorumlogError:
     """What to tell the sender of a batch that has failed: definite only if no attempt can take effect."""
+    if isinstance(error, UnknownTopicOrPartitionError):
+        error = error.about(batch.topic, batch.partition)
     if batch.maybe_applied:
         return error.as_indefinite()
     if isinstance(error, RequestTimedOutError):

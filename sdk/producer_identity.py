@@ -60,4 +60,4 @@ async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerI
             known_epoch = response.producer_epoch
         raise ServerBusyError(f"others are claiming the producer name {config.producer_name!r} as well")
 
-    return await cluster.retrying(attempt, config.delivery_timeout_ms / 1000, "InitProducerId")
+    return await cluster.retrying(attempt, config.delivery_timeout_ms / 1000, "the request for a producer id")

@@ -90,9 +90,11 @@ class AdminRequests:
         topic = self._metadata.image.topics_by_id.get(topic_id)
         if topic is None or not 0 <= number < len(topic.partitions):
             what = (
-                f"topic {topic.name} has no partition {number}" if topic else f"topic id {topic_id.hex()} is not known"
+                f"topic {topic.name} has no partition {number} as far as this node knows"
+                if topic
+                else f"the topic was deleted, or this node has yet to hear of it (topic id {topic_id.hex()})"
             )
-            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{what}; refresh the metadata")
+            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         record = topic.partitions[number]
         return error(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,

@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import enum
 import io
+import socket
+import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -398,9 +400,24 @@ def test_a_record_that_is_too_large_is_told_with_how_many_went_before() -> None:
     assert "1 record had been acknowledged" in outcome.line
 
 
-def test_another_kind_of_server_is_not_taken_for_a_node(impatient: None) -> None:
-    import socket
+@pytest.mark.parametrize(
+    ("redirection", "status", "words"),
+    [
+        ("> /dev/full", boundary.FAILED, "No space left"),
+        (">&-", boundary.FAILED, "standard output is closed"),
+        ("<&-", 0, ""),
+        ("2>&-", 0, ""),
+    ],
+)
+def test_closed_and_full_streams_are_told_in_one_line(redirection: str, status: int, words: str) -> None:
+    command = f"{sys.executable} -m quorumlog.cli.main produce orders {redirection}"
+    done = subprocess.run(["sh", "-c", command], input="x\n", capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == status
+    assert words in done.stderr
+    assert len(done.stderr.splitlines()) == (status != 0)
 
+
+def test_another_kind_of_server_is_not_taken_for_a_node(impatient: None) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         outcome = run("topics", "list", "-b", address)

@@ -77,6 +77,7 @@ class Writer:
                 self._producer.send(self._topic, b"%d" % number).result(timeout=PATIENCE_S)
                 self.acknowledged.append(number)
             except UnknownTopicOrPartitionError as error:
+                assert self._topic in error.message
                 self.failed.append(error)
 
     def __enter__(self) -> Writer:
@@ -137,7 +138,8 @@ def test_clients_of_a_deleted_topic_are_told_in_time(cluster: LocalCluster, admi
         def told() -> bool:
             try:
                 consumer.poll(timeout_ms=100)
-            except UnknownTopicOrPartitionError:
+            except UnknownTopicOrPartitionError as error:
+                assert topic in error.message
                 return True
             return False
 
