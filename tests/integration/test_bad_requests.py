@@ -60,7 +60,12 @@ def client(cluster: LocalCluster) -> Iterator[Client]:
 
 @pytest.fixture(scope="module")
 def topic(cluster: LocalCluster, client: Client) -> bytes:
-    created = client.create(name="orders", num_partitions=1, replication_factor=1)
+    created = client.create(
+        name="orders",
+        num_partitions=1,
+        replication_factor=1,
+        configs={"retention.ms": "-1"},  # The batches are of 1970.
+    )
     assert not created.HasField("error")
     deadline = time.monotonic() + 10
     while cluster.leader("orders", 0) is None:

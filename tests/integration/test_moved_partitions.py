@@ -167,7 +167,6 @@ def test_moves_from_the_command_line(tmp_path: Path) -> None:
         (("--topic", "orders"), "give either --replicas"),
         (("--topic", "orders", "--replicas", "1", "--cancel"), "give either --replicas"),
         (("--topic", "orders", "--replicas", "a,b"), "is not a list of node ids"),
-        (("--file", "/nowhere/plan.json"), "cannot read"),
     ],
 )
 def test_wrong_usage_is_one_line_and_status_2(
