@@ -42,7 +42,7 @@ def test_whoever_still_waits_outlives_every_sweep_and_is_answered_in_order() -> 
     patient = [a_call(number) for number in range(3 * acknowledgements.SWEEP_ABOVE)]
     for index, call in enumerate(patient, start=1):
         waiting.add(ACKS_ALL, Waiter(index, 1, call, 0, index, -1))
-    answered = [waiter.base_offset for waiter in waiting.resolve(MANY, MANY, lambda copies: MANY)]
+    answered = [waiter.base_offset for waiter in waiting.resolve(MANY, MANY, lambda copies: MANY, 1)]
     assert answered == list(range(1, len(patient) + 1))
     assert not waiting
 
