@@ -5,19 +5,13 @@ Servers do not read payloads: for a timestamp set by producers they name the bat
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
-from quorumlog.sdk.errors import (
-    STALE_LEADER_ERRORS,
-    QuorumlogError,
-    UnknownServerError,
-    error_from_proto,
-)
 from quorumlog.sdk.fetched import FetchedRows
+from quorumlog.sdk.leader_calls import ask_leaders
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -50,9 +44,12 @@ async def find_offsets(
     await cluster.require_partitions(wanted, limit_s)
     search = _Search(wanted)
 
+    async def ask(node: NodeConnection, part: list[TopicPartition]) -> Sequence[data_plane_pb2.ListOffsetsResult]:
+        return await _ask(cluster, node, part, search, min(limit_s, ATTEMPT_S))
+
     async def attempt() -> None:
         while search.missing:
-            await _ask_leaders(cluster, search, min(limit_s, ATTEMPT_S))
+            await ask_leaders(cluster, search.missing, ask, search.take)
 
     await cluster.retrying(attempt, limit_s, "the offset look-up")
     return search.found
@@ -90,37 +87,9 @@ class _Search:
         self.missing.discard(tp)
 
 
-async def _ask_leaders(cluster: Cluster, search: _Search, limit_s: float) -> None:
-    """Asks every leader once for what is missing.
-
-    Raises:
-        QuorumlogError: the first failure, a final one before others.
-    """
-    by_node: dict[NodeConnection, list[TopicPartition]] = {}
-    for tp in search.missing:
-        _, node = await cluster.require_leader(*tp)
-        by_node.setdefault(node, []).append(tp)
-    outcomes = await asyncio.gather(
-        *(_ask(cluster, node, part, search, limit_s) for node, part in by_node.items()), return_exceptions=True
-    )
-    failures = [outcome for outcome in outcomes if outcome is not None]
-    for failure in failures:
-        if not isinstance(failure, QuorumlogError) or not failure.retriable:
-            raise failure
-    if failures:
-        if any(isinstance(failure, STALE_LEADER_ERRORS) for failure in failures):
-            cluster.request_refresh()
-        raise failures[0]
-
-
 async def _ask(
-    cluster: Cluster,
-    node: NodeConnection,
-    wanted: list[TopicPartition],
-    search: _Search,
-    limit_s: float,
-) -> None:
-    """Asks one leader, gives what it found to ``search``, and raises the first error."""
+    cluster: Cluster, node: NodeConnection, wanted: list[TopicPartition], search: _Search, limit_s: float
+) -> Sequence[data_plane_pb2.ListOffsetsResult]:
     request = data_plane_pb2.ListOffsetsRequest(timeout_ms=int(limit_s * 1000))
     for tp in wanted:
         view = cluster.metadata.partition(*tp)
@@ -131,21 +100,5 @@ async def _ask(
             leader_epoch=-1 if view is None else view.leader_epoch,
             first_offset=search.first_offset(tp),
         )
-    try:
-        response = await node.call(node.data_plane.ListOffsets(request, timeout=limit_s))
-    except QuorumlogError:
-        cluster.request_refresh()
-        raise
-    if len(response.results) != len(wanted):
-        raise UnknownServerError(
-            f"{node.address} answered {len(response.results)} of {len(wanted)} look-ups", retriable=True
-        )
-    failure: QuorumlogError | None = None
-    for tp, result in zip(wanted, response.results, strict=True):
-        if result.HasField("error"):
-            cluster.learn_from(tp.topic, tp.partition, result.error)
-            failure = failure or error_from_proto(result.error)
-        else:
-            search.take(tp, result)
-    if failure is not None:
-        raise failure
+    response = await node.call(node.data_plane.ListOffsets(request, timeout=limit_s))
+    return response.results
