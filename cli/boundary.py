@@ -51,16 +51,26 @@ def run(command: Callable[[], object]) -> int:
     except (typer.Abort, KeyboardInterrupt):
         return INTERRUPTED
     except BrokenPipeError:
-        # The reader (head, less) has what it wanted. Stdout is pointed away, or the interpreter would complain
-        # about the pipe once more when it flushes at exit.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        # The reader (head, less) has what it wanted.
+        _point_stdout_away()
         return FAILED
     except Exception as error:
+        if isinstance(error, OSError):
+            _point_stdout_away()
         say(one_line(error))
         if TRACEBACK_VARIABLE in os.environ:
             traceback.print_exception(error)
         return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _point_stdout_away() -> None:
+    """What is left to print goes nowhere if it cannot be printed: the interpreter would try once more when it ends,
+    complain in lines of its own, and end with its own status."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _have_streams() -> bool:
