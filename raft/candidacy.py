@@ -343,7 +343,7 @@ class Candidacy:
         if request.pre_vote:
             free = free or request.term > self.term
         # A learner votes when asked: it may have been promoted without knowing it yet (scenario 10).
-        granted = free and is_up_to_date(request.last_index, request.last_term, self._log.last)
+        granted = free and is_up_to_date(request.last_index, request.last_term, self._protected())
         if request.pre_vote:
             if granted and self.role is Role.PRE_CANDIDATE and request.term == self.term + 1:
                 granted = self._yields_to(now, request)
@@ -361,6 +361,29 @@ class Candidacy:
             self.role = Role.FOLLOWER
             self._timer.restart(now, self._turn())
         self._send_when_durable(VoteResponse(self.node_id, request.sender, self.term, False, granted))
+
+    def _protected(self) -> EntryId:
+        """What a candidate's log must hold to have this replica's vote: as a rule all that this one has.
+
+        A replica whose vote does not count, by all that is in its log, protects what it knows to be committed. (Else a
+        group waits for ever: a leader that was removed may have taken proposals behind the change that removed it. It
+        will never campaign, and those who remain ask for its vote until they know that the change is committed.)
+        What is committed beyond that is held by a majority of those who remain, and this replica is none of them.
+        """
+        log = self._log
+        if self.is_voter or self._has_unapplied_change():
+            return log.last
+        return EntryId(log.commit_index, log.term_at(log.commit_index), 0)
+
+    def _has_unapplied_change(self) -> bool:
+        """Whether a change of members stands in the log behind what is applied: it may have made this a voter."""
+        index, last = self._log.applied_index + 1, self._log.last.index
+        while index <= last:
+            entries = self._log.slice(index, last, self._options.max_append_bytes)
+            if any(entry.kind is EntryKind.CONFIG for entry in entries):
+                return True
+            index = entries[-1].index + 1
+        return False
 
     def _yields_to(self, now: int, rival: VoteRequest) -> bool:
         """Two ask for the same term at once: the one with the longer log goes on, then the preferred one; one stops.
