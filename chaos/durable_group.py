@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
-from quorumlog.storage.batch_row import BatchRow, next_row
+from quorumlog.storage.batch_row import BatchRow, any_batch, next_row
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
 from quorumlog.v1.entry import parse_envelope, parse_header
@@ -49,7 +49,7 @@ class DurableGroup:
 
     def find_offset(self, offset: int) -> int | None:
         """Index of the first batch whose last offset is at or after ``offset``."""
-        row = self.find_batch(offset, lambda row: True)
+        row = self.find_batch(offset, any_batch)
         return row.index if row is not None else None
 
     def find_batch(self, first_offset: int, reached: Callable[[BatchRow], bool]) -> BatchRow | None:

@@ -24,6 +24,7 @@ from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetOutOfRangeError, Prod
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.partition import META_ROW, decode_meta
+from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.storage import Storage
 
 NAME = "retention"
@@ -220,7 +221,7 @@ class RetentionRun:
                 groups = [group for group, state in storage.groups().items() if META_ROW in state.table and group]
                 found = []
                 for group in groups:
-                    last, first = storage.last_batch(group), storage.find_batch(group, 0, lambda row: True)
+                    last, first = storage.last_batch(group), storage.find_batch(group, 0, any_batch)
                     _, high_watermark, log_start, _ = decode_meta(storage.groups()[group].table[META_ROW])
                     found.append(last.last_offset + 1 if last is not None else high_watermark)
                     if first is not None and first.base_offset > log_start:

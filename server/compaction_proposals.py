@@ -7,7 +7,7 @@ from collections.abc import Callable
 from quorumlog.server.options import Limits
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
-from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
@@ -69,11 +69,11 @@ class CompactionProposals:
         after any point.
         """
         group, compacted = partition.group, partition.compacted_offset
-        first = self._reader.find_batch(group, compacted, _any)
-        last = self._reader.find_batch(group, partition.high_watermark - 1, _any)
+        first = self._reader.find_batch(group, compacted, any_batch)
+        last = self._reader.find_batch(group, partition.high_watermark - 1, any_batch)
         if first is None or last is None or last.base_offset <= first.base_offset:
             return None
-        before = self._reader.find_batch(group, last.base_offset - 1, _any)
+        before = self._reader.find_batch(group, last.base_offset - 1, any_batch)
         assert before is not None, f"{partition.name}: no batch before offset {last.base_offset}"
         # Without the first batch, of which the index does not know how long it is.
         dirty = before.end_position - first.end_position
@@ -82,10 +82,6 @@ class CompactionProposals:
             return None
         limit = first.end_position + self._limits.compaction_pass_bytes
         full = self._reader.find_batch(group, first.base_offset, lambda row: row.end_position >= limit)
-        many = self._reader.find_batch(group, first.base_offset + self._limits.compaction_pass_records, _any)
+        many = self._reader.find_batch(group, first.base_offset + self._limits.compaction_pass_records, any_batch)
         ends = [row.last_offset + 1 for row in (full, many) if row is not None]
         return min([last.base_offset, *ends])
-
-
-def _any(row: BatchRow) -> bool:
-    return True

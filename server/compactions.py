@@ -24,7 +24,7 @@ from quorumlog.server.options import Limits
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.snapshots import Snapshots
-from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import parse_header
 
@@ -184,7 +184,7 @@ class Compactions:
         """Begins a pass over the partition's points; False if that has to wait."""
         group, state, raft = partition.group, partition.compaction, partition.raft
         assert state is not None
-        first = self._reader.find_batch(group, state.compacted_offset, _any)
+        first = self._reader.find_batch(group, state.compacted_offset, any_batch)
         if first is None or not self._snapshots.may_checkpoint(group):
             return False
         # What the log start has passed may be gone from the disk already: those points have nothing left to do.
@@ -222,7 +222,7 @@ class Compactions:
         chosen: list[CompactionPoint] = []
         target: BatchRow | None = None
         for point in pending:
-            row = self._reader.find_batch(partition.group, point.end_offset - 1, _any)
+            row = self._reader.find_batch(partition.group, point.end_offset - 1, any_batch)
             if row is None or row.last_offset != point.end_offset - 1:
                 break
             if chosen and row.end_position - first.end_position > self._limits.compaction_pass_bytes:
@@ -333,7 +333,3 @@ class Compactions:
             seconds=round((self._now - run.begun) / 1e6, 3),
         )
         self._end(run)
-
-
-def _any(row: BatchRow) -> bool:
-    return True

@@ -12,7 +12,7 @@ from quorumlog.server.group_host import GroupHost
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.snapshots import Snapshots
-from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
 
 #: Checkpoints of partitions under way at once: they share one transaction, and reading for each takes a moment.
@@ -62,11 +62,11 @@ class PartitionCheckpoints:
 
     def _checkpoint(self, partition: Partition) -> None:
         group, raft = partition.group, partition.raft
-        first = self._reader.find_batch(group, 0, _any)
+        first = self._reader.find_batch(group, 0, any_batch)
         last = self._reader.last_batch(group)
         if first is None or last is None:
             return
-        needed = self._reader.find_batch(group, partition.log_start_offset, _any)
+        needed = self._reader.find_batch(group, partition.log_start_offset, any_batch)
         given_up = (last if needed is None else needed).end_position - first.end_position
         if needed == first or given_up < partition.state_bytes > SMALL_STATE_BYTES:
             return
@@ -82,7 +82,3 @@ class PartitionCheckpoints:
         checkpoint.add(state)
         checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
         self._host.after_durable(self.go_on)
-
-
-def _any(row: BatchRow) -> bool:
-    return True

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.topic_config import TopicConfig
-from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
 
@@ -92,7 +92,7 @@ class Retention:
         if last is None or last.last_offset < partition.log_start_offset:
             watch.first = None
             return
-        watch.first = self._reader.find_batch(partition.group, partition.log_start_offset, lambda row: True)
+        watch.first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
         retention_ms = watch.config.retention_ms
         if watch.first is not None and retention_ms >= 0:
             wait_us = (watch.first.max_timestamp_ms + retention_ms - wall_ms) * 1000 + 1000
