@@ -14,7 +14,7 @@ import grpc.aio
 from quorumlog.sdk.errors import NetworkError, QuorumlogError, error_from_rpc
 from quorumlog.sdk.fork import connecting
 from quorumlog.sdk.produce_request import OutgoingProduce
-from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc
+from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, groups_pb2, groups_pb2_grpc
 
 #: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -199,6 +199,7 @@ class NodeConnection:
         )
         self.data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
         self.admin = admin_pb2_grpc.AdminStub(self._channel)
+        self.groups = groups_pb2_grpc.GroupsStub(self._channel)
         self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(
             self._channel.stream_stream(
                 "/quorumlog.v1.DataPlane/Produce",
@@ -210,6 +211,9 @@ class NodeConnection:
         )
         self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
             self.data_plane.Fetch, address, self._heard
+        )
+        self.heartbeats: RequestStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
+            RequestStream(self.groups.Heartbeat, address, self._heard)
         )
 
     def _heard(self, healthy: bool) -> None:
@@ -233,4 +237,5 @@ class NodeConnection:
         """Closes streams and channel."""
         await self.produce.close()
         await self.fetch.close()
+        await self.heartbeats.close()
         await self._channel.close(grace=None)

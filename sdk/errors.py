@@ -300,6 +300,78 @@ class ClusterNotFormedError(QuorumlogError):
     default_retriable = True
 
 
+class CoordinatorNotAvailableError(QuorumlogError):
+    """The group's coordinator has no leader at the moment, or is being created."""
+
+    default_retriable = True
+
+
+class NotCoordinatorError(QuorumlogError):
+    """The node asked does not coordinate the group."""
+
+    default_retriable = True
+
+
+class InvalidGroupIdError(QuorumlogError):
+    """The group id is not allowed."""
+
+
+class UnknownMemberIdError(QuorumlogError):
+    """The coordinator does not know the member: it was thrown out of its group."""
+
+
+class FencedMemberEpochError(QuorumlogError):
+    """The member was thrown out of its group, and others have its partitions."""
+
+
+class StaleMemberEpochError(QuorumlogError):
+    """A commit carries an epoch in which the member did not have the partition."""
+
+    default_retriable = True
+
+
+class UnreleasedInstanceIdError(QuorumlogError):
+    """A static member of that name is there already."""
+
+    default_retriable = True
+
+
+class FencedInstanceIdError(QuorumlogError):
+    """Another process has taken the static member's name."""
+
+
+class UnsupportedAssignorError(QuorumlogError):
+    """The coordinator has no assignor of that name."""
+
+
+class InvalidRegularExpressionError(QuorumlogError):
+    """A topic pattern is no regular expression."""
+
+
+class GroupMaxSizeReachedError(QuorumlogError):
+    """The group or its coordinator has as many members, groups or offsets as it may."""
+
+
+class GroupIdNotFoundError(QuorumlogError):
+    """There is no such group."""
+
+
+class NonEmptyGroupError(QuorumlogError):
+    """The group has members."""
+
+
+class GroupSubscribedToTopicError(QuorumlogError):
+    """A member of the group subscribes to the topic."""
+
+
+class OffsetMetadataTooLargeError(QuorumlogError):
+    """The text beside a committed offset is too long."""
+
+
+class CommitFailedError(QuorumlogError):
+    """Nothing was committed: the consumer is no member of its group any more, and others have its partitions."""
+
+
 _Code = errors_pb2.ErrorCode
 _CODE_NAMES = frozenset(_Code.keys())
 _BY_CODE: dict[int, type[QuorumlogError]] = {
@@ -341,6 +413,21 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.REASSIGNMENT_IN_PROGRESS: ReassignmentInProgressError,
     _Code.NOT_CONTROLLER: NotControllerError,
     _Code.CLUSTER_NOT_FORMED: ClusterNotFormedError,
+    _Code.COORDINATOR_NOT_AVAILABLE: CoordinatorNotAvailableError,
+    _Code.NOT_COORDINATOR: NotCoordinatorError,
+    _Code.INVALID_GROUP_ID: InvalidGroupIdError,
+    _Code.UNKNOWN_MEMBER_ID: UnknownMemberIdError,
+    _Code.FENCED_MEMBER_EPOCH: FencedMemberEpochError,
+    _Code.STALE_MEMBER_EPOCH: StaleMemberEpochError,
+    _Code.UNRELEASED_INSTANCE_ID: UnreleasedInstanceIdError,
+    _Code.FENCED_INSTANCE_ID: FencedInstanceIdError,
+    _Code.UNSUPPORTED_ASSIGNOR: UnsupportedAssignorError,
+    _Code.INVALID_REGULAR_EXPRESSION: InvalidRegularExpressionError,
+    _Code.GROUP_MAX_SIZE_REACHED: GroupMaxSizeReachedError,
+    _Code.GROUP_ID_NOT_FOUND: GroupIdNotFoundError,
+    _Code.NON_EMPTY_GROUP: NonEmptyGroupError,
+    _Code.GROUP_SUBSCRIBED_TO_TOPIC: GroupSubscribedToTopicError,
+    _Code.OFFSET_METADATA_TOO_LARGE: OffsetMetadataTooLargeError,
 }
 #: Errors after which the partition's leader has to be looked up again.
 STALE_LEADER_ERRORS = (

@@ -24,6 +24,10 @@ _RETRIABLE = frozenset(
         ErrorCode.STALE_BROKER_EPOCH,
         ErrorCode.CLUSTER_NOT_FORMED,
         ErrorCode.CORRUPT_MESSAGE,
+        ErrorCode.COORDINATOR_NOT_AVAILABLE,
+        ErrorCode.NOT_COORDINATOR,
+        ErrorCode.STALE_MEMBER_EPOCH,
+        ErrorCode.UNRELEASED_INSTANCE_ID,
     }
 )
 

@@ -111,6 +111,36 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     """A replica proposed for the ISR may not join it (fenced, or of an older broker epoch)."""
     CLUSTER_NOT_FORMED: _ErrorCode.ValueType  # 56
     """The cluster has not formed yet."""
+    COORDINATOR_NOT_AVAILABLE: _ErrorCode.ValueType  # 60
+    """The group's coordinator has no leader at the moment, or is being created."""
+    NOT_COORDINATOR: _ErrorCode.ValueType  # 61
+    """This node does not coordinate the group."""
+    INVALID_GROUP_ID: _ErrorCode.ValueType  # 62
+    """The group id is not allowed."""
+    UNKNOWN_MEMBER_ID: _ErrorCode.ValueType  # 63
+    """The coordinator does not know the member: it was thrown out, or never joined."""
+    FENCED_MEMBER_EPOCH: _ErrorCode.ValueType  # 64
+    """The member's epoch does not fit: it was thrown out, and joins anew."""
+    STALE_MEMBER_EPOCH: _ErrorCode.ValueType  # 65
+    """A commit carries an epoch in which the member did not have the partition: ask for the newest epoch, commit again."""
+    UNRELEASED_INSTANCE_ID: _ErrorCode.ValueType  # 66
+    """A static member of that name is there already."""
+    FENCED_INSTANCE_ID: _ErrorCode.ValueType  # 67
+    """Another process has taken the static member's name."""
+    UNSUPPORTED_ASSIGNOR: _ErrorCode.ValueType  # 68
+    """The assignor is none that the coordinator has."""
+    INVALID_REGULAR_EXPRESSION: _ErrorCode.ValueType  # 69
+    """The topic pattern is no regular expression."""
+    GROUP_MAX_SIZE_REACHED: _ErrorCode.ValueType  # 70
+    """The group, or the coordinator, has as many members, groups or offsets as it may."""
+    GROUP_ID_NOT_FOUND: _ErrorCode.ValueType  # 71
+    """There is no such group."""
+    NON_EMPTY_GROUP: _ErrorCode.ValueType  # 72
+    """The group has members."""
+    GROUP_SUBSCRIBED_TO_TOPIC: _ErrorCode.ValueType  # 73
+    """A member of the group subscribes to the topic."""
+    OFFSET_METADATA_TOO_LARGE: _ErrorCode.ValueType  # 74
+    """The text beside a committed offset is too long."""
 
 class ErrorCode(_ErrorCode, metaclass=_ErrorCodeEnumTypeWrapper):
     """What went wrong, named as Kafka names it."""
@@ -203,6 +233,36 @@ INELIGIBLE_REPLICA: ErrorCode.ValueType  # 55
 """A replica proposed for the ISR may not join it (fenced, or of an older broker epoch)."""
 CLUSTER_NOT_FORMED: ErrorCode.ValueType  # 56
 """The cluster has not formed yet."""
+COORDINATOR_NOT_AVAILABLE: ErrorCode.ValueType  # 60
+"""The group's coordinator has no leader at the moment, or is being created."""
+NOT_COORDINATOR: ErrorCode.ValueType  # 61
+"""This node does not coordinate the group."""
+INVALID_GROUP_ID: ErrorCode.ValueType  # 62
+"""The group id is not allowed."""
+UNKNOWN_MEMBER_ID: ErrorCode.ValueType  # 63
+"""The coordinator does not know the member: it was thrown out, or never joined."""
+FENCED_MEMBER_EPOCH: ErrorCode.ValueType  # 64
+"""The member's epoch does not fit: it was thrown out, and joins anew."""
+STALE_MEMBER_EPOCH: ErrorCode.ValueType  # 65
+"""A commit carries an epoch in which the member did not have the partition: ask for the newest epoch, commit again."""
+UNRELEASED_INSTANCE_ID: ErrorCode.ValueType  # 66
+"""A static member of that name is there already."""
+FENCED_INSTANCE_ID: ErrorCode.ValueType  # 67
+"""Another process has taken the static member's name."""
+UNSUPPORTED_ASSIGNOR: ErrorCode.ValueType  # 68
+"""The assignor is none that the coordinator has."""
+INVALID_REGULAR_EXPRESSION: ErrorCode.ValueType  # 69
+"""The topic pattern is no regular expression."""
+GROUP_MAX_SIZE_REACHED: ErrorCode.ValueType  # 70
+"""The group, or the coordinator, has as many members, groups or offsets as it may."""
+GROUP_ID_NOT_FOUND: ErrorCode.ValueType  # 71
+"""There is no such group."""
+NON_EMPTY_GROUP: ErrorCode.ValueType  # 72
+"""The group has members."""
+GROUP_SUBSCRIBED_TO_TOPIC: ErrorCode.ValueType  # 73
+"""A member of the group subscribes to the topic."""
+OFFSET_METADATA_TOO_LARGE: ErrorCode.ValueType  # 74
+"""The text beside a committed offset is too long."""
 Global___ErrorCode: _TypeAlias = ErrorCode  # noqa: Y015
 
 @_typing.final

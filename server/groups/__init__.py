@@ -1,0 +1,1 @@
+"""Consumer groups: the state machine of a coordinator and what its leader decides (KIP-848)."""
