@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import Any, NamedTuple
 
 #: Record headers: pairs of name and value. A name may occur more than once.
@@ -47,6 +48,15 @@ class OffsetAndTimestamp(NamedTuple):
 
     offset: int
     timestamp: int
+
+
+class OffsetAndMetadata(NamedTuple):
+    """An offset as committed: the next one to read, a text kept beside it, and the leader epoch of the record before it
+    (None when unknown)."""
+
+    offset: int
+    metadata: str = ""
+    leader_epoch: int | None = None
 
 
 @dataclass(slots=True, frozen=True)
@@ -185,3 +195,65 @@ class NodeDescription:
     storage_free_bytes: int
     groups: int
     groups_led: int
+
+
+class GroupState(Enum):
+    """In what state a group is, as KIP-848 names it."""
+
+    #: It has no members; perhaps committed offsets.
+    EMPTY = "Empty"
+    #: A new assignment is to be computed.
+    ASSIGNING = "Assigning"
+    #: Members are on their way to the newest assignment.
+    RECONCILING = "Reconciling"
+    #: Every member has its part of the newest assignment.
+    STABLE = "Stable"
+    #: It does not exist.
+    DEAD = "Dead"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupListing:
+    """A group in a list. ``members``: how many it has."""
+
+    group_id: str
+    state: GroupState
+    members: int
+
+
+@dataclass(slots=True, frozen=True)
+class MemberDescription:
+    """One member of a group.
+
+    ``topics`` and ``topic_pattern`` are what it subscribes to; ``assignment`` is what it has or is about to release,
+    ``target`` what it is to have. ``present`` is False of a static member that has left and is expected back.
+    """
+
+    member_id: str
+    instance_id: str | None
+    rack: str | None
+    client_id: str
+    host: str
+    member_epoch: int
+    topics: tuple[str, ...]
+    topic_pattern: str | None
+    assignment: tuple[TopicPartition, ...]
+    target: tuple[TopicPartition, ...]
+    present: bool
+
+
+@dataclass(slots=True, frozen=True)
+class GroupDescription:
+    """One group with its members.
+
+    ``group_epoch`` counts changes of members, subscriptions and topics; the newest assignment was computed for
+    ``assignment_epoch``. ``assignor`` is None without members. ``coordinator`` is the node that answered.
+    """
+
+    group_id: str
+    state: GroupState
+    group_epoch: int
+    assignment_epoch: int
+    assignor: str | None
+    members: tuple[MemberDescription, ...]
+    coordinator: int
