@@ -5,10 +5,8 @@ passes; then every last value must be there, nothing deleted may have come back,
 from __future__ import annotations
 
 import random
-import secrets
 import threading
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -17,10 +15,11 @@ from quorumlog.chaos.compacted_replicas import compacted_replicas_agree
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report, Round
+from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.delivery import RecordFuture
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import LocalCluster
 
 NAME = "compaction"
 SUMMARY = "kill -9 of any node at random moments of its passes, while keys are overwritten and deleted"
@@ -42,8 +41,6 @@ CONFIGS = {
     "cleanup.policy": "compact", "delete.retention.ms": 1_000, "min.cleanable.dirty.ratio": 0.1,
     "min.insync.replicas": 2,
 }  # fmt: skip
-
-Say = Callable[[str], None]
 
 
 class KeyWriter(threading.Thread):
@@ -205,31 +202,16 @@ class CompactionRun:
 def run_compaction(seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see :func:`quorumlog.chaos.scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None else rounds
-    seed = secrets.randbelow(1 << 31) if seed is None else seed
-    say(f"{NAME}: {SUMMARY}; seed {seed}, {rounds} rounds")
-    report = Report(NAME, SUMMARY, seed)
-    began = time.monotonic()
-    run: CompactionRun | None = None
-    try:
-        with (
-            LocalCluster(nodes=NODES, settings=SETTINGS) as cluster,
-            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        ):
-            admin.create_topics([NewTopic(TOPIC, 1, NODES, CONFIGS)])
-            run = CompactionRun(cluster, admin, seed, say)
-            try:
-                run.go(rounds)
-            finally:
-                run.writer.stop()
+    report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
+    with (
+        judged(report, report_dir, say),
+        fresh_cluster(NODES, NewTopic(TOPIC, 1, NODES, CONFIGS), SETTINGS) as (cluster, admin),
+    ):
+        run = CompactionRun(cluster, admin, report.seed, say)
+        try:
+            run.go(rounds)
             run.judge(report)
-    except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
-        report.failures.append(str(error))
-    report.duration_s = time.monotonic() - began
-    if run is not None:
-        report.rounds = run.rounds
-        report.acknowledged = len(run.writer.by_offset)
-    if report_dir is not None:
-        report.write(Path(report_dir), None)
-    for line in report.summary():
-        say(line)
+        finally:
+            run.writer.stop()
+            report.rounds, report.acknowledged = run.rounds, len(run.writer.by_offset)
     return report

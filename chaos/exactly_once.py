@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import secrets
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,10 +19,10 @@ from quorumlog.chaos.once_checker import OnceChecker, read_back
 from quorumlog.chaos.once_writers import Fate, Gate, OnceWriter, WriterKind
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report, Round
+from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
-from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import LocalCluster
 
 NAME = "exactly-once"
 SUMMARY = "numbered records of idempotent producers, some named or replaying, through kills, stops, pauses and moves"
@@ -39,8 +38,6 @@ STRIKE_AT = 0.2
 STRETCH_TIMEOUT_S = 180.0
 FULL_TIMEOUT_S = 60.0
 READ_TIMEOUT_S = 300.0
-
-Say = Callable[[str], None]
 
 
 class OnceRun:
@@ -235,31 +232,17 @@ def run_exactly_once(
     records = RECORDS if records is None else records
     if records < 1_000 * (rounds + 1):
         raise ValueError(f"{records} records are too few for {rounds} rounds: give at least {1_000 * (rounds + 1)}")
-    seed = secrets.randbelow(1 << 31) if seed is None else seed
-    say(f"{NAME}: {SUMMARY}; seed {seed}, {rounds} rounds, {records} records")
-    report = Report(NAME, SUMMARY, seed)
-    began = time.monotonic()
-    run: OnceRun | None = None
-    try:
-        with (
-            LocalCluster(nodes=NODES) as cluster,
-            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        ):
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})])
-            run = OnceRun(cluster, admin, seed, records, say)
+    report = announced(NAME, SUMMARY, seed, f"{rounds} rounds, {records} records", say)
+    topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
+        run = OnceRun(cluster, admin, report.seed, records, say)
+        try:
             took = run.go(rounds)
             say(f"{records} records in {took:.1f} s, {records / took:.0f}/s, faults included; reading them back")
             run.judge(report)
-    except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
-        report.failures.append(str(error))
-    report.duration_s = time.monotonic() - began
-    if run is not None:
-        report.rounds = run.rounds
-        report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in run.writers)
-        report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in run.writers)
-        report.failed = sum(writer.told(Fate.FAILED) for writer in run.writers)
-    if report_dir is not None:
-        report.write(Path(report_dir), None)
-    for line in report.summary():
-        say(line)
+        finally:
+            report.rounds = run.rounds
+            report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in run.writers)
+            report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in run.writers)
+            report.failed = sum(writer.told(Fate.FAILED) for writer in run.writers)
     return report

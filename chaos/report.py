@@ -72,6 +72,7 @@ class Report:
     Arguments:
         bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
         steady: figures of a run without faults.
+        history: what the clients did, where that was recorded.
     """
 
     scenario: str
@@ -87,6 +88,7 @@ class Report:
     read: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    history: History | None = None
 
     @property
     def passed(self) -> bool:
@@ -100,7 +102,8 @@ class Report:
         return [one.gap_ms for one in self.rounds if not one.stalls and (self.bounds is None or one.victim_led_target)]
 
     def take(self, history: History, anomalies: list[Anomaly]) -> None:
-        """Counts what the clients did, and keeps what is wrong with it."""
+        """Counts what the clients did, and keeps it with what is wrong with it."""
+        self.history = history
         self.anomalies.extend(anomalies)
         self.acknowledged = sum(1 for _ in history.sends(Outcome.OK))
         self.unknown = sum(1 for _ in history.sends(Outcome.INFO))
@@ -166,20 +169,20 @@ class Report:
             indent=2,
         )
 
-    def write(self, directory: Path, history: History | None) -> None:
+    def write(self, directory: Path) -> None:
         """Writes report.json, index.html and, where there is one, history.jsonl."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_text(self.to_json() + "\n", encoding="utf-8")
-        (directory / "index.html").write_text(self._page(history), encoding="utf-8")
-        if history is not None:
-            history.save(directory / "history.jsonl")
+        (directory / "index.html").write_text(self._page(), encoding="utf-8")
+        if self.history is not None:
+            self.history.save(directory / "history.jsonl")
 
-    def _page(self, history: History | None) -> str:
+    def _page(self) -> str:
         verdict = "kept every promise" if self.passed else "BROKE A PROMISE"
         lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in self.rounds)))
         timeline = ""
-        if history is not None:
-            timeline = f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(history, self.rounds)}"
+        if self.history is not None:
+            timeline = f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(self.history, self.rounds)}"
         return (
             f"<!doctype html><meta charset=utf-8><title>{html.escape(self.scenario)}</title>"
             "<style>body{font:15px sans-serif;max-width:70em;margin:2em auto}pre{white-space:pre-wrap}</style>"

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import secrets
 import threading
 import time
 from collections.abc import Callable
@@ -20,9 +19,10 @@ from quorumlog.chaos.checkers import Anomaly
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report
+from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
 from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import LocalCluster
 from quorumlog.server.partition import META_ROW, decode_meta
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.storage import Storage
@@ -42,8 +42,6 @@ STRIKE_WITHIN_S = 0.5
 #: Share of the rounds in which records are deleted by command.
 DELETIONS = 0.3
 PATIENCE_S = 60.0
-
-Say = Callable[[str], None]
 
 
 class _Writer(threading.Thread):
@@ -233,23 +231,8 @@ class RetentionRun:
 def run_retention(seed: int | None, rounds: int | None, report_dir: str | Path | None, say: Say) -> Report:
     """Runs the scenario on a fresh cluster, and judges it; see :func:`quorumlog.chaos.scenarios.run_scenario`."""
     rounds = ROUNDS if rounds is None else rounds
-    seed = secrets.randbelow(1 << 31) if seed is None else seed
-    say(f"{NAME}: {SUMMARY}; seed {seed}, {rounds} rounds")
-    report = Report(NAME, SUMMARY, seed)
-    began = time.monotonic()
-    try:
-        with (
-            LocalCluster(nodes=NODES) as cluster,
-            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        ):
-            configs = {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES}
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, configs)])
-            RetentionRun(cluster, admin, seed, report, say).go(rounds)
-    except (ChaosError, ClusterError, QuorumlogError, TimeoutError) as error:
-        report.failures.append(str(error))
-    report.duration_s = time.monotonic() - began
-    if report_dir is not None:
-        report.write(Path(report_dir), None)
-    for line in report.summary():
-        say(line)
+    report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
+    topic = NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES})
+    with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
+        RetentionRun(cluster, admin, report.seed, report, say).go(rounds)
     return report

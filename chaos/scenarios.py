@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import random
-import secrets
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,19 +11,18 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.chaos import compaction_rounds, exactly_once, retention_kills
-from quorumlog.chaos.ballast import BallastError
 from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.leaderships import Leadership
 from quorumlog.chaos.link_proxy import LinkProxies
 from quorumlog.chaos.nemesis import POLL_S, ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import GapBounds, Report, Round
+from quorumlog.chaos.scenario_run import Say, announced, judged
 from quorumlog.chaos.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.chaos.workload import Recorder, Workload, sequential_writer
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
-from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local import LocalCluster
 
 NODES = 3
 TOPIC = "chaos"
@@ -39,8 +37,6 @@ FINAL_READ_TIMEOUT_S = 60.0
 
 #: After a round that must spare the others' leaderships, how long they are watched.
 WATCH_S = 2.0
-
-Say = Callable[[str], None]
 
 
 @dataclass(slots=True, frozen=True)
@@ -296,32 +292,23 @@ def run_scenario(
         return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
     if name == retention_kills.NAME:
         return retention_kills.run_retention(seed, rounds, report_dir, say)
-    seed = secrets.randbelow(1 << 31) if seed is None else seed
     wanted = scenario.rounds if rounds is None else rounds
-    say(f"{scenario.name}: {scenario.summary}; seed {seed}" + (f", {wanted} rounds" if scenario.fault else ""))
-    report = Report(scenario.name, scenario.summary, seed, bounds=scenario.fault.bounds if scenario.fault else None)
-    began = time.monotonic()
-    run: Run | None = None
-    try:
-        with (
-            _cluster_for(scenario.fault) as (cluster, proxies),
-            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        ):
-            admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
-            run = Run(scenario.fault, seed, cluster, admin, say, proxies)
+    fault, bounds = scenario.fault, scenario.fault.bounds if scenario.fault else None
+    report = announced(name, scenario.summary, seed, f"{wanted} rounds" if fault else "", say, bounds)
+    with (
+        judged(report, report_dir, say),
+        _cluster_for(fault) as (cluster, proxies),
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
+        run = Run(fault, report.seed, cluster, admin, say, proxies)
+        try:
             run.go(wanted, duration_s, load)
             report.anomalies.extend(run.compare_logs())
-    except (ChaosError, BallastError, ClusterError, QuorumlogError, TimeoutError) as error:
-        report.failures.append(str(error))
-    report.duration_s = time.monotonic() - began
-    if run is not None:
-        report.rounds, report.steady = run.rounds, run.steady
-        report.failures.extend(run.workload.failures)
-        report.take(run.recorder.history, check(run.recorder.history))
-        if report_dir is not None:
-            report.write(Path(report_dir), run.recorder.history)
-    for line in report.summary():
-        say(line)
+        finally:
+            report.rounds, report.steady = run.rounds, run.steady
+            report.failures.extend(run.workload.failures)
+            report.take(run.recorder.history, check(run.recorder.history))
     return report
 
 
