@@ -25,29 +25,29 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import groups_pb2 as quorumlog_dot_v1_dot_groups__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cquorumlog/v1/group_log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/groups.proto\"P\n\x0cGroupCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\"R\n\x0eGroupsSnapshot\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\"\xcb\x02\n\x0bGroupChange\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.quorumlog.v1.GroupHeader\x12*\n\x07members\x18\x05 \x03(\x0b\x32\x19.quorumlog.v1.GroupMember\x12\x17\n\x0fremoved_members\x18\x06 \x03(\t\x12+\n\x07targets\x18\x07 \x03(\x0b\x32\x1a.quorumlog.v1.MemberTarget\x12.\n\x07offsets\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x36\n\x0fremoved_offsets\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\x95\x01\n\x0bGroupHeader\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x16\n\x0e\x65mpty_since_ms\x18\x04 \x01(\x03\x12-\n\x06topics\x18\x05 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\"`\n\x0fSubscribedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\x91\x03\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\x12\x0e\n\x06topics\x18\x08 \x03(\t\x12\x15\n\rtopic_pattern\x18\t \x01(\t\x12\x10\n\x08\x61ssignor\x18\n \x01(\t\x12\x14\n\x0cmember_epoch\x18\x0b \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x0c \x01(\x05\x12(\n\x05state\x18\r \x01(\x0e\x32\x19.quorumlog.v1.MemberState\x12/\n\x08\x61ssigned\x18\x0e \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12/\n\x08revoking\x18\x0f \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\"Q\n\x0f\x45pochPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x12\n\npartitions\x18\x03 \x03(\x05\"P\n\x0cMemberTarget\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions*k\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rMEMBER_STABLE\x10\x01\x12\x14\n\x10MEMBER_UNREVOKED\x10\x02\x12\x15\n\x11MEMBER_UNRELEASED\x10\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1cquorumlog/v1/group_log.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/groups.proto\"h\n\x0cGroupCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12*\n\x07\x63hanges\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"j\n\x0eGroupsSnapshot\x12)\n\x06groups\x18\x01 \x03(\x0b\x32\x19.quorumlog.v1.GroupChange\x12\x15\n\rapplied_index\x18\x02 \x01(\x04\x12\x16\n\x0emetadata_index\x18\x03 \x01(\x04\"\xcb\x02\n\x0bGroupChange\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x14\n\x0c\x62\x61se_version\x18\x02 \x01(\x04\x12\x0f\n\x07version\x18\x03 \x01(\x04\x12)\n\x06header\x18\x04 \x01(\x0b\x32\x19.quorumlog.v1.GroupHeader\x12*\n\x07members\x18\x05 \x03(\x0b\x32\x19.quorumlog.v1.GroupMember\x12\x17\n\x0fremoved_members\x18\x06 \x03(\t\x12+\n\x07targets\x18\x07 \x03(\x0b\x32\x1a.quorumlog.v1.MemberTarget\x12.\n\x07offsets\x18\x08 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x36\n\x0fremoved_offsets\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\x95\x01\n\x0bGroupHeader\x12\x13\n\x0bgroup_epoch\x18\x01 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x03 \x01(\t\x12\x16\n\x0e\x65mpty_since_ms\x18\x04 \x01(\x03\x12-\n\x06topics\x18\x05 \x03(\x0b\x32\x1d.quorumlog.v1.SubscribedTopic\"`\n\x0fSubscribedTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x01(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\x91\x03\n\x0bGroupMember\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x06 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x07 \x01(\r\x12\x0e\n\x06topics\x18\x08 \x03(\t\x12\x15\n\rtopic_pattern\x18\t \x01(\t\x12\x10\n\x08\x61ssignor\x18\n \x01(\t\x12\x14\n\x0cmember_epoch\x18\x0b \x01(\x05\x12\x16\n\x0eprevious_epoch\x18\x0c \x01(\x05\x12(\n\x05state\x18\r \x01(\x0e\x32\x19.quorumlog.v1.MemberState\x12/\n\x08\x61ssigned\x18\x0e \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\x12/\n\x08revoking\x18\x0f \x03(\x0b\x32\x1d.quorumlog.v1.EpochPartitions\"Q\n\x0f\x45pochPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x18\n\x10\x61ssignment_epoch\x18\x02 \x01(\x05\x12\x12\n\npartitions\x18\x03 \x03(\x05\"P\n\x0cMemberTarget\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions*k\n\x0bMemberState\x12\x1c\n\x18MEMBER_STATE_UNSPECIFIED\x10\x00\x12\x11\n\rMEMBER_STABLE\x10\x01\x12\x14\n\x10MEMBER_UNREVOKED\x10\x02\x12\x15\n\x11MEMBER_UNRELEASED\x10\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.group_log_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MEMBERSTATE']._serialized_start=1392
-  _globals['_MEMBERSTATE']._serialized_end=1499
+  _globals['_MEMBERSTATE']._serialized_start=1440
+  _globals['_MEMBERSTATE']._serialized_end=1547
   _globals['_GROUPCOMMAND']._serialized_start=73
-  _globals['_GROUPCOMMAND']._serialized_end=153
-  _globals['_GROUPSSNAPSHOT']._serialized_start=155
-  _globals['_GROUPSSNAPSHOT']._serialized_end=237
-  _globals['_GROUPCHANGE']._serialized_start=240
-  _globals['_GROUPCHANGE']._serialized_end=571
-  _globals['_GROUPHEADER']._serialized_start=574
-  _globals['_GROUPHEADER']._serialized_end=723
-  _globals['_SUBSCRIBEDTOPIC']._serialized_start=725
-  _globals['_SUBSCRIBEDTOPIC']._serialized_end=821
-  _globals['_GROUPMEMBER']._serialized_start=824
-  _globals['_GROUPMEMBER']._serialized_end=1225
-  _globals['_EPOCHPARTITIONS']._serialized_start=1227
-  _globals['_EPOCHPARTITIONS']._serialized_end=1308
-  _globals['_MEMBERTARGET']._serialized_start=1310
-  _globals['_MEMBERTARGET']._serialized_end=1390
+  _globals['_GROUPCOMMAND']._serialized_end=177
+  _globals['_GROUPSSNAPSHOT']._serialized_start=179
+  _globals['_GROUPSSNAPSHOT']._serialized_end=285
+  _globals['_GROUPCHANGE']._serialized_start=288
+  _globals['_GROUPCHANGE']._serialized_end=619
+  _globals['_GROUPHEADER']._serialized_start=622
+  _globals['_GROUPHEADER']._serialized_end=771
+  _globals['_SUBSCRIBEDTOPIC']._serialized_start=773
+  _globals['_SUBSCRIBEDTOPIC']._serialized_end=869
+  _globals['_GROUPMEMBER']._serialized_start=872
+  _globals['_GROUPMEMBER']._serialized_end=1273
+  _globals['_EPOCHPARTITIONS']._serialized_start=1275
+  _globals['_EPOCHPARTITIONS']._serialized_end=1356
+  _globals['_MEMBERTARGET']._serialized_start=1358
+  _globals['_MEMBERTARGET']._serialized_end=1438
 # @@protoc_insertion_point(module_scope)

@@ -60,8 +60,13 @@ class GroupCommand(_message.Message):
 
     TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     CHANGES_FIELD_NUMBER: _builtins.int
+    METADATA_INDEX_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the leader that proposed it."""
+    metadata_index: _builtins.int
+    """Of the metadata log: what the leader had applied when it decided. Who decides next must have applied as much. (Else
+    a topic that it has not heard of yet would look deleted to it.)
+    """
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupChange]:
         """At most one per group."""
@@ -71,10 +76,11 @@ class GroupCommand(_message.Message):
         *,
         timestamp_ms: _builtins.int = ...,
         changes: _abc.Iterable[Global___GroupChange] | None = ...,
+        metadata_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["changes", b"changes", "metadata_index", b"metadata_index", "timestamp_ms", b"timestamp_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -88,8 +94,11 @@ class GroupsSnapshot(_message.Message):
 
     GROUPS_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    METADATA_INDEX_FIELD_NUMBER: _builtins.int
     applied_index: _builtins.int
     """The index of the last entry applied."""
+    metadata_index: _builtins.int
+    """The highest metadata index in an entry applied."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupChange]:
         """Every group as the change that makes it out of nothing."""
@@ -99,10 +108,11 @@ class GroupsSnapshot(_message.Message):
         *,
         groups: _abc.Iterable[Global___GroupChange] | None = ...,
         applied_index: _builtins.int = ...,
+        metadata_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "groups", b"groups"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "groups", b"groups", "metadata_index", b"metadata_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
