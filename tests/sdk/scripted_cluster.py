@@ -280,6 +280,8 @@ class ScriptedCluster:
         self.on_session: SessionScript = lambda request: None
         self.topic_id = TOPIC_ID
         self.producer_ids = 100
+        #: Adds services to the server of each node that starts.
+        self.on_start: Callable[[int, grpc.aio.Server], None] = lambda node_id, server: None
         self.on_produce: ProduceScript = _let_the_log_decide
         self.on_fetch = self.fetch
         self.on_metadata: Callable[[int], Awaitable[None]] = _answer_at_once
@@ -298,6 +300,7 @@ class ScriptedCluster:
         node.server = grpc.aio.server(options=[("grpc.so_reuseport", 0), ("grpc.max_receive_message_length", -1)])
         data_plane_pb2_grpc.add_DataPlaneServicer_to_server(node, node.server)
         admin_pb2_grpc.add_AdminServicer_to_server(node, node.server)
+        self.on_start(node_id, node.server)
         node.port = node.server.add_insecure_port(f"127.0.0.1:{node.port}")
         await node.server.start()
 
