@@ -63,7 +63,10 @@ async def test_a_coordinator_is_asked_for_once(script: ScriptedCoordinators, coo
     assert coordinators.known("other") is None
 
 
-async def test_a_hint_is_followed_without_asking_anew(script: ScriptedCoordinators, coordinators: Coordinators) -> None:
+async def test_a_hint_is_followed_without_asking_anew(
+    script: ScriptedCoordinators, cluster: Cluster, coordinators: Coordinators
+) -> None:
+    await cluster.ask_metadata([])  # The nodes' addresses.
     partition = script.partition("g")
     assert partition == script.partition("j")
     await coordinators.require_each(["g", "j"])
