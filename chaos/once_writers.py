@@ -52,6 +52,7 @@ class Gate:
     def __init__(self) -> None:
         self.limit = 0
         self._waiting = 0
+        self._closed = False
         self._changed = threading.Condition()
 
     def open_to(self, limit: int) -> None:
@@ -61,12 +62,23 @@ class Gate:
             self._waiting = 0
             self._changed.notify_all()
 
-    def wait_beyond(self, end: int) -> None:
-        """Blocks a writer, of which everything sent is resolved, until records before ``end`` may be sent."""
+    def close(self) -> None:
+        """Lets nobody go further: writers end when they come here."""
         with self._changed:
-            while self.limit < end:
+            self._closed = True
+            self._changed.notify_all()
+
+    def wait_beyond(self, end: int) -> bool:
+        """Blocks a writer, of which everything sent is resolved, until records before ``end`` may be sent.
+
+        Returns:
+            False: they never may.
+        """
+        with self._changed:
+            while self.limit < end and not self._closed:
                 self._waiting += 1
                 self._changed.wait()
+            return self.limit >= end
 
     @property
     def waiting(self) -> int:
@@ -106,7 +118,10 @@ class OnceWriter(threading.Thread):
         try:
             if self._kind is WriterKind.REPLAYING:
                 for epoch, first in enumerate(range(0, self.count, RECORDS_PER_EPOCH)):
-                    self._epoch(epoch, first, min(first + RECORDS_PER_EPOCH, self.count))
+                    end = min(first + RECORDS_PER_EPOCH, self.count)
+                    if not self._gate.wait_beyond(end):
+                        return
+                    self._epoch(epoch, first, end)
             else:
                 step = RECORDS_PER_CLAIM if self._kind is WriterKind.NAMED else self.count
                 for first in range(0, self.count, step):
@@ -136,7 +151,8 @@ class OnceWriter(threading.Thread):
             for record in range(first, end):
                 if record >= self._gate.limit:
                     self._settle_all(waiting)
-                    self._gate.wait_beyond(record + 1)
+                    if not self._gate.wait_beyond(record + 1):
+                        return
                 waiting.append((record, self._send(producer, record)))
                 while waiting and waiting[0][1].done():
                     self._settle(*waiting.popleft())
@@ -144,7 +160,6 @@ class OnceWriter(threading.Thread):
 
     def _epoch(self, epoch: int, first: int, end: int) -> None:
         """Begins an epoch, gives up somewhere in it as a process that dies would, and replays it to its end."""
-        self._gate.wait_beyond(end)
         given_up = self._producer(epoch)
         with suppress(RequestTimedOutError):
             for start in range(first, self._rng.randrange(first, end), RECORDS_PER_FLUSH):
