@@ -6,15 +6,20 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
-from quorumlog.sdk.async_admin import AdminOptions, AsyncAdmin
+from quorumlog.sdk.admin_config import AdminOptions
+from quorumlog.sdk.async_admin import AsyncAdmin
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.types import (
     ClusterDescription,
     ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    GroupState,
     NewPartitions,
     NewTopic,
     NodeDescription,
+    OffsetAndMetadata,
     PartitionReassignment,
     QuorumDescription,
     TopicDescription,
@@ -23,10 +28,10 @@ from quorumlog.sdk.types import (
 
 
 class Admin:
-    """Creates, changes, describes and deletes topics, describes the cluster. Thread-safe.
+    """Creates, changes, describes and deletes topics, administers groups, describes the cluster. Thread-safe.
 
-    For the options see :class:`quorumlog.sdk.async_admin.AdminOptions`; nothing is connected before the first call, and
-    every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
+    For the options see :class:`quorumlog.sdk.admin_config.AdminOptions`; nothing is connected before the first call,
+    and every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
 
     Example::
 
@@ -92,6 +97,32 @@ class Admin:
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""
         return self._background.run(self._core.list_partition_reassignments())
+
+    def list_groups(self, states: Iterable[GroupState | str] | None = None) -> list[GroupListing]:
+        """All consumer groups, or those in some states, sorted by their ids."""
+        return self._background.run(self._core.list_groups(states))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members; see :meth:`AsyncAdmin.describe_groups`."""
+        return self._background.run(self._core.describe_groups(group_ids))
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that a group has committed; see :meth:`AsyncAdmin.list_group_offsets`."""
+        return self._background.run(self._core.list_group_offsets(group_id, partitions))
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
+        """Sets where a group without members goes on; see :meth:`AsyncAdmin.alter_group_offsets`."""
+        self._background.run(self._core.alter_group_offsets(group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes what a group has committed of partitions; see :meth:`AsyncAdmin.delete_group_offsets`."""
+        self._background.run(self._core.delete_group_offsets(group_id, partitions))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Deletes groups without members; see :meth:`AsyncAdmin.delete_groups`."""
+        self._background.run(self._core.delete_groups(group_ids))
 
     def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
 from quorumlog.sdk.errors import IllegalArgumentError
-from quorumlog.sdk.types import TopicPartition
+from quorumlog.sdk.types import GroupState, OffsetAndMetadata, TopicPartition
 
 Value = TypeVar("Value")
 
@@ -72,6 +72,61 @@ def checked_numbers(numbers: Mapping[TopicPartition, int], lowest: int, what: st
             raise IllegalArgumentError(f"for {tp.topic}-{tp.partition} {number!r} is given: it must be {what}")
         checked[tp] = number
     return checked
+
+
+def checked_commits(
+    offsets: Mapping[TopicPartition, OffsetAndMetadata | int],
+) -> dict[TopicPartition, OffsetAndMetadata]:
+    """What to commit for each of some partitions: the next offset to read, with or without a text beside it."""
+    if not isinstance(offsets, Mapping):
+        raise IllegalArgumentError(f"{offsets!r} is not a mapping from TopicPartition(topic, partition) to offsets")
+    checked: dict[TopicPartition, OffsetAndMetadata] = {}
+    for partition, given in offsets.items():
+        tp = checked_partition(partition)
+        commit = given if isinstance(given, OffsetAndMetadata) else OffsetAndMetadata(given)
+        if type(commit.offset) is not int or not 0 <= commit.offset <= MAX_INT64:
+            raise IllegalArgumentError(
+                f"for {tp.topic}-{tp.partition} {given!r} is given: it must be an offset or OffsetAndMetadata(offset,"
+                " metadata, leader_epoch), with an offset from 0 on"
+            )
+        if not isinstance(commit.metadata, str) or not is_text(commit.metadata):
+            raise IllegalArgumentError(f"the metadata beside offset {commit.offset} is {commit.metadata!r}: give text")
+        epoch = commit.leader_epoch
+        if epoch is not None and (type(epoch) is not int or not 0 <= epoch <= MAX_INT64):
+            raise IllegalArgumentError(f"the leader epoch beside offset {commit.offset} is {epoch!r}: give it or None")
+        checked[tp] = commit
+    return checked
+
+
+def checked_group(group_id: object) -> str:
+    """A group's id; which ids are allowed is for the nodes to say."""
+    if not isinstance(group_id, str) or not group_id:
+        raise IllegalArgumentError(f"group {group_id!r} is not an id: groups are given as strings")
+    if not is_text(group_id):
+        raise IllegalArgumentError(f"group {group_id!r} is not text: it cannot be written as UTF-8")
+    return group_id
+
+
+def checked_groups(group_ids: Iterable[str]) -> tuple[str, ...]:
+    """Ids of groups, each once."""
+    if isinstance(group_ids, str | bytes | Mapping) or not isinstance(group_ids, Iterable):
+        raise IllegalArgumentError(f"groups are {group_ids!r}: give a list of ids")
+    return tuple(dict.fromkeys(checked_group(group_id) for group_id in group_ids))
+
+
+def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]:
+    """States of groups, by their names or as themselves, each once."""
+    known = {state.value.lower(): state for state in GroupState}
+    if isinstance(states, str | bytes) or not isinstance(states, Iterable):
+        raise IllegalArgumentError(f"states are {states!r}: give a list such as ['Empty', 'Stable']")
+    checked: dict[GroupState, None] = {}
+    for given in states:
+        state = known.get(given.lower()) if isinstance(given, str) else given
+        if not isinstance(state, GroupState):
+            names = ", ".join(state.value for state in GroupState)
+            raise IllegalArgumentError(f"{given!r} is no state of a group: there are {names}")
+        checked[state] = None
+    return tuple(checked)
 
 
 def checked_settings(settings: Mapping[str, object], what: str) -> dict[str, str]:

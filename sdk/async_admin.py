@@ -1,22 +1,26 @@
-"""Administration of topics and the cluster, from asyncio."""
+"""Administration of topics, groups and the cluster, from asyncio."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from types import TracebackType
-from typing import Self, TypedDict, Unpack
+from typing import Self, Unpack
 
+from quorumlog.sdk.admin_config import AdminConfig, AdminOptions
 from quorumlog.sdk.arguments import (
+    checked_commits,
+    checked_group,
+    checked_groups,
     checked_numbers,
     checked_partitions,
     checked_replicas,
+    checked_states,
     checked_topics,
 )
 from quorumlog.sdk.backoff import Backoff
-from quorumlog.sdk.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
-from quorumlog.sdk.configuration import build_config, check_range
+from quorumlog.sdk.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.errors import (
     ClientClosedError,
     QuorumlogError,
@@ -24,6 +28,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.group_admin import GroupAdmin
 from quorumlog.sdk.reassignment import list_reassignments, reassign_partitions
 from quorumlog.sdk.record_deletion import delete_records
 from quorumlog.sdk.topic_changes import TopicChanges
@@ -31,9 +36,13 @@ from quorumlog.sdk.types import (
     BrokerDescription,
     ClusterDescription,
     ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    GroupState,
     NewPartitions,
     NewTopic,
     NodeDescription,
+    OffsetAndMetadata,
     PartitionDescription,
     PartitionReassignment,
     QuorumDescription,
@@ -45,36 +54,6 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
-
-
-class AdminOptions(TypedDict, total=False):
-    """The keyword arguments of ``Admin`` and ``AsyncAdmin``.
-
-    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
-    request_timeout_ms: how long a call may take.
-    bootstrap_timeout_ms: how long to look for any node before giving up.
-    client_id: what nodes see as the user agent.
-    """
-
-    bootstrap_servers: str | Sequence[str]
-    request_timeout_ms: float
-    bootstrap_timeout_ms: float
-    client_id: str
-
-
-@dataclass(slots=True, frozen=True)
-class AdminConfig:
-    """:class:`AdminOptions` with defaults filled in, and checked."""
-
-    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
-    request_timeout_ms: float = 30_000
-    bootstrap_timeout_ms: float = 3_000
-    client_id: str = "quorumlog-admin"
-
-    def __post_init__(self) -> None:
-        parse_bootstrap_servers(self.bootstrap_servers)
-        check_range(self, "request_timeout_ms", 1, 3_600_000)
-        check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
 
 
 class AsyncAdmin:
@@ -95,6 +74,7 @@ class AsyncAdmin:
             client_id=config.client_id,
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
+        self._groups = GroupAdmin(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
         self._fork.check()
@@ -309,6 +289,66 @@ class AsyncAdmin:
         """The partitions that are being moved, as of now."""
         self._check_usable()
         return await list_reassignments(self._cluster, self._limit_s)
+
+    async def list_groups(self, states: Iterable[GroupState | str] | None = None) -> list[GroupListing]:
+        """All consumer groups, or those in some states, sorted by their ids."""
+        self._check_usable()
+        return await self._groups.listing(checked_states(() if states is None else states))
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members, in the order in which they are named.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        self._check_usable()
+        return await self._groups.describe(checked_groups(group_ids))
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that a group has committed, never older than the call; those without one are left out.
+
+        Arguments:
+            partitions: of which ones; of all if None.
+        """
+        self._check_usable()
+        wanted = None if partitions is None else checked_partitions(partitions)
+        return await self._groups.offsets(checked_group(group_id), wanted)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> None:
+        """Sets where a group without members goes on, in the partitions named; a group that is not there yet is made.
+
+        Raises:
+            NonEmptyGroupError: the group has members, which would not notice.
+            OffsetOutOfRangeError: an offset lies outside its partition; nothing was changed.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        await self._groups.alter_offsets(checked_group(group_id), checked_commits(offsets))
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes what a group has committed of partitions that none of its members subscribes to.
+
+        Raises:
+            GroupSubscribedToTopicError: a member subscribes to one.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        await self._groups.delete_offsets(checked_group(group_id), checked_partitions(partitions))
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Deletes groups without members, with what they have committed.
+
+        Raises:
+            NonEmptyGroupError: a group has members.
+            GroupIdNotFoundError: there is no such group.
+            QuorumlogError: of the first group that could not be deleted; others may have been.
+        """
+        self._check_usable()
+        await self._groups.delete(checked_groups(group_ids))
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them.

@@ -160,19 +160,19 @@ class Coordinators:
         Raises:
             QuorumlogError: the answer's error that is not retriable, or the last one when the time was over.
         """
+        return await self._cluster.retrying(lambda: self.ask_once(group_id, call), limit_s, what)
 
-        async def attempt() -> GroupReply:
-            node = await self.require(group_id)
-            try:
-                reply = await node.call(call(node))
-            except QuorumlogError:
-                self.forget(group_id)
-                raise
-            if reply.HasField("error"):
-                raise self.learn_from(group_id, reply.error)
-            return reply
-
-        return await self._cluster.retrying(attempt, limit_s, what)
+    async def ask_once(self, group_id: str, call: Callable[[NodeConnection], Awaitable[GroupReply]]) -> GroupReply:
+        """One attempt of :meth:`ask`."""
+        node = await self.require(group_id)
+        try:
+            reply = await node.call(call(node))
+        except QuorumlogError:
+            self.forget(group_id)
+            raise
+        if reply.HasField("error"):
+            raise self.learn_from(group_id, reply.error)
+        return reply
 
     async def ask_each(
         self,

@@ -10,7 +10,6 @@ from typing import NamedTuple
 
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
-from quorumlog.sdk.fetched import FetchedRows
 from quorumlog.sdk.leader_calls import ask_leaders
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -73,6 +72,8 @@ class _Search:
         if result.unfinished:
             self._first_offsets[tp] = result.offset
         elif result.entry:
+            from quorumlog.sdk.fetched import FetchedRows  # Loads Arrow, which only a search by time needs.
+
             rows = FetchedRows.of_entry(tp, result.entry)
             place = rows.first_at_time(self.wanted[tp], result.offset)
             if place is not None:

@@ -116,7 +116,9 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         assert (request.member_id, request.member_epoch) == ("", -1)
         for offset in request.offsets:
             result = response.results.add(topic_id=offset.topic_id, partition=offset.partition)
-            if len(offset.metadata) > 4096:
+            if offset.topic_id != self.script.cluster.topic_id:
+                result.error.CopyFrom(error(Code.UNKNOWN_TOPIC_OR_PARTITION))
+            elif len(offset.metadata) > 4096:
                 result.error.CopyFrom(error(Code.OFFSET_METADATA_TOO_LARGE, retriable=False))
             else:
                 group.offsets[offset.partition] = offset

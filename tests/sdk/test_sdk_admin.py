@@ -30,8 +30,8 @@ from quorumlog.sdk import (
     UnknownTopicOrPartitionError,
     errors,
 )
+from quorumlog.sdk.admin_config import AdminConfig, AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin
-from quorumlog.sdk.async_admin import AdminConfig, AdminOptions
 from quorumlog.sdk.consumer_config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions
 from quorumlog.v1 import admin_pb2, errors_pb2

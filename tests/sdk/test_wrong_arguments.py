@@ -29,6 +29,7 @@ from quorumlog.sdk import (
     InvalidTopicError,
     NewPartitions,
     NewTopic,
+    OffsetAndMetadata,
     OffsetOutOfRangeError,
     Producer,
     QuorumlogError,
@@ -40,8 +41,8 @@ from quorumlog.sdk import (
     async_admin,
     cluster,
 )
+from quorumlog.sdk.admin_config import AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
-from quorumlog.sdk.async_admin import AdminOptions
 from quorumlog.sdk.consumer_config import ConsumerOptions
 from quorumlog.sdk.producer_config import ProducerOptions
 from quorumlog.server.local import LocalCluster
@@ -60,18 +61,24 @@ PATIENCE: dict[str, dict[str, Any]] = {
 #: How each method is called rightly. What it changes, and what would wait, is left out.
 CALLS: dict[str, dict[str, Any]] = {
     "Admin.close": {"timeout": 1},
+    "Admin.alter_group_offsets": {"group_id": "g", "offsets": {TP: 0}},
     "Admin.create_topics": {"new_topics": [NewTopic("x", replication_factor=1)], "validate_only": True},
     "Admin.alter_configs": {"configs": {"orders": {"retention.ms": 86_400_000}}, "validate_only": True},
     "Admin.create_partitions": {"topic_partitions": {"orders": 6}, "validate_only": True},
+    "Admin.delete_group_offsets": {"group_id": "g", "partitions": [TP]},
+    "Admin.delete_groups": {"group_ids": ["nope"]},
     "Admin.delete_topics": {"topics": ["nope"]},
     "Admin.describe_configs": {"topics": ["orders"]},
     "Admin.delete_records": {"records_to_delete": {TP: 0}},
     "Admin.describe_cluster": {},
+    "Admin.describe_groups": {"group_ids": ["g"]},
     "Admin.describe_node": {},
     "Admin.describe_nodes": {},
     "Admin.describe_quorum": {},
     "Admin.describe_topics": {"topics": ["orders"]},
     "Admin.elect_leaders": {"partitions": [TP]},
+    "Admin.list_group_offsets": {"group_id": "g", "partitions": [TP]},
+    "Admin.list_groups": {"states": ["Stable"]},
     "Admin.list_partition_reassignments": {},
     "Admin.list_topics": {},
     "Admin.reassign_partitions": {"reassignments": {TP: [1, 2, 3]}, "validate_only": True},
@@ -274,6 +281,19 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.describe_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
     ("Admin.describe_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "create it first"),
     ("Admin.describe_topics", {"topics": ["not/allowed"]}, InvalidTopicError, "letters"),
+    ("Admin.alter_group_offsets", {"offsets": {TP: -1}}, IllegalArgumentError, "offset from 0 on"),
+    ("Admin.alter_group_offsets", {"offsets": {TP: OffsetAndMetadata(0, b"x")}}, IllegalArgumentError, "give text"),
+    ("Admin.alter_group_offsets", {"offsets": {TP: OffsetAndMetadata(0, "", -1)}}, IllegalArgumentError, "epoch"),
+    ("Admin.alter_group_offsets", {"offsets": {TP: 10**6}}, OffsetOutOfRangeError, "it has 0 to 0"),
+    ("Admin.alter_group_offsets", {"offsets": {NOWHERE: 0}}, InvalidPartitionsError, "no partition 7"),
+    ("Admin.alter_group_offsets", {"offsets": [TP]}, IllegalArgumentError, "mapping"),
+    ("Admin.delete_group_offsets", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
+    ("Admin.delete_groups", {"group_ids": "g"}, IllegalArgumentError, "list of ids"),
+    ("Admin.describe_groups", {"group_ids": [""]}, IllegalArgumentError, "not an id"),
+    ("Admin.list_group_offsets", {"group_id": 5}, IllegalArgumentError, "group 5"),
+    ("Admin.list_group_offsets", {"partitions": [NOWHERE]}, InvalidPartitionsError, "no partition 7"),
+    ("Admin.list_groups", {"states": ["Sleeping"]}, IllegalArgumentError, "there are Empty, Assigning"),
+    ("Admin.list_groups", {"states": "Stable"}, IllegalArgumentError, "give a list"),
     ("Admin.reassign_partitions", {"reassignments": {TP: [1, 2, 9]}}, InvalidReplicaAssignmentError, "9"),
     ("Admin.reassign_partitions", {"reassignments": {TP: ["1"]}}, IllegalArgumentError, "node ids"),
     ("Admin.reassign_partitions", {"reassignments": {TP: [1, 2]}}, InvalidReplicationFactorError, "2"),
