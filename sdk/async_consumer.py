@@ -36,7 +36,8 @@ from quorumlog.sdk.fetched import FetchedRows, to_records, to_table
 from quorumlog.sdk.fetcher import Fetcher
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.iteration import Iteration
-from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
+from quorumlog.sdk.offset_lookup import find_offsets
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
 #: ``poll_arrow`` takes what has been fetched ahead, which is bounded in bytes; this bounds it in rows too.

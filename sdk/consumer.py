@@ -20,7 +20,7 @@ from quorumlog.sdk.async_consumer import (
 from quorumlog.sdk.consumer_config import ConsumerOptions
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.fetched import FetchedRows, to_table
-from quorumlog.sdk.offset_lookup import EARLIEST, LATEST
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
 
 

@@ -31,7 +31,8 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
 from quorumlog.sdk.fetched import FetchedRows, rows_from
-from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
+from quorumlog.sdk.offset_lookup import find_offsets
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
 

@@ -20,7 +20,8 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
-from quorumlog.sdk.offset_lookup import EARLIEST, LATEST, find_offsets
+from quorumlog.sdk.offset_lookup import find_offsets
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.types import (
     GroupDescription,
     GroupListing,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.offset_lookup import EARLIEST
+from quorumlog.sdk.offset_search import EARLIEST
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
