@@ -164,8 +164,7 @@ def test_all_kinds_of_acks_deliver_while_nothing_fails(cluster: LocalCluster, to
 
 
 def test_offsets_and_seeks(cluster: LocalCluster) -> None:
-    # The records' times are made up, and old: retention would take them.
-    topic = new_topic(cluster, partitions=1, configs={"retention.ms": "-1"})
+    topic = new_topic(cluster, partitions=1)
     tp = TopicPartition(topic, 0)
     with Producer(bootstrap_servers=cluster.bootstrap_servers, batch_size=1) as producer:
         for i in range(10):
