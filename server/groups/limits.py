@@ -1,0 +1,32 @@
+"""Bounds of what a coordinator keeps and takes, and the intervals that it asks for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True, frozen=True)
+class GroupLimits:
+    """Bounds of a coordinator. Past each comes an error that names it. Times are in milliseconds.
+
+    Arguments:
+        groups: that one coordinator keeps.
+        members: of one group.
+        offsets: committed ones of one group.
+        topics_per_member: that a member names in its subscription.
+        pattern_length: characters of a topic pattern.
+        metadata_bytes: of the text beside a committed offset.
+        min_session_timeout_ms: a member must not be taken for dead while a coordinator is elected.
+        heartbeat_interval_ms: after which a member is to be heard again, or a third of its session if that is shorter.
+    """
+
+    groups: int = 10_000
+    members: int = 1_000
+    offsets: int = 100_000
+    topics_per_member: int = 1_000
+    pattern_length: int = 1_000
+    metadata_bytes: int = 4_096
+    min_session_timeout_ms: int = 1_000
+    max_session_timeout_ms: int = 1_800_000
+    max_rebalance_timeout_ms: int = 86_400_000
+    heartbeat_interval_ms: int = 3_000

@@ -1,0 +1,71 @@
+"""A member of a group as the coordinator's log has made it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from quorumlog.v1 import group_log_pb2
+
+#: A partition: its topic's id and its number.
+PartitionId = tuple[bytes, int]
+
+#: Epochs that a heartbeat does not name a membership's state with.
+JOIN_EPOCH = 0
+LEAVE_EPOCH = -1
+STATIC_LEAVE_EPOCH = -2
+
+STABLE = group_log_pb2.MEMBER_STABLE
+UNREVOKED = group_log_pb2.MEMBER_UNREVOKED
+UNRELEASED = group_log_pb2.MEMBER_UNRELEASED
+
+
+@dataclass(slots=True, frozen=True)
+class Subscription:
+    """What a member wants to read. ``topics`` are sorted; an empty pattern is none, an empty assignor is any."""
+
+    topics: tuple[str, ...] = ()
+    pattern: str = ""
+    assignor: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class Member:
+    """One member. The mappings are never changed in place.
+
+    Arguments:
+        member_epoch: the assignment epoch that it has come to; ``STATIC_LEAVE_EPOCH`` of a static member that has left
+            and is expected back.
+        previous_epoch: the epoch before: an answer that was lost is repeated to a member that still has it.
+        assigned: what it has, with the epoch since which it has had it without a break.
+        revoking: what it has still to release, likewise. Nobody else is given it before.
+    """
+
+    member_id: str
+    instance_id: str = ""
+    rack: str = ""
+    client_id: str = ""
+    host: str = ""
+    rebalance_timeout_ms: int = 0
+    session_timeout_ms: int = 0
+    subscription: Subscription = Subscription()
+    member_epoch: int = JOIN_EPOCH
+    previous_epoch: int = JOIN_EPOCH
+    state: group_log_pb2.MemberState.ValueType = STABLE
+    assigned: Mapping[PartitionId, int] = field(default_factory=dict)
+    revoking: Mapping[PartitionId, int] = field(default_factory=dict)
+
+    @property
+    def is_present(self) -> bool:
+        """False of a static member that has left and is expected back."""
+        return self.member_epoch != STATIC_LEAVE_EPOCH
+
+    def held(self) -> Iterator[PartitionId]:
+        """What nobody else may have: what it has, and what it has still to release."""
+        yield from self.assigned
+        yield from self.revoking
+
+    def held_since(self, partition: PartitionId) -> int | None:
+        """The epoch since which it has had a partition without a break; None when it does not have it."""
+        since = self.assigned.get(partition)
+        return since if since is not None else self.revoking.get(partition)
