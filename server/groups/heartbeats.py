@@ -111,14 +111,15 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
             correlation_id=request.correlation_id, member_id=request.member_id, member_epoch=-1
         )
     updated = member
-    if epoch in (JOIN_EPOCH, member.member_epoch):
+    if epoch == member.member_epoch:
         target = group.targets[member.member_id]
         owned = partitions_of(request.owned) if not group.has_arrived(member) else ()
         updated = reconcile(member, target, group.assignment_epoch, owned, group.holders)
         if updated is not member:
             draft.edit(request.group_id).put_member(updated)
     # One that has missed an answer is told again where it stands, and goes no further before it has heard: an epoch
-    # more, and it would be two behind, which is one too many.
+    # more, and it would be two behind, which is one too many. One that joins again is told likewise: what it owns it
+    # has not said, and a first try that comes late would release what it is working on.
     is_news = request.full or epoch != updated.member_epoch or updated.assigned != member.assigned
     if not is_news and request.max_wait_ms > 0:
         return None
