@@ -128,12 +128,15 @@ class AdminRequests:
             if response is not None and response.HasField("producer_claimed"):
                 answer.producer_id = response.producer_claimed.producer_id
                 answer.producer_epoch = response.producer_claimed.producer_epoch
+                answer.note = response.producer_claimed.note
             # A claim that is not based on the newest epoch is answered with that, not with an error: it is asked again.
             if response is None or response.error.code not in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
                 answer.error.CopyFrom(failure_of(response))
             self._reply(request_id, answer)
 
-        body = peer_pb2.ClaimProducer(name=request.name, epoch=request.epoch, known_epoch=request.known_epoch)
+        body = peer_pb2.ClaimProducer(
+            name=request.name, epoch=request.epoch, known_epoch=request.known_epoch, note=request.note
+        )
         self._client.ask(deadline, peer_pb2.ControllerRequest(claim_producer=body), claimed)
 
     # -- descriptions -----------------------------------------------------------------------------------------

@@ -4,6 +4,9 @@ A part of the metadata image: pure, and the same on every node. Whoever claims a
 the partitions' logs take nothing of an older epoch. The next epoch is given to who knows the last one: a claim that is
 repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who made it.
 
+An epoch that is to be replayed can have a note: whoever claims it first decides what all runs of it go by (how many
+partitions a topic had, which time stands in records that have none), and the log of the metadata says who was first.
+
 An id is never given to another name, and names stay: a partition that has batches of an identity must go on recognising
 them, however long ago they were sent.
 """
@@ -19,6 +22,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Length of a name, as of a topic's.
 MAX_NAME_LENGTH = 249
+#: Bytes of a note.
+MAX_NOTE_BYTES = 1024
 #: Names in one cluster.
 MAX_NAMES = 100_000
 #: Epochs are 64 bits wide, with a sign.
@@ -86,11 +91,12 @@ class NamedProducers:
             known = metadata_log_pb2.NamedProducer(
                 name=claim.name, producer_id=FIRST_NAMED_PRODUCER_ID + len(self._by_name), epoch=-1
             )
-        known.epoch = known.epoch + 1 if claim.epoch == -1 else claim.epoch
+        epoch = known.epoch + 1 if claim.epoch == -1 else claim.epoch
+        if epoch > known.epoch:
+            known.epoch, known.note = epoch, claim.note
         self._keep(known)
-        return peer_pb2.ControllerResponse(
-            producer_claimed=peer_pb2.ProducerClaimed(producer_id=known.producer_id, producer_epoch=known.epoch)
-        )
+        claimed = peer_pb2.ProducerClaimed(producer_id=known.producer_id, producer_epoch=known.epoch, note=known.note)
+        return peer_pb2.ControllerResponse(producer_claimed=claimed)
 
     def _keep(self, producer: metadata_log_pb2.NamedProducer) -> None:
         self._by_name[producer.name] = producer
@@ -117,6 +123,12 @@ def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
         problem = f"producer name {claim.name[:40]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
     elif claim.epoch < -1:
         problem = f"epoch {claim.epoch} of producer name {claim.name!r} is negative: give 0 or more, or -1 for the next"
+    elif len(claim.note) > MAX_NOTE_BYTES:
+        problem = (
+            f"the note of producer name {claim.name!r} has {len(claim.note)} bytes, at most {MAX_NOTE_BYTES} are kept"
+        )
+    elif claim.note and claim.epoch == -1:
+        problem = f"producer name {claim.name!r} is claimed with a note but no epoch: nobody can repeat that"
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)

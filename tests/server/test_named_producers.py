@@ -56,6 +56,29 @@ def test_a_claim_that_arrives_once_more_does_not_fence_who_made_it() -> None:
     assert producers.epoch_of(FIRST_NAMED_PRODUCER_ID) == 2
 
 
+def note(producers: NamedProducers, epoch: int, proposed: bytes) -> bytes:
+    """The note that a claim of an epoch is answered with."""
+    answer = producers.claim(peer_pb2.ClaimProducer(name="a", epoch=epoch, note=proposed))
+    assert not answer.HasField("error")
+    return answer.producer_claimed.note
+
+
+def test_the_first_claim_of_an_epoch_leaves_its_note_to_those_that_repeat_it() -> None:
+    producers = NamedProducers()
+    assert note(producers, 7, b"four partitions") == b"four partitions"
+    assert note(producers, 7, b"five partitions") == b"four partitions"
+    assert note(NamedProducers.from_records(producers.records()), 7, b"") == b"four partitions"
+    assert note(producers, 8, b"five partitions") == b"five partitions"
+    assert note(producers, 9, b"") == b""
+
+
+@pytest.mark.parametrize(("epoch", "size"), [(7, 1025), (-1, 1)])
+def test_a_note_that_nobody_could_keep_or_use_is_refused(epoch: int, size: int) -> None:
+    refused = check_claim(peer_pb2.ClaimProducer(name="a", epoch=epoch, note=bytes(size)))
+    assert refused is not None
+    assert refused.code == ErrorCode.INVALID_REQUEST
+
+
 def test_names_have_a_limit_and_known_ones_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("quorumlog.server.named_producers.MAX_NAMES", 2)
     producers = NamedProducers()

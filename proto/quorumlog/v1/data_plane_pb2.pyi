@@ -535,6 +535,7 @@ class InitProducerIdRequest(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     KNOWN_EPOCH_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     name: _builtins.str
@@ -550,6 +551,10 @@ class InitProducerIdRequest(_message.Message):
     answer is producer id -1 and the newest epoch, and the asker asks again. (A request that is repeated, or asked of
     two nodes at once, would fence its own asker otherwise.)
     """
+    note: _builtins.bytes
+    """With an epoch that is named: what whoever repeats this epoch must know of its first run, at most 1 KiB. Kept with
+    the epoch by the first claim of it; a later one gets that back, whatever it brings itself.
+    """
     def __init__(
         self,
         *,
@@ -557,10 +562,11 @@ class InitProducerIdRequest(_message.Message):
         name: _builtins.str = ...,
         epoch: _builtins.int = ...,
         known_epoch: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name", "note", b"note", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -575,10 +581,13 @@ class InitProducerIdResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     """The producer's id; -1 where known_epoch was not the newest."""
     producer_epoch: _builtins.int
     """The producer's epoch; with id -1 the newest that the name was claimed with."""
+    note: _builtins.bytes
+    """What the first claim of this epoch left."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -589,10 +598,11 @@ class InitProducerIdResponse(_message.Message):
         error: _errors_pb2.Error | None = ...,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "note", b"note", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

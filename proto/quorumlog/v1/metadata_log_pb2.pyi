@@ -474,22 +474,26 @@ class NamedProducer(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     producer_id: _builtins.int
     """Its id."""
     epoch: _builtins.int
     """The newest epoch with which it was claimed."""
+    note: _builtins.bytes
+    """What the first claim of that epoch left for those that repeat it."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         producer_id: _builtins.int = ...,
         epoch: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "note", b"note", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

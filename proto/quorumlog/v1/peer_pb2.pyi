@@ -1361,22 +1361,26 @@ class ClaimProducer(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     KNOWN_EPOCH_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     epoch: _builtins.int
     """The epoch to claim it with; -1: the next."""
     known_epoch: _builtins.int
     """With epoch -1: the newest epoch, or the claim does not hold; -1 for none."""
+    note: _builtins.bytes
+    """Kept with the epoch, unless it was claimed before."""
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         epoch: _builtins.int = ...,
         known_epoch: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "known_epoch", b"known_epoch", "name", b"name", "note", b"note"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1390,19 +1394,23 @@ class ProducerClaimed(_message.Message):
 
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     producer_id: _builtins.int
     """Its id."""
     producer_epoch: _builtins.int
     """Its epoch from now on."""
+    note: _builtins.bytes
+    """What the first claim of this epoch left."""
     def __init__(
         self,
         *,
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["note", b"note", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
