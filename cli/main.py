@@ -12,6 +12,7 @@ from quorumlog.cli import (
     chaos,
     cluster,
     consume,
+    groups,
     health,
     leaders,
     log,
@@ -38,6 +39,7 @@ app.add_typer(partitions.app, name="partitions")
 app.add_typer(leaders.app, name="leaders")
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
+app.add_typer(groups.app, name="groups")
 app.add_typer(log.app, name="log")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(chaos.app, name="chaos")

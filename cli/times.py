@@ -1,10 +1,19 @@
-"""Points in time on the command line: milliseconds since 1970, or a date and time."""
+"""Times on the command line: milliseconds since 1970, or a date and time; and how long something lasts."""
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+
+_UNITS_MS = {"w": 604_800_000, "d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1_000}
+_PART = r"(?:([0-9]{1,12}(?:\.[0-9]{1,6})?)%s)?"
+#: ISO 8601, without years and months, whose length varies: P7D, PT1H30M.
+_ISO_DURATION = re.compile(
+    "P" + _PART % "W" + _PART % "D" + "(?:T" + _PART % "H" + _PART % "M" + _PART % "S" + ")?", re.IGNORECASE
+)
+_SHORT_DURATION = re.compile("".join(_PART % unit for unit in _UNITS_MS), re.IGNORECASE)
 
 
 def parse_time_ms(text: str, option: str) -> int:
@@ -28,3 +37,16 @@ def parse_time_ms(text: str, option: str) -> int:
     if moment.tzinfo is None:
         moment = moment.replace(tzinfo=UTC)
     return round(moment.timestamp() * 1000)
+
+
+def parse_duration_ms(text: str, option: str) -> int:
+    """Milliseconds of ``PT1H30M``, ``P7D``, ``1h30m``, ``7d`` and the like.
+
+    Raises:
+        CommandError: it is none of them.
+    """
+    match = _ISO_DURATION.fullmatch(text) or _SHORT_DURATION.fullmatch(text)
+    parts = match.groups() if match is not None else ()
+    if not any(parts):
+        raise CommandError(f"{option} '{text}' is no duration: give one such as 1h30m, 7d, PT1H30M or P7D", WRONG_USAGE)
+    return round(sum(float(part or 0) * unit_ms for part, unit_ms in zip(parts, _UNITS_MS.values(), strict=True)))

@@ -105,6 +105,11 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "leaders balance": ("--topic", "orders", "--dry-run"),
     "produce": ("orders",),
     "consume": ("orders", "--until-end"),
+    "groups list": (),
+    "groups describe": ("billing",),
+    "groups reset-offsets": ("billing", "--topic", "orders", "--to-earliest"),
+    "groups delete": ("billing", "--dry-run"),
+    "groups delete-offsets": ("billing", "--topic", "orders", "--dry-run"),
     "log dump": ("--data-dir", "/proc/none"),
     "log verify": ("--data-dir", "/proc/none"),
     "quorum describe": (),
@@ -306,6 +311,27 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("consume", ("orders", "--format", "x", "-k", ":"), 2, ("one of", "--format")),
     ("consume", ("orders", "--max-records", "5", "--timeout", "0"), 1, ("0 records of 5",)),
     ("consume", ("orders", "--until-end", "--file", "/proc/none"), 1, ("/proc/none",)),
+    ("groups list", ("--state", "sleeping"), 2, ("'sleeping'", "Empty, Assigning, Reconciling, Stable")),
+    ("groups describe", ("--members", "--state"), 2, ("one of", "--members")),
+    ("groups describe", ("--verbose",), 2, ("--verbose", "--members")),
+    ("groups reset-offsets", (), 2, ("missing argument",)),
+    ("groups reset-offsets", ("g", "--topic", "orders"), 2, ("give one of", "--to-earliest", "--from-file")),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--to-latest", "--to-offset", "1"), 2, ("one of --to-latest",)),
+    ("groups reset-offsets", ("g", "--to-latest"), 2, ("--topic", "--all-topics")),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--all-topics", "--to-latest"), 2, ("one of --topic",)),
+    ("groups reset-offsets", ("g", "--topic", "orders:x", "--to-latest"), 2, ("'orders:x'", "orders:0,2")),
+    ("groups reset-offsets", ("g", "--topic", "orders:", "--to-latest"), 2, ("'orders:'",)),
+    ("groups reset-offsets", ("g", "--topic", "o", "--topic", "o:1", "--to-latest"), 2, ("o is given twice",)),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--to-offset", "-1"), 2, ("--to-offset", "x>=0")),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--to-datetime", "noon"), 2, ("--to-datetime 'noon'",)),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--by-duration", "1x"), 2, ("--by-duration '1x'", "P7D")),
+    ("groups reset-offsets", ("g", "--topic", "orders", "--by-duration", "P"), 2, ("--by-duration 'P'", "1h30m")),
+    ("groups reset-offsets", ("g", "--from-file", "/proc/none"), 1, ("/proc/none", "No such file")),
+    ("groups reset-offsets", ("g", "--topic", "o", "--to-latest", "--execute", "--dry-run"), 2, ("one of", "--dry-run")),
+    ("groups reset-offsets", ("g", "--topic", "o", "--to-latest", "--export", "-o", "json"), 2, ("one of", "--export")),
+    ("groups delete", (), 2, ("missing argument",)),
+    ("groups delete", ("g", "g"), 2, ("named twice",)),
+    ("groups delete-offsets", ("g",), 2, ("missing option", "--topic")),
     ("log dump", (), 2, ("missing option", "--data-dir")),
     ("log dump", ("--data-dir", "/tmp", "--from-index", "1"), 2, ("--from-index", "--group")),
     ("log dump", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
@@ -384,6 +410,23 @@ def test_a_wrong_file_of_json_is_said_to_be_so(content: bytes, tmp_path: Path) -
         outcome = run(*command, str(file))
         assert outcome.line
         assert outcome.status == boundary.WRONG_USAGE
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"", b"\n\n", b"\xff", b"orders", b"orders,0", b"orders,0,1,2", b"orders,x,1", b"orders,0,-1", b",0,1",
+        b"orders,0,1e3", b'"orders,0,1', b"orders,0,99999999999999999999", b"orders,99999999999,0", b"x" * 200_000,
+        b"orders,0,1\norders,0,2", b"topic,partition,offset\norders,0,1", "orders,٣,1".encode(),
+    ],
+    ids=lambda content: repr(content[:60]),
+)  # fmt: skip
+def test_a_wrong_file_of_offsets_is_said_to_be_so(content: bytes, tmp_path: Path) -> None:
+    file = tmp_path / "offsets.csv"
+    file.write_bytes(content)
+    outcome = run("groups", "reset-offsets", "billing", "--from-file", str(file))
+    assert "TOPIC,PARTITION,OFFSET" in outcome.line or "twice" in outcome.line
+    assert outcome.status == boundary.WRONG_USAGE
 
 
 def test_bytes_that_are_not_text_go_in_and_come_out_as_they_are() -> None:

@@ -1,0 +1,249 @@
+"""``quorumlog groups reset-offsets`` and ``delete-offsets``: where a group goes on when it starts again."""
+
+from __future__ import annotations
+
+import csv
+import sys
+from collections.abc import Collection, Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, path
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+from quorumlog.cli.reset_targets import Place, Target, Wish, target, within_log
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin, TopicPartition
+
+RESET_EXAMPLE = "Example: quorumlog groups reset-offsets billing --topic orders:0,1 --by-duration 1h30m --execute"
+DELETE_EXAMPLE = "Example: quorumlog groups delete-offsets billing --topic orders"
+
+Group = Annotated[str, typer.Argument(metavar="GROUP", help="Which group.")]
+#: Topics to the numbers of some of their partitions, none: all.
+_Scope = dict[str, list[int]]
+
+
+def reset_offsets(
+    group: Group,
+    *,
+    topic: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:0,1,…]", help="Which topic, or which of its partitions; repeatable."
+        ),
+    ] = None,
+    all_topics: Annotated[
+        bool, typer.Option("--all-topics", help="All of which the group has committed something.")
+    ] = False,
+    to_earliest: Annotated[bool, typer.Option("--to-earliest", help="To the first record kept.")] = False,
+    to_latest: Annotated[bool, typer.Option("--to-latest", help="To the end: only what is new.")] = False,
+    to_current: Annotated[bool, typer.Option("--to-current", help="Where it is; to export that.")] = False,
+    to_offset: Annotated[int | None, typer.Option("--to-offset", min=0, metavar="N", help="To this offset.")] = None,
+    to_datetime: Annotated[
+        str | None,
+        typer.Option(
+            "--to-datetime",
+            metavar="TIME",
+            help="To the first record at or after a date and time (UTC without a zone).",
+        ),
+    ] = None,
+    to_timestamp: Annotated[
+        int | None, typer.Option("--to-timestamp", min=0, metavar="MS", help="The same, in milliseconds since 1970.")
+    ] = None,
+    shift_by: Annotated[
+        int | None, typer.Option("--shift-by", metavar="N", help="So many records on; back with a negative number.")
+    ] = None,
+    by_duration: Annotated[
+        str | None,
+        typer.Option("--by-duration", metavar="DURATION", help="To what was written so long ago: 1h30m, P7D, PT5M."),
+    ] = None,
+    from_file: Annotated[
+        Path | None,
+        typer.Option(
+            "--from-file", metavar="FILE", parser=path, help="To what a file of --export says, of its partitions."
+        ),
+    ] = None,
+    execute: Annotated[bool, typer.Option("--execute", help="Do it; without this nothing is changed.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Change nothing; so without --execute anyway.")] = False,
+    export: Annotated[bool, typer.Option("--export", help="Print the new offsets as CSV for --from-file.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Moves a group without members to other offsets; a dry run unless --execute. Offsets stay within the log."""
+    if execute and dry_run:
+        raise CommandError("give one of --execute, --dry-run", WRONG_USAGE)
+    if export and output is OutputFormat.JSON:
+        raise CommandError("give one of --export, --output json", WRONG_USAGE)
+    wish = Wish(
+        to_earliest, to_latest, to_current, to_offset, to_datetime, to_timestamp, shift_by, by_duration, from_file
+    )
+    goal = target(wish)
+    if (bool(topic), all_topics, goal.offsets is not None).count(True) != 1:
+        raise CommandError("give one of --topic, --all-topics, --from-file", WRONG_USAGE)
+    scope = _scope(topic or [])
+    with connect(bootstrap_servers) as admin:
+        _check_inactive(admin, group)
+        committed = {tp: each.offset for tp, each in admin.list_group_offsets(group).items()}
+        partitions = _partitions(admin, group, scope, goal, committed)
+        places = _places(bootstrap_servers, partitions, committed, goal)
+        found = {place.tp: within_log(place, goal.offset(place)) for place in places}
+        wanted = {tp: offset for tp, (offset, _) in found.items()}
+        if execute:
+            admin.alter_group_offsets(group, wanted)
+    for _, warning in found.values():
+        if warning is not None:
+            say(f"warning: {warning}")
+    if export:
+        csv.writer(sys.stdout, lineterminator="\n").writerows((*tp, offset) for tp, offset in wanted.items())
+    else:
+        _show(group, wanted, committed, executed=execute, output=output)
+
+
+def delete_offsets(
+    group: Group,
+    *,
+    topic: Annotated[
+        list[str],
+        typer.Option(
+            "--topic", "-t", metavar="TOPIC[:0,1,…]", help="Which topic, or which of its partitions; repeatable."
+        ),
+    ],
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes what a group has committed of topics that none of its members subscribes to."""
+    scope = _scope(topic)
+    with connect(bootstrap_servers) as admin:
+        committed = admin.list_group_offsets(group)
+        deleted = {tp: each for tp, each in committed.items() if _is_in(tp, scope)}
+        for name, numbers in scope.items():
+            if not any(_is_in(tp, {name: numbers}) for tp in deleted):
+                which = f"{name}:{node_list(numbers)}" if numbers else name
+                raise CommandError(f"group {group} has committed nothing of {which}: there is nothing to delete")
+        if not dry_run:
+            admin.delete_group_offsets(group, list(deleted))
+    rows = [
+        {"group": group, "topic": tp.topic, "partition": tp.partition, "offset": each.offset, "deleted": not dry_run}
+        for tp, each in deleted.items()
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+        return
+    print_table(("GROUP", "TOPIC", "PARTITION", "OFFSET"), ([group, *tp, each.offset] for tp, each in deleted.items()))
+    print(f"{'Would delete' if dry_run else 'Deleted'} {plural(len(rows), 'committed offset')}.")
+
+
+def _scope(topics: Iterable[str]) -> _Scope:
+    """What ``orders`` and ``orders:0,1`` name.
+
+    Raises:
+        CommandError: one is neither, or a topic is named twice.
+    """
+    scope: _Scope = {}
+    for text in topics:
+        name, colon, listed = text.partition(":")
+        numbers = listed.split(",") if colon else []
+        if not name or not all(number.isdecimal() and len(number) < 10 for number in numbers):
+            raise CommandError(f"--topic '{text}' is not TOPIC or TOPIC:0,1, such as orders:0,2", WRONG_USAGE)
+        if name in scope:
+            raise CommandError(f"--topic {name} is given twice; give it once", WRONG_USAGE)
+        scope[name] = sorted({int(number) for number in numbers})
+    return scope
+
+
+def _is_in(tp: TopicPartition, scope: Mapping[str, Collection[int]]) -> bool:
+    numbers = scope.get(tp.topic)
+    return numbers is not None and (not numbers or tp.partition in numbers)
+
+
+def _check_inactive(admin: Admin, group: str) -> None:
+    from quorumlog.sdk import GroupIdNotFoundError
+
+    try:
+        [described] = admin.describe_groups([group])
+    except GroupIdNotFoundError:
+        return  # It may be given offsets before it exists.
+    if described.members:
+        raise CommandError(
+            f"group {group} is active ({described.state.value}, {plural(len(described.members), 'member')}):"
+            " stop its members first, they would not notice"
+        )
+
+
+def _partitions(
+    admin: Admin, group: str, scope: _Scope, goal: Target, committed: Mapping[TopicPartition, int]
+) -> list[TopicPartition]:
+    """The partitions to reset, all of which exist.
+
+    Raises:
+        CommandError: there is none, or one does not exist.
+    """
+    from quorumlog.sdk import TopicPartition
+
+    if goal.offsets is not None:
+        for tp in goal.offsets:
+            scope.setdefault(tp.topic, []).append(tp.partition)
+    elif not scope:
+        if not committed:
+            raise CommandError(f"group {group} has committed nothing: name its topics with --topic")
+        return sorted(committed)
+    partitions: list[TopicPartition] = []
+    for topic in admin.describe_topics(list(scope)):
+        known = [each.partition for each in topic.partitions]
+        numbers = scope[topic.name] or known
+        missing = next((number for number in numbers if number not in known), None)
+        if missing is not None:
+            raise CommandError(f"topic {topic.name} has no partition {missing}; it has {node_list(known)}")
+        partitions += [TopicPartition(topic.name, number) for number in numbers]
+    return sorted(partitions)
+
+
+def _places(
+    bootstrap_servers: str, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int], goal: Target
+) -> list[Place]:
+    from quorumlog.sdk import Consumer
+
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        # The end is looked up first: what is written between the two is not to be missed where no record is as late.
+        ends = consumer.end_offsets(partitions)
+        starts = consumer.beginning_offsets(partitions)
+        times: Mapping[TopicPartition, int | None] = {}
+        if goal.time_ms is not None:
+            found = consumer.offsets_for_times(dict.fromkeys(partitions, goal.time_ms))
+            times = {tp: None if at is None else at.offset for tp, at in found.items()}
+    return [
+        Place(tp, committed.get(tp), starts[tp], max(ends[tp], starts[tp], times.get(tp) or 0), times.get(tp))
+        for tp in partitions
+    ]
+
+
+def _show(
+    group: str,
+    wanted: Mapping[TopicPartition, int],
+    committed: Mapping[TopicPartition, int],
+    *,
+    executed: bool,
+    output: OutputFormat,
+) -> None:
+    rows = [
+        {
+            "group": group,
+            "topic": tp.topic,
+            "partition": tp.partition,
+            "current_offset": committed.get(tp),
+            "new_offset": offset,
+            "executed": executed,
+        }
+        for tp, offset in wanted.items()
+    ]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+        return
+    cells = ([group, *tp, committed.get(tp, "-"), offset] for tp, offset in wanted.items())
+    print_table(("GROUP", "TOPIC", "PARTITION", "CURRENT-OFFSET", "NEW-OFFSET"), cells)
+    if not executed:
+        print("Nothing was changed: this was a dry run. Say --execute to do it.")

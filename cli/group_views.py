@@ -1,0 +1,200 @@
+"""``quorumlog groups describe``: offsets, members or state of groups, in the columns of kafka-consumer-groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin, GroupDescription, MemberDescription, OffsetAndMetadata, TopicPartition
+
+EXAMPLE = "Example: quorumlog groups describe billing --members --verbose"
+
+_OFFSET_COLUMNS = {
+    "GROUP": "group",
+    "TOPIC": "topic",
+    "PARTITION": "partition",
+    "CURRENT-OFFSET": "current_offset",
+    "LOG-END-OFFSET": "log_end_offset",
+    "LAG": "lag",
+    "CONSUMER-ID": "consumer_id",
+    "HOST": "host",
+    "CLIENT-ID": "client_id",
+}
+_MEMBER_COLUMNS = {
+    "GROUP": "group",
+    "CONSUMER-ID": "consumer_id",
+    "INSTANCE-ID": "instance_id",
+    "HOST": "host",
+    "CLIENT-ID": "client_id",
+    "EPOCH": "epoch",
+    "#PARTITIONS": "partitions",
+}
+_STATE_COLUMNS = {
+    "GROUP": "group",
+    "COORDINATOR": "coordinator",
+    "ASSIGNMENT-STRATEGY": "assignment_strategy",
+    "STATE": "state",
+    "GROUP-EPOCH": "group_epoch",
+    "#MEMBERS": "members",
+}
+
+_Row = dict[str, object]
+
+
+def describe(
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[GROUP]…", help="Which groups; all without one.")
+    ] = None,
+    *,
+    offsets: Annotated[
+        bool, typer.Option("--offsets", help="How far the group is, and who reads what; so without another option.")
+    ] = False,
+    members: Annotated[bool, typer.Option("--members", help="The group's members.")] = False,
+    verbose: Annotated[
+        bool, typer.Option("--verbose", help="With --members: what each has, and what it is to have.")
+    ] = False,
+    state: Annotated[bool, typer.Option("--state", help="The group's state and coordinator.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """How far groups are behind, who is in them, or what state they are in. As of now: never older than the command."""
+    if offsets + members + state > 1:
+        raise CommandError("give one of --offsets, --members, --state", WRONG_USAGE)
+    if verbose and not members:
+        raise CommandError("--verbose needs --members", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        wanted = names or [group.group_id for group in admin.list_groups()]
+        groups = admin.describe_groups(wanted)
+        if state:
+            rows, columns = _state_rows(admin, groups), _STATE_COLUMNS
+        elif members:
+            rows = [_member_row(group, member) for group in groups for member in group.members]
+            columns = _MEMBER_COLUMNS | ({"ASSIGNMENT": "assignment", "TARGET": "target"} if verbose else {})
+        else:
+            committed = {group.group_id: admin.list_group_offsets(group.group_id) for group in groups}
+            ends = _ends(admin, bootstrap_servers, groups, committed)
+            rows = [row for group in groups for row in _offset_rows(group, committed[group.group_id], ends)]
+            columns = _OFFSET_COLUMNS
+    if output is OutputFormat.JSON:
+        print_json(rows)
+        return
+    if not state:
+        for group in groups:
+            if not group.members:
+                print(f"Group {group.group_id} has no active members.")
+    if rows:
+        print_table(tuple(columns), ([_cell(row[key]) for key in columns.values()] for row in rows))
+    elif not groups:
+        print("There are no groups.")
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, Mapping):
+        if "node_id" in value:
+            return f"{value['host']}:{value['port']} ({value['node_id']})"
+        return ",".join(f"{topic}({','.join(map(str, numbers))})" for topic, numbers in value.items()) or "-"
+    return "-" if value is None else value
+
+
+def _state_rows(admin: Admin, groups: Iterable[GroupDescription]) -> list[_Row]:
+    brokers = {broker.node_id: broker for broker in admin.describe_cluster().brokers}
+    rows: list[_Row] = []
+    for group in groups:
+        broker = brokers.get(group.coordinator)
+        coordinator = None
+        if broker is not None:
+            coordinator = {"node_id": broker.node_id, "host": broker.host, "port": broker.port}
+        rows.append(
+            {
+                "group": group.group_id,
+                "coordinator": coordinator,
+                "assignment_strategy": group.assignor,
+                "state": group.state.value,
+                "group_epoch": group.group_epoch,
+                "assignment_epoch": group.assignment_epoch,
+                "members": len(group.members),
+            }
+        )
+    return rows
+
+
+def _member_row(group: GroupDescription, member: MemberDescription) -> _Row:
+    return {
+        "group": group.group_id,
+        "consumer_id": member.member_id,
+        "instance_id": member.instance_id,
+        "rack": member.rack,
+        "host": member.host,
+        "client_id": member.client_id,
+        "epoch": member.member_epoch,
+        "present": member.present,
+        "topics": list(member.topics),
+        "topic_pattern": member.topic_pattern,
+        "partitions": len(member.assignment),
+        "assignment": _by_topic(member.assignment),
+        "target": _by_topic(member.target),
+    }
+
+
+def _by_topic(partitions: Sequence[TopicPartition]) -> dict[str, list[int]]:
+    found: dict[str, list[int]] = {}
+    for topic, number in sorted(partitions):
+        found.setdefault(topic, []).append(number)
+    return found
+
+
+def _ends(
+    admin: Admin,
+    bootstrap_servers: str,
+    groups: Iterable[GroupDescription],
+    committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
+) -> dict[TopicPartition, int]:
+    """Where the logs end; those of partitions without a leader, whose end nobody can say, are left out."""
+    from quorumlog.sdk import Consumer, TopicPartition
+
+    shown = {tp for offsets in committed.values() for tp in offsets}
+    shown |= {tp for group in groups for member in group.members for tp in member.assignment}
+    if not shown:
+        return {}
+    led = {
+        TopicPartition(topic.name, partition.partition)
+        for topic in admin.describe_topics(sorted({tp.topic for tp in shown}))
+        for partition in topic.partitions
+        if partition.leader is not None
+    }
+    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+        return consumer.end_offsets(sorted(shown & led))
+
+
+def _offset_rows(
+    group: GroupDescription,
+    committed: Mapping[TopicPartition, OffsetAndMetadata],
+    ends: Mapping[TopicPartition, int],
+) -> list[_Row]:
+    readers = {tp: member for member in group.members for tp in member.assignment}
+    rows: list[_Row] = []
+    for tp in sorted(committed.keys() | readers.keys()):
+        current, end, reader = committed.get(tp), ends.get(tp), readers.get(tp)
+        rows.append(
+            {
+                "group": group.group_id,
+                "topic": tp.topic,
+                "partition": tp.partition,
+                "current_offset": None if current is None else current.offset,
+                "leader_epoch": None if current is None else current.leader_epoch,
+                "metadata": None if current is None else current.metadata,
+                "log_end_offset": end,
+                "lag": None if current is None or end is None else end - current.offset,
+                "consumer_id": None if reader is None else reader.member_id,
+                "host": None if reader is None else reader.host,
+                "client_id": None if reader is None else reader.client_id,
+            }
+        )
+    return rows

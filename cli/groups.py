@@ -1,0 +1,88 @@
+"""``quorumlog groups``: consumer groups, their members, and how far they have come."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli import group_offsets, group_views
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import plural, print_json, print_table
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import GroupDescription
+
+app = typer.Typer(no_args_is_help=True, help="Consumer groups: list, describe, reset-offsets, delete, delete-offsets.")
+
+
+@app.callback()
+def groups() -> None:
+    """Consumer groups."""
+
+
+@app.command("list", epilog="Example: quorumlog groups list --state stable")
+def list_groups(
+    *,
+    state: Annotated[
+        str | None,
+        typer.Option(
+            "--state", metavar="STATE[,…]", help="Only in these states: Empty, Assigning, Reconciling, Stable."
+        ),
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """All groups with their states. A group is there as long as it has members or committed offsets."""
+    with connect(bootstrap_servers) as admin:
+        listed = admin.list_groups(None if state is None else [name.strip() for name in state.split(",")])
+    rows = [{"group": group.group_id, "state": group.state.value, "members": group.members} for group in listed]
+    if output is OutputFormat.JSON:
+        print_json(rows)
+    elif rows:
+        print_table(("GROUP", "STATE", "#MEMBERS"), (list(row.values()) for row in rows))
+    else:
+        print("There are no groups." if state is None else f"No group is {state}.")
+
+
+@app.command("delete", epilog="Example: quorumlog groups delete billing --yes")
+def delete(
+    names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Which groups.")],
+    *,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nobody is asked.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes groups without members, with all that they have committed: who joins again begins anew."""
+    twice = next((name for name in names if names.count(name) > 1), None)
+    if twice is not None:
+        raise CommandError(f"group {twice} is named twice; name it once", WRONG_USAGE)
+    with connect(bootstrap_servers) as admin:
+        for group in admin.describe_groups(names):
+            _check_empty(group)
+        committed = {name: len(admin.list_group_offsets(name)) for name in names}
+        if not dry_run:
+            question = f"Delete {', '.join(names)} with all that was committed, for good?"
+            if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
+                raise CommandError("nothing was deleted")
+            admin.delete_groups(names)
+    if output is OutputFormat.JSON:
+        print_json([{"group": name, "offsets": committed[name], "deleted": not dry_run} for name in names])
+        return
+    for name in names:
+        done = "Would delete" if dry_run else "Deleted"
+        print(f"{done} group {name}: {plural(committed[name], 'committed offset')}.")
+
+
+def _check_empty(group: GroupDescription) -> None:
+    if group.members:
+        count = plural(len(group.members), "member")
+        raise CommandError(f"group {group.group_id} has {count}: stop them first; nothing was deleted")
+
+
+app.command("describe", epilog=group_views.EXAMPLE)(group_views.describe)
+app.command("reset-offsets", epilog=group_offsets.RESET_EXAMPLE)(group_offsets.reset_offsets)
+app.command("delete-offsets", epilog=group_offsets.DELETE_EXAMPLE)(group_offsets.delete_offsets)

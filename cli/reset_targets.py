@@ -1,0 +1,140 @@
+"""Where a reset of offsets may lead: what the command line says, and the offset that it means in a partition."""
+
+from __future__ import annotations
+
+import csv
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.times import parse_duration_ms, parse_time_ms
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import TopicPartition
+
+FILE_FORM = "lines of TOPIC,PARTITION,OFFSET, such as orders,0,42"
+
+
+class Place(NamedTuple):
+    """One partition before a reset: the offset committed in it (None without one), where it starts and ends, and its
+    first offset at or after the wanted time (None past the last record)."""
+
+    tp: TopicPartition
+    committed: int | None
+    start: int
+    end: int
+    at_time: int | None = None
+
+
+class Target(NamedTuple):
+    """The offset of each place; not yet limited to what the log has.
+
+    Attributes:
+        time_ms: what to look up beforehand, for ``Place.at_time``.
+        offsets: those that a file names, which says by itself of which partitions.
+    """
+
+    offset: Callable[[Place], int]
+    time_ms: int | None = None
+    offsets: Mapping[TopicPartition, int] | None = None
+
+
+class Wish(NamedTuple):
+    """The options of the command line that name a target; one of them is given."""
+
+    to_earliest: bool = False
+    to_latest: bool = False
+    to_current: bool = False
+    to_offset: int | None = None
+    to_datetime: str | None = None
+    to_timestamp: int | None = None
+    shift_by: int | None = None
+    by_duration: str | None = None
+    from_file: Path | None = None
+
+
+def target(wish: Wish) -> Target:
+    """The target that the command line names.
+
+    Raises:
+        CommandError: none is named, more than one, or one that cannot be meant.
+    """
+    given = {name: value for name, value in wish._asdict().items() if value is not None and value is not False}
+    if len(given) != 1:
+        options = ", ".join("--" + name.replace("_", "-") for name in given or Wish._fields)
+        raise CommandError(f"give one of {options}", WRONG_USAGE)
+    if wish.from_file is not None:
+        offsets = read_offsets(wish.from_file)
+        return Target(lambda place: offsets[place.tp], offsets=offsets)
+    if wish.to_earliest:
+        return Target(lambda place: place.start)
+    if wish.to_latest:
+        return Target(lambda place: place.end)
+    if wish.to_current:
+        return Target(_committed)
+    if wish.to_offset is not None:
+        wanted = wish.to_offset
+        return Target(lambda place: wanted)
+    if wish.shift_by is not None:
+        distance = wish.shift_by
+        return Target(lambda place: _committed(place) + distance)
+    return Target(lambda place: place.end if place.at_time is None else place.at_time, time_ms=_time_ms(wish))
+
+
+def _time_ms(wish: Wish) -> int:
+    if wish.to_datetime is not None:
+        return parse_time_ms(wish.to_datetime, "--to-datetime")
+    if wish.by_duration is not None:
+        return max(0, time.time_ns() // 1_000_000 - parse_duration_ms(wish.by_duration, "--by-duration"))
+    assert wish.to_timestamp is not None
+    return wish.to_timestamp
+
+
+def _committed(place: Place) -> int:
+    if place.committed is None:
+        topic, number = place.tp
+        raise CommandError(f"nothing is committed of {topic}-{number}: say where to with another option")
+    return place.committed
+
+
+def within_log(place: Place, wanted: int) -> tuple[int, str | None]:
+    """The offset nearest to the wanted one that the log has, and what to say where that is another one."""
+    name = f"{place.tp.topic}-{place.tp.partition}"
+    if wanted < place.start:
+        return place.start, f"offset {wanted} lies before the start of {name}: taking the start, {place.start}"
+    if wanted > place.end:
+        return place.end, f"offset {wanted} lies beyond the end of {name}: taking the end, {place.end}"
+    return wanted, None
+
+
+def read_offsets(file: Path) -> dict[TopicPartition, int]:
+    """The offsets that a file of ``--export`` names.
+
+    Raises:
+        CommandError: it cannot be read, or has another form.
+    """
+    from quorumlog.sdk import TopicPartition
+
+    try:
+        with file.open(newline="", encoding="utf-8") as lines:
+            rows = [row for row in csv.reader(lines, strict=True) if row]
+    except OSError as error:
+        raise CommandError(f"cannot read {file}: {error.strerror}") from None
+    except (csv.Error, UnicodeDecodeError) as error:
+        raise CommandError(f"{file} is no CSV: {error}; expected {FILE_FORM}", WRONG_USAGE) from None
+    offsets: dict[TopicPartition, int] = {}
+    for row in rows:
+        if len(row) != 3 or not row[0] or not _is_number(row[1], 2**31) or not _is_number(row[2], 2**63):
+            raise CommandError(f"{file} has a row {','.join(row)!r}; expected {FILE_FORM}", WRONG_USAGE)
+        where = TopicPartition(row[0], int(row[1]))
+        if offsets.setdefault(where, int(row[2])) != int(row[2]):
+            raise CommandError(f"{file} names {row[0]}-{row[1]} twice, with different offsets", WRONG_USAGE)
+    if not offsets:
+        raise CommandError(f"{file} names no partition; expected {FILE_FORM}", WRONG_USAGE)
+    return offsets
+
+
+def _is_number(text: str, beyond: int) -> bool:
+    return text.isascii() and text.isdecimal() and len(text) < 20 and int(text) < beyond
