@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
-from quorumlog.sdk.fetched import FetchedRows
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -69,6 +68,8 @@ class OffsetSearch:
         if result.unfinished:
             self._first_offsets[tp] = result.offset
         elif result.entry:
+            from quorumlog.sdk.fetched import FetchedRows  # Loads Arrow, which only a search by time needs.
+
             rows = FetchedRows.of_entry(tp, result.entry)
             place = rows.first_at_time(self._wanted[tp], result.offset)
             if place is not None:

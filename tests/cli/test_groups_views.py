@@ -29,7 +29,7 @@ def member(name: str, assigned: list[int], target: list[int], **more: Any) -> gr
 
 @pytest_asyncio.fixture
 async def script() -> AsyncIterator[ScriptedCoordinators]:
-    """Topic ``t``: offsets 5 to 100 in two partitions; group ``busy`` is at work in it, group ``idle`` has no members."""
+    """Topic ``t``: offsets 5 to 100 in two partitions; group ``busy`` works on it, ``idle`` has no members."""
     nodes = ScriptedCluster(nodes=3, partitions=2)
     for log in nodes.logs:
         log.log_start, log.next_offset = 5, 100
