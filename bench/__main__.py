@@ -17,7 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import compaction, groups, lookups, rounds, steady_state
+from bench import compaction, coordinator_failover, groups, heartbeats, lookups, rebalance, rounds, steady_state
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -36,6 +36,9 @@ COMMANDS = {
     "lookups": lookups.main,
     "steady-state": steady_state.main,
     "compaction": compaction.main,
+    "rebalance": rebalance.main,
+    "heartbeats": heartbeats.main,
+    "coordinator-failover": coordinator_failover.main,
 }
 
 

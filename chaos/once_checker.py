@@ -32,16 +32,17 @@ class OnceChecker:
         self._writers = writers
         self._seen = [bytearray(writer.count) for writer in writers]
         self._newest = [[-1] * partitions for _ in writers]
-        self._ends = [0] * partitions
+        #: Where each partition ends, as far as it has been read.
+        self.ends = [0] * partitions
         self._partitions = partitions
 
     def take(self, partition: int, offset: int, value: bytes) -> None:
         """Looks at the next record of a partition."""
         self.read += 1
         place = f"partition {partition} offset {offset}"
-        if offset != self._ends[partition]:
-            self._report("I8", f"offset {self._ends[partition]} of partition {partition} is missing: {offset} came")
-        self._ends[partition] = offset + 1
+        if offset != self.ends[partition]:
+            self._report("I8", f"offset {self.ends[partition]} of partition {partition} is missing: {offset} came")
+        self.ends[partition] = offset + 1
         number, who, key = VALUE.unpack(value)
         name = f"record {number} of {self._writers[who].name}"
         if self._seen[who][number]:

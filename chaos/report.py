@@ -9,11 +9,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from quorumlog.chaos.checkers import Anomaly
+from quorumlog.chaos.group_figures import GroupFigures
+from quorumlog.chaos.group_history import GroupHistory
 from quorumlog.chaos.history import History, Outcome
 from quorumlog.chaos.steady import SteadyFigures
 
 #: A run that ends early reads nothing back: every record would be a line.
 SHOWN_ANOMALIES = 20
+GROUPS_KEPT = (
+    "groups: no record skipped, one owner of a partition at a time, commits fenced, only uncommitted work done again"
+)
 
 
 @dataclass(slots=True, frozen=True)
@@ -72,7 +77,8 @@ class Report:
     Arguments:
         bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
         steady: figures of a run without faults.
-        history: what the clients did, where that was recorded.
+        groups: figures of a run with consumer groups.
+        history, group_history: what clients and members of groups did, where that was recorded.
     """
 
     scenario: str
@@ -88,7 +94,9 @@ class Report:
     read: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    groups: GroupFigures | None = None
     history: History | None = None
+    group_history: GroupHistory | None = None
 
     @property
     def passed(self) -> bool:
@@ -129,6 +137,8 @@ class Report:
                 )
         if self.steady is not None:
             lines.extend(self.steady.lines())
+        if self.groups is not None:
+            lines.extend(self.groups.lines())
         if len(gaps) < len(self.rounds):
             lines.append(
                 f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still, or the"
@@ -141,6 +151,8 @@ class Report:
             lines.append(f"BROKEN in {len(self.anomalies) - len(shown)} more places; report.json has them all")
         if self.passed:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
+        if self.passed and self.groups is not None:
+            lines.append(GROUPS_KEPT)
         return lines
 
     def to_json(self) -> str:
@@ -162,6 +174,7 @@ class Report:
                 "bounds_met": self.bounds.met(gaps) if self.bounds is not None and gaps else None,
                 "quiet_rounds": len(gaps),
                 "steady": None if self.steady is None else asdict(self.steady),
+                "groups": None if self.groups is None else asdict(self.groups),
                 "rounds": [asdict(one) for one in self.rounds],
                 "failures": self.failures,
                 "anomalies": [{"invariant": a.invariant, "message": a.message} for a in self.anomalies],
@@ -170,16 +183,19 @@ class Report:
         )
 
     def write(self, directory: Path) -> None:
-        """Writes report.json, index.html and, where there is one, history.jsonl."""
+        """Writes report.json, index.html and, where there are any, history.jsonl and groups.jsonl."""
         directory.mkdir(parents=True, exist_ok=True)
         (directory / "report.json").write_text(self.to_json() + "\n", encoding="utf-8")
         (directory / "index.html").write_text(self._page(), encoding="utf-8")
         if self.history is not None:
             self.history.save(directory / "history.jsonl")
+        if self.group_history is not None:
+            self.group_history.save(directory / "groups.jsonl")
 
     def _page(self) -> str:
         verdict = "kept every promise" if self.passed else "BROKE A PROMISE"
-        lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in self.rounds)))
+        rounds = self.rounds if self.groups is None else self.groups.rounds
+        lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in rounds)))
         timeline = ""
         if self.history is not None:
             timeline = f"<h2>Acknowledgements per 100 ms; faults shaded</h2>{_timeline(self.history, self.rounds)}"

@@ -1,0 +1,266 @@
+"""Many members of many groups in one process, heartbeats only: ``python -m bench.heartbeat_clients '{"groups": …}'``.
+
+Members run the SDK's own state machine (:class:`GroupMembership`); one stream to each node carries the heartbeats of
+all of them, and nothing is read. Every second a line of JSON says how it goes, until standard input ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import json
+import sys
+import time
+from collections import Counter
+from dataclasses import asdict, dataclass, field
+
+import grpc.aio
+import uvloop
+
+from quorumlog.sdk.group_membership import (
+    Change,
+    GroupMembership,
+    Heartbeat,
+    MembershipConfig,
+    MembershipState,
+)
+from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
+
+#: A broken stream, or a coordinator that is looked for, is tried again after so long.
+RETRY_S = 0.5
+REPORT_S = 1.0
+FIND_TIMEOUT_S = 20.0
+
+
+@dataclass(slots=True, frozen=True)
+class Clients:
+    """What one process is to run.
+
+    Arguments:
+        first_group, groups, members: which groups, by number, and how many members each.
+        join_per_s: how many members join in a second.
+    """
+
+    bootstrap: str
+    topic: str
+    partitions: int
+    first_group: int
+    groups: int
+    members: int
+    heartbeat_ms: int
+    session_ms: int
+    join_per_s: float
+
+
+@dataclass(slots=True)
+class Progress:
+    """A line of JSON.
+
+    Arguments:
+        joined: members that a coordinator knows.
+        settled: groups whose members have all partitions between them.
+        answered: heartbeats that were answered without an error, from the start.
+        errors: refusals by their name, and broken streams.
+        lost: times that a member lost partitions.
+    """
+
+    joined: int = 0
+    settled: int = 0
+    answered: int = 0
+    lost: int = 0
+    errors: dict[str, int] = field(default_factory=dict)
+
+
+def group_name(number: int) -> str:
+    """What groups are called."""
+    return f"group-{number:05d}"
+
+
+class _Node:
+    """One node: a stream of heartbeats, opened again when it breaks."""
+
+    def __init__(self, address: str, crowd: _Crowd) -> None:
+        self._channel = grpc.aio.insecure_channel(address)
+        self.stub = groups_pb2_grpc.GroupsStub(self._channel)
+        self._crowd = crowd
+        self._outgoing: asyncio.Queue[groups_pb2.GroupHeartbeatRequest] = asyncio.Queue()
+        self._waiting: dict[int, tuple[_Member, Heartbeat]] = {}
+        self._next = 0
+
+    def send(self, member: _Member, heartbeat: Heartbeat) -> None:
+        """Sends a heartbeat; the crowd hears of its answer."""
+        self._next += 1
+        heartbeat.request.correlation_id = self._next
+        self._waiting[self._next] = member, heartbeat
+        self._outgoing.put_nowait(heartbeat.request)
+
+    async def run(self) -> None:
+        """Carries heartbeats and answers, for ever."""
+        while True:
+            call = self.stub.Heartbeat()
+            writing = asyncio.create_task(self._write(call))
+            try:
+                async for response in call:
+                    waiting = self._waiting.pop(response.correlation_id, None)
+                    if waiting is not None:
+                        self._crowd.heard(*waiting, response)
+            except grpc.aio.AioRpcError as error:
+                self._crowd.errors[error.code().name] += 1
+            writing.cancel()
+            self._outgoing = asyncio.Queue()
+            broken, self._waiting = self._waiting, {}
+            await asyncio.sleep(RETRY_S)
+            await self._crowd.find()
+            for member, heartbeat in broken.values():
+                self._crowd.unanswered(member, heartbeat)
+
+    async def _write(self, call: grpc.aio.StreamStreamCall) -> None:
+        while True:
+            await call.write(await self._outgoing.get())
+
+
+@dataclass(slots=True, eq=False)
+class _Member:
+    number: int
+    group: str
+    membership: GroupMembership
+    looked_at_s: float | None = None
+
+
+class _Crowd:
+    """All members of this process."""
+
+    def __init__(self, task: Clients) -> None:
+        self.progress = Progress()
+        self._task = task
+        self.errors: Counter[str] = Counter()
+        self._nodes = {address: _Node(address, self) for address in task.bootstrap.split(",")}
+        self._homes: dict[str, _Node] = {}
+        self._timers: list[tuple[float, int]] = []
+        self._members = [
+            _Member(number, group_name(task.first_group + number % task.groups), self._membership(number))
+            for number in range(task.groups * task.members)
+        ]
+
+    def _membership(self, number: int) -> GroupMembership:
+        task = self._task
+        config = MembershipConfig(
+            group_id=group_name(task.first_group + number % task.groups),
+            session_timeout_ms=task.session_ms,
+            heartbeat_interval_ms=task.heartbeat_ms,
+        )
+        made = GroupMembership(config, lambda: f"member-{number}-{time.monotonic_ns()}", lambda failures: RETRY_S)
+        made.subscribe([task.topic])
+        return made
+
+    async def run(self) -> None:
+        """Joins, and goes on until standard input ends."""
+        await self.find()
+        running = [asyncio.create_task(node.run()) for node in self._nodes.values()]
+        running += [asyncio.create_task(self._join()), asyncio.create_task(self._tick())]
+        running.append(asyncio.create_task(self._report()))
+        ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
+        done, _ = await asyncio.wait([ended, *running], return_when=asyncio.FIRST_COMPLETED)
+        for one in done:
+            one.result()
+
+    async def find(self) -> None:
+        """Asks where the groups are coordinated, until every one has a node."""
+        names = [group_name(self._task.first_group + number) for number in range(self._task.groups)]
+        deadline = time.monotonic() + FIND_TIMEOUT_S
+        while True:
+            for node in self._nodes.values():
+                try:
+                    found = await node.stub.FindCoordinators(
+                        groups_pb2.FindCoordinatorsRequest(group_ids=names), timeout=RETRY_S * 4
+                    )
+                except grpc.aio.AioRpcError:
+                    continue
+                homes = {
+                    one.group_id: self._nodes[f"{one.host}:{one.port}"]
+                    for one in found.coordinators
+                    if one.node_id >= 0
+                }
+                if len(homes) == len(names):
+                    self._homes = homes
+                    return
+            if time.monotonic() > deadline:
+                raise TimeoutError(f"not every group has a coordinator after {FIND_TIMEOUT_S:g} s")
+            await asyncio.sleep(RETRY_S)
+
+    async def _join(self) -> None:
+        began = time.monotonic()
+        for place, member in enumerate(self._members):
+            due = began + place / self._task.join_per_s
+            if due > time.monotonic():
+                await asyncio.sleep(due - time.monotonic())
+            member.membership.join(time.monotonic())
+            self._go_on(member)
+        await asyncio.Event().wait()
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(0.02)
+            now = time.monotonic()
+            while self._timers and self._timers[0][0] <= now:
+                due, number = heapq.heappop(self._timers)
+                member = self._members[number]
+                if due != member.looked_at_s:
+                    continue
+                member.looked_at_s = None
+                for heartbeat in member.membership.overdue(now):
+                    self.errors["overdue"] += 1
+                    member.membership.unanswered(heartbeat, now)
+                self._lose(member.membership.check_session(now))
+                self._go_on(member)
+
+    def _go_on(self, member: _Member) -> None:
+        heartbeat = member.membership.heartbeat(time.monotonic())
+        if heartbeat is not None:
+            self._homes[member.group].send(member, heartbeat)
+        due = member.membership.next_at_s()
+        if due is not None and (member.looked_at_s is None or due < member.looked_at_s):
+            member.looked_at_s = due
+            heapq.heappush(self._timers, (due, member.number))
+
+    def heard(self, member: _Member, heartbeat: Heartbeat, response: groups_pb2.GroupHeartbeatResponse) -> None:
+        """Takes an answer, gives up at once what is to be given up, and goes on."""
+        if response.HasField("error"):
+            self.errors[errors_pb2.ErrorCode.Name(response.error.code)] += 1
+        else:
+            self.progress.answered += 1
+        change = member.membership.heard(heartbeat, response, time.monotonic())
+        self._lose(change)
+        if change.revoked:
+            member.membership.release(change.revoked)
+        self._go_on(member)
+
+    def unanswered(self, member: _Member, heartbeat: Heartbeat) -> None:
+        """The stream broke."""
+        member.membership.unanswered(heartbeat, time.monotonic())
+        self._go_on(member)
+
+    def _lose(self, change: Change) -> None:
+        self.progress.lost += bool(change.lost)
+
+    async def _report(self) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            owned: Counter[str] = Counter()
+            joined = 0
+            for member in self._members:
+                joined += member.membership.state is MembershipState.MEMBER
+                owned[member.group] += len(member.membership.owned & member.membership.assigned)
+            self.progress.joined = joined
+            self.progress.settled = sum(count == self._task.partitions for count in owned.values())
+            self.progress.errors = dict(self.errors)
+            print(json.dumps(asdict(self.progress)), flush=True)
+
+
+def main() -> None:
+    """Runs the members given as JSON."""
+    uvloop.run(_Crowd(Clients(**json.loads(sys.argv[1]))).run())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,76 @@
+"""What a run with consumer groups came to, in numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+
+@dataclass(slots=True, frozen=True)
+class GroupRound:
+    """Something done to members and nodes, and how the groups got over it.
+
+    Arguments:
+        what: who was hurt, and how.
+        caught_up_s: from the end of the fault until every group had done all that was written by then.
+    """
+
+    number: int
+    what: str
+    took_s: float
+    caught_up_s: float
+
+    def line(self) -> str:
+        """The round in one line."""
+        return f"  round {self.number}, {self.took_s:.1f} s: {self.what}; caught up {self.caught_up_s:.1f} s after that"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupTotals:
+    """One group, over the whole run.
+
+    Arguments:
+        members: processes that ever belonged to it.
+        ownerships: how often a member was given a partition.
+        worked: records done, each time that they were.
+        committed, refused: commits by their outcome.
+        duplicates: records done again, by what became of the work before.
+    """
+
+    group: str
+    members: int
+    ownerships: int
+    worked: int
+    committed: int
+    refused: int
+    duplicates: dict[str, int]
+
+    def line(self) -> str:
+        """The group in one line."""
+        again = sum(self.duplicates.values())
+        reasons = ", ".join(f"{count} {why}" for why, count in sorted(self.duplicates.items()))
+        return (
+            f"group {self.group}: {self.members} members, {self.ownerships} times a partition given, {self.worked}"
+            f" records worked on, {self.committed} commits taken, {self.refused} not; {again} records done again"
+            f"{f' ({reasons})' if reasons else ''}"
+        )
+
+
+@dataclass(slots=True)
+class GroupFigures:
+    """All groups of a run."""
+
+    rounds: list[GroupRound] = field(default_factory=list)
+    groups: list[GroupTotals] = field(default_factory=list)
+
+    def lines(self) -> Sequence[str]:
+        """For a summary."""
+        lines = [one.line() for one in self.groups]
+        if self.rounds:
+            times = [one.caught_up_s for one in self.rounds]
+            lines.append(
+                f"{len(self.rounds)} rounds; caught up after {statistics.median(times):.1f} s in the median,"
+                f" {max(times):.1f} s at most"
+            )
+        return lines
