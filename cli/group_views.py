@@ -156,7 +156,7 @@ def _ends(
     groups: Iterable[GroupDescription],
     committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
 ) -> dict[TopicPartition, int]:
-    """Where the logs end; those of partitions without a leader, whose end nobody can say, are left out."""
+    """Where the logs end, without those of which nobody can say: of partitions without a leader, of deleted topics."""
     from quorumlog.sdk import Consumer, TopicPartition
 
     shown = {tp for offsets in committed.values() for tp in offsets}
@@ -165,7 +165,7 @@ def _ends(
         return {}
     led = {
         TopicPartition(topic.name, partition.partition)
-        for topic in admin.describe_topics(sorted({tp.topic for tp in shown}))
+        for topic in admin.describe_topics()
         for partition in topic.partitions
         if partition.leader is not None
     }

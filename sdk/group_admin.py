@@ -302,4 +302,6 @@ def _member(member: groups_pb2.MemberDescription) -> MemberDescription:
 
 
 def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
-    return tuple(sorted(TopicPartition(each.topic, number) for each in topics for number in each.partitions))
+    """Partitions, without those of topics that have been deleted, which have no name any more."""
+    named = (each for each in topics if each.topic)
+    return tuple(sorted(TopicPartition(each.topic, number) for each in named for number in each.partitions))
