@@ -96,6 +96,9 @@ class AdminRequests:
             )
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, what)
         record = topic.partitions[number]
+        if topic.is_internal:
+            what = f"topic {topic.name} belongs to the cluster itself: it holds no records to write, read or delete"
+            return error(ErrorCode.INVALID_TOPIC, what)
         return error(
             ErrorCode.NOT_LEADER_OR_FOLLOWER,
             f"this node has no replica of {topic.name}-{number}; ask its leader",

@@ -9,6 +9,7 @@ from itertools import count
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+from quorumlog.server.groups.client_origin import UNKNOWN_CLIENT, ClientOrigin
 
 #: What a client reads whose request was under way when the node stopped.
 STOPPING = "the node is stopping: ask another one"
@@ -49,13 +50,18 @@ class ClientRequests:
         self._emit(StreamClosed(stream))
 
     def submit(
-        self, message: ProtoMessage, size_bytes: int, on_reply: Callable[[ProtoMessage], None], stream: int = 0
+        self,
+        message: ProtoMessage,
+        size_bytes: int,
+        on_reply: Callable[[ProtoMessage], None],
+        stream: int = 0,
+        client: ClientOrigin = UNKNOWN_CLIENT,
     ) -> int:
         """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``."""
         number = next(self._numbers)
         self._pending[number] = (size_bytes, on_reply)
         self._pending_bytes += size_bytes
-        self._emit(ClientRequest(number, message, stream=stream))
+        self._emit(ClientRequest(number, message, stream=stream, client=client))
         return number
 
     def submit_unanswered(self, message: ProtoMessage) -> None:

@@ -40,7 +40,7 @@ class CompactionProposals:
         if now < self.next_deadline:
             return
         self.next_deadline = now + self._interval_us
-        for partition in self._partitions:
+        for partition in self._partitions.logs.values():
             if partition.config.compacts and partition.leads:
                 self._consider(now, wall_ms, partition)
 

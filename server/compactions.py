@@ -170,7 +170,7 @@ class Compactions:
             self._go_on(self._run)
             return
         for group in list(self._due):
-            partition = self._partitions.get(group)
+            partition = self._partitions.logs.get(group)
             if partition is None or partition.compaction is None or not partition.compaction.pending:
                 del self._due[group]
             elif self._begin(partition):

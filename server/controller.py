@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 from quorumlog.server.broker_liveness import BrokerLiveness
 from quorumlog.server.controller_decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.coordinator_creation import CoordinatorPlan
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import Broker
 from quorumlog.server.named_producers import check_claim
@@ -33,12 +34,14 @@ class ControllerOptions:
         request_changes: leader reports or ISR changes in one request.
         brokers: nodes in one cluster.
         topics: what topics may ask for.
+        coordinators: what the internal topic of consumer groups is to be like.
     """
 
     session_timeout_us: int = 3_000_000
     request_changes: int = 20_000
     brokers: int = 1_000
     topics: TopicLimits = field(default_factory=TopicLimits)
+    coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
 
 
 class Controller:
@@ -57,7 +60,7 @@ class Controller:
         self._options = options
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
-        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us)
+        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
 
     @property
     def next_deadline(self) -> int:
@@ -105,7 +108,7 @@ class Controller:
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
             case "replicas_moved":
                 return self._replicas_moved(number, wall_ms, request.replicas_moved)
-            case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs":
+            case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs" | "create_coordinators":
                 return self._topics.decide(now, wall_ms, request)
             case other:
                 problem = error(

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
+from quorumlog.server.groups.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import peer_pb2
@@ -157,14 +158,16 @@ class PeerDisconnected:
 
 @dataclass(slots=True)
 class ClientRequest:
-    """A client's request: one of the request messages of data_plane.proto and admin.proto. Answered by exactly one
-    Reply, except ProduceRequest with acks=0, which has none."""
+    """A client's request: one of the request messages of data_plane.proto, admin.proto and groups.proto. Answered by
+    exactly one Reply, except ProduceRequest with acks=0, which has none."""
 
     request_id: int
     message: ProtoMessage
     principal: str = "anonymous"
     #: The stream that it came on, for what lasts as long as that does; 0 without one.
     stream: int = 0
+    #: Who asks, and from where.
+    client: ClientOrigin = UNKNOWN_CLIENT
 
 
 @dataclass(slots=True)

@@ -10,11 +10,12 @@ from grpc_reflection.v1alpha import reflection
 from quorumlog.server.listening import ListenError
 from quorumlog.server.service_unary import Handlers
 from quorumlog.server.transport_options import SERVER_OPTIONS
-from quorumlog.v1 import admin_pb2, data_plane_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
 
 _SERVICES = (
     *(service.full_name for service in data_plane_pb2.DESCRIPTOR.services_by_name.values()),
     *(service.full_name for service in admin_pb2.DESCRIPTOR.services_by_name.values()),
+    *(service.full_name for service in groups_pb2.DESCRIPTOR.services_by_name.values()),
 )
 _PEER_SERVICES = tuple(service.full_name for service in peer_pb2.DESCRIPTOR.services_by_name.values())
 

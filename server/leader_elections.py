@@ -15,11 +15,11 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.group_host import GroupHost
+from quorumlog.server.hosted import Hosted
 from quorumlog.server.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.links import Links
 from quorumlog.server.metadata_records import Partition as PartitionRecord
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.server.waiting import wait_us
 from quorumlog.server.wire_errors import error
@@ -115,7 +115,7 @@ class LeaderElections:
             displaced.append(Displaced(partition.group, preferred, connected_at, able, caught_up, transferring))
         return displaced
 
-    def _obstacle(self, partition: Partition, record: PartitionRecord) -> str:
+    def _obstacle(self, partition: Hosted, record: PartitionRecord) -> str:
         """Why the preferred leader cannot lead a partition that this node leads; empty if it can."""
         preferred = record.replicas[0]
         if self._partitions.is_fenced(preferred):

@@ -19,11 +19,16 @@ from quorumlog.server.compaction_proposals import CompactionProposals
 from quorumlog.server.compactions import Compactions
 from quorumlog.server.controller import ControllerOptions
 from quorumlog.server.controller_client import ControllerClient
+from quorumlog.server.coordinator_creation import CoordinatorPlan
 from quorumlog.server.data_requests import DataRequests
 from quorumlog.server.events import Job
 from quorumlog.server.formation import Membership
 from quorumlog.server.former_replicas import FormerReplicas
 from quorumlog.server.group_host import GroupHost, Replica
+from quorumlog.server.groups.client_origin import ClientOrigin
+from quorumlog.server.groups.coordinator import Coordinator
+from quorumlog.server.groups.group_requests import GroupRequest
+from quorumlog.server.groups.node_groups import NodeGroups
 from quorumlog.server.leader_elections import LeaderElections
 from quorumlog.server.links import Links
 from quorumlog.server.metadata_reads import MetadataReads
@@ -113,7 +118,7 @@ class Member:
         self.peers_changed = True
         self.partitions = Partitions(
             options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
-            surroundings.snapshots.checkpoints.is_switching, surroundings.former,
+            surroundings.snapshots.checkpoints, surroundings.former,
         )  # fmt: skip
         self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
         self.compactions = Compactions(
@@ -156,6 +161,10 @@ class Member:
         self.deletions = RecordDeletions(
             self.partitions, options.limits.parked_fetches, surroundings.reply, self.admin.missing_partition, host.touch
         )
+        self.groups = NodeGroups(
+            now, options, self.partitions, lambda: self.metadata.image, self.client, rounds, surroundings.snapshots,
+            surroundings.reply, host.touch,
+        )  # fmt: skip
         self.reads = MetadataReads(options, self.metadata, self.client, rounds)
         self.elections = LeaderElections(
             options,
@@ -172,7 +181,8 @@ class Member:
         )
         #: Groups of which there may be a replica here that was moved away.
         self._to_leave = set(found)
-        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, self.partitions, host.touch)
+        logs = self.partitions.logs.values()
+        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
@@ -191,7 +201,13 @@ class Member:
             self._options, state, state.anchor.index, known, sealer, around.storage, around.rng, now,
             self._metadata_snapshot,
         )  # fmt: skip
-        options = ControllerOptions(session_timeout_us=self._options.broker_session_timeout_us)
+        groups = self._options.groups
+        options = ControllerOptions(
+            session_timeout_us=self._options.broker_session_timeout_us,
+            coordinators=CoordinatorPlan(
+                groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
+            ),
+        )
         return MetadataReplica(
             raft, sealer, state.snapshot, self._read_metadata, around.rng, options, self._on_applied, self._on_restored
         )
@@ -216,6 +232,7 @@ class Member:
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
         self._now, self._wall_ms = now, wall_ms
+        self.groups.begin_step(now, wall_ms)
 
     def on_time(self) -> None:
         """Does what is due."""
@@ -236,6 +253,7 @@ class Member:
         self.reassignments.on_time(now)
         self.reads.on_time(now)
         self.expiry.on_time(now)
+        self.groups.on_time()
 
     @property
     def next_deadline(self) -> int:
@@ -256,6 +274,7 @@ class Member:
             self.reassignments.next_deadline,
             self.reads.next_deadline,
             self.expiry.next_deadline,
+            self.groups.next_deadline,
         )
         return min(deadline for deadline in due if deadline is not None)
 
@@ -264,7 +283,15 @@ class Member:
         if group == METADATA_GROUP:
             self._after_metadata_round()
             return
-        partition = self.partitions[group]
+        hosted = self.partitions[group]
+        if isinstance(hosted, Partition):
+            self._after_log_round(hosted)
+        elif isinstance(hosted, Coordinator):
+            self.groups.after_round(hosted)
+        if hosted.leads and self.partitions.needs_report(hosted):
+            self.broker.report_soon(self._now)
+
+    def _after_log_round(self, partition: Partition) -> None:
         led = partition.leading_term
         self.data.finish(partition.update_leadership())
         if led or partition.leading_term:
@@ -273,8 +300,6 @@ class Member:
             self.offsets.after_round(partition)
             self.deletions.after_round(partition)
             self.retention.after_round(self._now, self._wall_ms, partition)
-            if self.partitions.needs_report(partition):
-                self.broker.report_soon(self._now)
         self.checkpoints.consider(partition)
         self.compactions.consider(self._now, partition)
 
@@ -290,6 +315,7 @@ class Member:
             self._known_controller = metadata.raft.leader_id
             self.broker.controller_changed(self._now)
         self.reads.after_round()
+        self.groups.metadata_changed()
         self._leave()
         self._checkpoint_metadata()
 
@@ -316,7 +342,7 @@ class Member:
 
     def on_peer_lost(self, peer: int) -> None:
         """A peer's connection broke: whoever waits for more copies than are left is told."""
-        for partition in self.partitions:
+        for partition in self.partitions.logs.values():
             if peer in partition.raft.configuration.voters:
                 self.data.finish(partition.fail_short_of_copies(self._live_replicas(partition)))
 
@@ -365,13 +391,15 @@ class Member:
         what it has on disk is destroyed. What comes late of it finds nothing."""
         if not self.partitions.holds(group):
             return
-        partition = self.partitions.remove(group)
+        hosted = self.partitions.remove(group)
         self._host.destroy(group, decided_by=METADATA_GROUP)
         self._around.snapshots.group_gone(group)
         self._around.forget_group(group)
-        if partition is None:
+        if isinstance(hosted, Coordinator):
+            self.groups.ended(hosted)
+        if not isinstance(hosted, Partition):
             return
-        self.data.finish(partition.end())
+        self.data.finish(hosted.end())
         self.data.fetches.group_gone(self._now, group)
         self.offsets.group_gone(group)
         self.deletions.group_gone(group)
@@ -460,7 +488,7 @@ class Member:
 
     # -- clients ----------------------------------------------------------------------------------------------
 
-    def on_request(self, request_id: int, stream: int, message: ProtoMessage) -> None:
+    def on_request(self, request_id: int, stream: int, message: ProtoMessage, client: ClientOrigin) -> None:
         """Serves a client's request; ``stream`` is the one that it came on, 0 without one."""
         match message:
             case data_plane_pb2.ProduceRequest():
@@ -491,6 +519,8 @@ class Member:
                 self.elections.elect(self._now, request_id, message)
             case admin_pb2.DescribeQuorumRequest():
                 self.admin.describe_quorum(self._now, request_id)
+            case _ if isinstance(message, GroupRequest):
+                self.groups.on_request(request_id, message, client)
             case _:
                 raise AssertionError(f"no service lets {type(message).__name__} through")
 
@@ -499,6 +529,7 @@ class Member:
         self.data.client_gone(request_id)
         self.offsets.client_gone(request_id)
         self.deletions.client_gone(request_id)
+        self.groups.client_gone(request_id)
 
     def stream_closed(self, stream: int) -> None:
         """A client's stream has ended."""
@@ -571,4 +602,5 @@ class Member:
             "parked_fetches": len(self.data.fetches),
             "fetch_sessions": len(self.data.fetches.sessions),
             "fenced": float(self.broker.fenced),
+            **self.groups.gauges(),
         }

@@ -10,10 +10,12 @@ from quorumlog.v1 import metadata_log_pb2, peer_pb2
 
 #: The metadata group itself.
 METADATA_GROUP = 0
-#: Groups of partitions start here; those between belong to coordinators.
+#: Groups of partitions start here.
 FIRST_PARTITION_GROUP = 1000
 #: Topics whose name begins with this belong to the cluster itself.
 INTERNAL_PREFIX = "__"
+#: The topic whose partitions are no logs but coordinators of consumer groups.
+GROUPS_TOPIC = "__groups"
 #: Producer ids are given to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
 #: The feature level of a new cluster, and the highest that this version supports.

@@ -243,7 +243,7 @@ class Node:
             case FrameReceived():
                 self._on_frame(event.peer, event.frame)
             case ClientRequest():
-                self._on_request(event.request_id, event.stream, event.message)
+                self._on_request(event)
             case StorageDone():
                 self._host.on_durable(self._now, event.number)
                 self._space.wrote(self._now)
@@ -512,11 +512,12 @@ class Node:
     def _reply(self, request_id: int, message: ProtoMessage) -> None:
         self._effects.replies.append(Reply(request_id, message))
 
-    def _on_request(self, request_id: int, stream: int, message: ProtoMessage) -> None:
+    def _on_request(self, request: ClientRequest) -> None:
+        request_id, message = request.request_id, request.message
         if isinstance(message, admin_pb2.DescribeNodeRequest):
             self._reply(request_id, self.describe())
         elif self._member is not None:
-            self._member.on_request(request_id, stream, message)
+            self._member.on_request(request_id, request.stream, message, request.client)
         else:
             response = unformed_response(message, self.not_ready())
             if response is not None:

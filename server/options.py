@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorumlog.raft.options import RaftOptions
+from quorumlog.server.groups.limits import GroupLimits
 
 
 @dataclass(slots=True, frozen=True)
@@ -24,6 +25,10 @@ class Limits:
     fetch_session_partitions: int = 100_000
     #: Bytes of entries in one fetch response.
     fetch_bytes: int = 16 << 20
+    #: Calls of groups, and heartbeats of members, that one coordinator has yet to decide.
+    group_calls: int = 10_000
+    #: Heartbeats that wait at one coordinator until there is news for their members.
+    parked_heartbeats: int = 10_000
     #: Requests to the controller that wait for an answer.
     controller_requests: int = 1_000
     #: Bytes of entries in one data frame; a single larger entry still travels alone.
@@ -81,6 +86,27 @@ class BalanceOptions:
 
 
 @dataclass(slots=True, frozen=True)
+class GroupOptions:
+    """How consumer groups are coordinated. Times are in milliseconds.
+
+    Arguments:
+        coordinators: how many there are to be, when the first is looked for; the controller's counts.
+        coordinators_factor: replicas of each; 0: three in a cluster of three nodes and more, else one.
+        offsets_retention_ms: how long committed offsets are kept that nobody needs.
+        limits: what members may ask for. The least session must be several election timeouts: a leader that was cut off
+            must have noticed before its successor gives away what is not its.
+        checkpoint_entries, checkpoint_bytes: of a coordinator's log, after which a snapshot replaces them.
+    """
+
+    coordinators: int = 16
+    coordinators_factor: int = 0
+    offsets_retention_ms: int = 604_800_000
+    limits: GroupLimits = field(default_factory=GroupLimits)
+    checkpoint_entries: int = 5_000
+    checkpoint_bytes: int = 4 << 20
+
+
+@dataclass(slots=True, frozen=True)
 class NodeOptions:
     """A node's identity, peers and times. Times are in microseconds.
 
@@ -99,6 +125,7 @@ class NodeOptions:
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: Limits = field(default_factory=Limits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
+    groups: GroupOptions = field(default_factory=GroupOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

@@ -11,7 +11,6 @@ import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
-from typing import NamedTuple
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
@@ -22,6 +21,7 @@ from quorumlog.server.compacted_log import CompactedLog
 from quorumlog.server.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.compaction_state import CompactionState
 from quorumlog.server.epoch_digests import content_digest
+from quorumlog.server.hosted import PartitionId
 from quorumlog.server.options import Limits
 from quorumlog.server.partition_commands import apply_command
 from quorumlog.server.partition_snapshot import read_state, table_rows
@@ -37,14 +37,6 @@ from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, Partiti
 
 META_ROW = b"m"
 _META = struct.Struct("<QqqQ")
-
-
-class PartitionId(NamedTuple):
-    """A partition, as clients name it."""
-
-    topic_id: bytes
-    topic: str
-    number: int
 
 
 class Partition:

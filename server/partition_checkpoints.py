@@ -47,7 +47,7 @@ class PartitionCheckpoints:
             self._try(group)
 
     def _try(self, group: int) -> None:
-        partition = self._partitions.get(group)
+        partition = self._partitions.logs.get(group)
         if partition is None:
             del self._due[group]
             return

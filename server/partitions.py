@@ -1,23 +1,31 @@
-"""The partition replicas of a node: created as the metadata say, found by topic and number, reported as led."""
+"""The partition replicas of a node: created as the metadata say, found by topic and number, reported as led.
+
+Most are logs; those of the internal topic of consumer groups are coordinators. Only what concerns records tells them
+apart.
+"""
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable, Container, Iterable, Iterator
-from functools import partial
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE, EntryId, HardState, Snapshot
+from quorumlog.server.checkpoint import CheckpointWriter
 from quorumlog.server.former_replicas import FormerReplicas
 from quorumlog.server.group_host import GroupHost, Replica
 from quorumlog.server.group_log import GroupLog, check_chain
+from quorumlog.server.groups.coordinator import Coordinator, decode_applied
+from quorumlog.server.hosted import Hosted, PartitionId
 from quorumlog.server.isr import IsrTracker
 from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.metadata_records import GROUPS_TOPIC
 from quorumlog.server.metadata_records import Partition as PartitionRecord
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.partition import META_ROW, Partition, PartitionId, decode_meta
+from quorumlog.server.partition import META_ROW, Partition, decode_meta
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import GroupState
 from quorumlog.v1 import peer_pb2
 
@@ -27,8 +35,12 @@ class Partitions:
 
     Arguments:
         image: gives the current metadata image.
-        is_checkpointing: whether a group's snapshot is about to be superseded.
+        checkpoints: the snapshots that are being written here.
         former: creates replicas.
+
+    Attributes:
+        logs: those that are logs of records, by group.
+        coordinators: those that coordinate consumer groups, by group.
     """
 
     def __init__(
@@ -38,7 +50,7 @@ class Partitions:
         reader: StorageReader,
         rng: random.Random,
         image: Callable[[], MetadataImage],
-        is_checkpointing: Callable[[int], bool],
+        checkpoints: CheckpointWriter,
         former: FormerReplicas,
     ) -> None:
         self._options = options
@@ -46,9 +58,11 @@ class Partitions:
         self._reader = reader
         self._rng = rng
         self._image = image
-        self._is_checkpointing = is_checkpointing
+        self._checkpoints = checkpoints
         self._former = former
-        self._by_group: dict[int, Partition] = {}
+        self._by_group: dict[int, Hosted] = {}
+        self.logs: dict[int, Partition] = {}
+        self.coordinators: dict[int, Coordinator] = {}
         self._by_name: dict[tuple[bytes, int], Partition] = {}
         self._found: dict[int, GroupState] = {}
         self._trackers: dict[int, tuple[int, IsrTracker]] = {}
@@ -83,14 +97,15 @@ class Partitions:
         """Whether anything of a group is here, be it only on disk."""
         return group in self._by_group or group in self._found
 
-    def remove(self, group: int) -> Partition | None:
+    def remove(self, group: int) -> Hosted | None:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""
         self._found.pop(group, None)
         self._trackers.pop(group, None)
-        partition = self._by_group.pop(group, None)
-        if partition is not None:
-            del self._by_name[(partition.identity.topic_id, partition.identity.number)]
-        return partition
+        self.coordinators.pop(group, None)
+        log = self.logs.pop(group, None)
+        if log is not None:
+            del self._by_name[(log.identity.topic_id, log.identity.number)]
+        return self._by_group.pop(group, None)
 
     def ensure(self, now: int, group: int) -> None:
         """Makes the replica of a group if this node has one by the metadata."""
@@ -104,44 +119,56 @@ class Partitions:
         fresh = state is None
         if state is None:
             state = self._former.begin(record)
-        applied = decode_meta(state.table.get(META_ROW))[0]
-        sealer = GroupSealer(group)
-        raft = make_group(
-            self._options, state, applied, applied, sealer, self._reader, self._rng, now,
-            partial(self._offered_snapshot, group),
-        )  # fmt: skip
-        identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
-        partition = Partition(
-            identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
-        )
-        partition.snapshot = state.snapshot
-        partition.configure(record.topic.configs)
-        self._by_group[group] = partition
-        self._by_name[(record.topic.topic_id, record.number)] = partition
-        self._host.add(group, Replica(raft, partition, lazy_commit=True))
+        make = self._coordinator if record.topic.name == GROUPS_TOPIC else self._log
+        hosted = make(now, PartitionId(record.topic.topic_id, record.topic.name, record.number), state)
+        hosted.configure(record.topic.configs)
+        self._by_group[group] = hosted
+        self._host.add(group, Replica(hosted.raft, hosted, lazy_commit=True))
         if fresh and record.replicas[0] == self._options.node_id and not record.is_moving:
             # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
-            raft.campaign(now)
+            hosted.raft.campaign(now)
+
+    def _log(self, now: int, identity: PartitionId, state: GroupState) -> Hosted:
+        group, sealer = state.group, GroupSealer(state.group)
+        applied = decode_meta(state.table.get(META_ROW))[0]
+        raft = make_group(
+            self._options, state, applied, applied, sealer, self._reader, self._rng, now,
+            lambda: None if self._checkpoints.is_switching(group) else self.logs[group].snapshot,
+        )  # fmt: skip
+        log = Partition(
+            identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
+        )
+        log.snapshot = state.snapshot
+        self.logs[group] = self._by_name[(identity.topic_id, identity.number)] = log
+        return log
+
+    def _coordinator(self, now: int, identity: PartitionId, state: GroupState) -> Hosted:
+        group, sealer = state.group, GroupSealer(state.group)
+        raft = make_group(
+            self._options, state, state.anchor.index, decode_applied(state.table), sealer, self._reader, self._rng, now,
+            lambda: None if self._checkpoints.is_writing(group) else self.coordinators[group].snapshot,
+        )  # fmt: skip
+        coordinator = Coordinator(
+            identity, raft, sealer, state.snapshot, lambda snapshot: read_whole(self._reader, group, snapshot.data)
+        )
+        self.coordinators[group] = coordinator
+        return coordinator
 
     def _claimed_epoch(self, producer_id: int) -> int:
         return self._image().named_producers.epoch_of(producer_id)
 
-    def _offered_snapshot(self, group: int) -> Snapshot | None:
-        """What followers are offered: the newest durable one, but none that is about to be superseded."""
-        return None if self._is_checkpointing(group) else self._by_group[group].snapshot
-
-    def __getitem__(self, group: int) -> Partition:
+    def __getitem__(self, group: int) -> Hosted:
         return self._by_group[group]
 
-    def get(self, group: int) -> Partition | None:
+    def get(self, group: int) -> Hosted | None:
         """The replica of a group, if there is one here."""
         return self._by_group.get(group)
 
     def find(self, topic_id: bytes, number: int) -> Partition | None:
-        """The replica of a topic's partition, if there is one here."""
+        """The replica of a topic's partition, if there is one here and it is a log."""
         return self._by_name.get((topic_id, number))
 
-    def __iter__(self) -> Iterator[Partition]:
+    def __iter__(self) -> Iterator[Hosted]:
         return iter(self._by_group.values())
 
     def __len__(self) -> int:
@@ -149,7 +176,7 @@ class Partitions:
 
     # -- by the metadata --------------------------------------------------------------------------------------
 
-    def record(self, partition: Partition) -> PartitionRecord | None:
+    def record(self, partition: Hosted) -> PartitionRecord | None:
         """What the metadata say of a partition."""
         return self._image().partitions.get(partition.group)
 
@@ -176,7 +203,7 @@ class Partitions:
 
     # -- reports to the controller ----------------------------------------------------------------------------
 
-    def needs_report(self, partition: Partition) -> bool:
+    def needs_report(self, partition: Hosted) -> bool:
         """Whether this node leads a partition for good and the metadata do not say so."""
         record = self._image().partitions.get(partition.group)
         return (
@@ -186,7 +213,7 @@ class Partitions:
             and record.leader_epoch < partition.raft.term
         )
 
-    def is_settled(self, partition: Partition, reachable: Container[int]) -> bool:
+    def is_settled(self, partition: Hosted, reachable: Container[int]) -> bool:
         """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
         group sleep, for nobody looks at the in-sync set of one that does."""
         record = self._image().partitions.get(partition.group)
@@ -222,7 +249,7 @@ class Partitions:
             if self.needs_report(partition)
         ]
 
-    def _awake_led(self) -> Iterator[Partition]:
+    def _awake_led(self) -> Iterator[Hosted]:
         """Led partitions whose group is awake. The others are reported, and in sync as far as they can be reached."""
         for group in sorted(self._host.awake_led):
             partition = self._by_group.get(group)

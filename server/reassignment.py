@@ -21,10 +21,10 @@ from quorumlog.raft.types import Configuration
 from quorumlog.server.broker import Broker
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.group_host import GroupHost
+from quorumlog.server.hosted import Hosted
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import Partition as PartitionRecord
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.partition import Partition
 from quorumlog.server.partitions import Partitions
 from quorumlog.v1 import peer_pb2
 
@@ -91,7 +91,7 @@ class Reassignments:
             marks[record.group] = (raft.term, raft.last_id.index)
         self._marks = marks
 
-    def _may_move(self, record: PartitionRecord, partition: Partition) -> bool:
+    def _may_move(self, record: PartitionRecord, partition: Hosted) -> bool:
         """Only a leader that the metadata know: its report is what the end of the move is compared with."""
         raft = partition.raft
         known = partition.leads and raft.leads_committed and record.leader_epoch == raft.term

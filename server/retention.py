@@ -144,7 +144,7 @@ class Retention:
             if not self._deadlines or self._deadlines[0][0] > now:
                 return
             due, group = heapq.heappop(self._deadlines)
-            watch, partition = self._watches.get(group), self._partitions.get(group)
+            watch, partition = self._watches.get(group), self._partitions.logs.get(group)
             if watch is None or watch.due != due:
                 continue
             if partition is None or not partition.leads:

@@ -24,6 +24,7 @@ from quorumlog.server.memory import keep_freed_memory
 from quorumlog.server.metrics import Exporter, Meters
 from quorumlog.server.service_admin import admin_handlers
 from quorumlog.server.service_data_plane import DataPlaneService
+from quorumlog.server.service_groups import GroupsService
 from quorumlog.server.service_peer import PeerService
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.storage.interface import StorageError
@@ -134,7 +135,9 @@ def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log,
         log=log,
     )
     data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
-    handlers = (data_plane.handlers(), admin_handlers(driver.requests, meters), peers.handlers())
+    groups = GroupsService(driver.requests, meters)
+    admin = admin_handlers(driver.requests, meters)
+    handlers = (data_plane.handlers(), groups.handlers(), admin, peers.handlers())
     return GrpcServer(settings.listen, handlers)
 
 

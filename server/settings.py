@@ -26,12 +26,16 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
+from quorumlog.server.groups.limits import GroupLimits
+from quorumlog.server.options import BalanceOptions, GroupOptions, Limits, NodeOptions
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
 _TYPO_LIKENESS = 0.85
 _MS = 1_000
+#: The least session of a group's member, in election timeouts, and in milliseconds unless it is set.
+ELECTIONS_PER_SESSION = 3
+LEAST_SESSION_MS = 2_000
 
 
 class SettingsError(Exception):
@@ -144,6 +148,23 @@ class Settings(BaseSettings):
     compaction_bytes_per_second: SizeBytes = Field(
         32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
     )
+    group_coordinators: Annotated[int, Field(ge=1, le=1_000)] = Field(
+        16, description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created"
+    )
+    group_coordinators_replication_factor: Annotated[int, Field(ge=0, le=7)] = Field(
+        0, description="1, 3, 5 or 7 replicas of each coordinator, or 0: 3 in a cluster of 3 nodes and more, else 1"
+    )
+    offsets_retention_ms: Annotated[int, Field(ge=1_000, le=1 << 42)] = Field(
+        604_800_000, description=f"{_A_TIME}, at least 1000: how long committed offsets are kept that nobody needs"
+    )
+    group_min_session_timeout_ms: Milliseconds | None = Field(
+        None,
+        description=f"{_A_TIME}, at least three times election_timeout_ms (by default that, or 2000): the least that a"
+        " member may ask for",
+    )
+    group_max_session_timeout_ms: Milliseconds = Field(
+        1_800_000, description=f"{_A_TIME}, at least group_min_session_timeout_ms: the most that a member may ask for"
+    )
     metadata_checkpoint_entries: Count = Field(
         2_000, description="a whole number from 1 to 1000000: entries of metadata after which a snapshot replaces them"
     )
@@ -204,6 +225,7 @@ class Settings(BaseSettings):
                 enabled=self.auto_leader_rebalance_enable,
                 check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
             ),
+            groups=self._group_options(),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,
@@ -213,6 +235,26 @@ class Settings(BaseSettings):
             metadata_checkpoint_entries=self.metadata_checkpoint_entries,
             compaction_interval_us=self.compaction_interval_ms * _MS,
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
+        )
+
+    def _group_options(self) -> GroupOptions:
+        factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms
+        # A leader that was cut off must have noticed before its successor gives away what its members have.
+        least = ELECTIONS_PER_SESSION * self.election_timeout_ms
+        shortest = max(LEAST_SESSION_MS, least)
+        if self.group_min_session_timeout_ms is not None:
+            shortest = self.group_min_session_timeout_ms
+        if shortest < least:
+            raise SettingsError(_wrong("group_min_session_timeout_ms", shortest, "a setting"))
+        if longest < shortest:
+            raise SettingsError(_wrong("group_max_session_timeout_ms", longest, "a setting"))
+        if factor not in (0, 1, 3, 5, 7):
+            raise SettingsError(_wrong("group_coordinators_replication_factor", factor, "a setting"))
+        return GroupOptions(
+            coordinators=self.group_coordinators,
+            coordinators_factor=factor,
+            offsets_retention_ms=self.offsets_retention_ms,
+            limits=GroupLimits(min_session_timeout_ms=shortest, max_session_timeout_ms=longest),
         )
 
 

@@ -46,7 +46,7 @@ def plan_topic(
         return refused
     return metadata_log_pb2.CreateTopic(
         name=topic.name,
-        topic_id=_new_topic_id(image, rng),
+        topic_id=new_topic_id(image, rng),
         configs={name: value.strip() for name, value in topic.configs.items()},
         partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
     )
@@ -144,7 +144,8 @@ def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error |
     return None
 
 
-def _new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
+def new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
+    """An id that no topic has."""
     while True:
         topic_id = uuid.UUID(int=rng.getrandbits(128), version=4).bytes
         if topic_id not in image.topics_by_id:

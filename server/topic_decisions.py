@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from functools import partial
 
 from quorumlog.server.controller_decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.coordinator_creation import CoordinatorPlan, plan_coordinators
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.metadata_records import ApplyResult, Topic
+from quorumlog.server.metadata_records import GROUPS_TOPIC, ApplyResult, Topic
 from quorumlog.server.replica_assignment import Placement, TopicLimits
 from quorumlog.server.topic_config import InvalidTopicConfigError, changed_configs
 from quorumlog.server.topic_creation import plan_topic
@@ -42,13 +43,22 @@ class TopicDecisions:
         image: the controller's, read only here.
         rng: for topic ids.
         patience_us: after which a proposal that was not applied counts as lost.
+        coordinators: what the internal topic of consumer groups is to be like.
     """
 
-    def __init__(self, image: MetadataImage, rng: random.Random, limits: TopicLimits, patience_us: int) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        rng: random.Random,
+        limits: TopicLimits,
+        patience_us: int,
+        coordinators: CoordinatorPlan,
+    ) -> None:
         self._image = image
         self._rng = rng
         self._limits = limits
         self._patience_us = patience_us
+        self._coordinators = coordinators
         self._under_way: list[_UnderWay] = []
 
     def decide(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -61,6 +71,8 @@ class TopicDecisions:
             case "create_topics":
                 wanted = [(t.name, partial(self._plan_creation, now, t)) for t in request.create_topics.topics]
                 dry = request.create_topics.validate_only
+            case "create_coordinators":
+                kind, wanted = "create_topics", [(GROUPS_TOPIC, partial(self._plan_coordinators, now))]
             case "create_partitions":
                 wanted = [(t.name, partial(self._plan_partitions, now, t)) for t in request.create_partitions.topics]
                 dry = request.create_partitions.validate_only
@@ -95,6 +107,14 @@ class TopicDecisions:
         if isinstance(plan, errors_pb2.Error):
             return plan
         self._begin(now, plan.partitions, lambda: plan.name in self._image.topics)
+        return metadata_log_pb2.MetadataCommand(create_topic=plan)
+
+    def _plan_coordinators(self, now: int) -> _Plan:
+        placements = self._placements()
+        plan = plan_coordinators(self._image, placements, self._coordinators, self._rng, self._limits)
+        if isinstance(plan, errors_pb2.Error):
+            return plan
+        self._begin(now, plan.partitions, lambda: GROUPS_TOPIC in self._image.topics)
         return metadata_log_pb2.MetadataCommand(create_topic=plan)
 
     def _plan_partitions(self, now: int, wanted: admin_pb2.NewPartitions) -> _Plan:

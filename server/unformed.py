@@ -5,6 +5,7 @@ from __future__ import annotations
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.groups.group_requests import GroupRequest, failed_call
 from quorumlog.server.topic_requests import TopicChange, failed_change
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2
@@ -54,5 +55,7 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
         return admin_pb2.ListReassignmentsResponse(error=problem)
     if isinstance(message, admin_pb2.DescribeQuorumRequest):
         return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
+    if isinstance(message, GroupRequest):
+        return failed_call(message, problem)
     assert isinstance(message, data_plane_pb2.MetadataRequest)
     return data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem if message.linearizable else None)

@@ -14,11 +14,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quorumlog.server.groups.client_origin import ClientOrigin
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import Group
 from quorumlog.server.groups.limits import GroupLimits
 from quorumlog.server.groups.member import JOIN_EPOCH, STABLE, Member
-from quorumlog.server.groups.memberships import ClientOrigin, join, leave, stay
+from quorumlog.server.groups.memberships import join, leave, stay
 from quorumlog.server.groups.reconciliation import reconcile
 from quorumlog.server.groups.records import numbers_by_topic, partitions_of
 from quorumlog.server.groups.request_checks import check_heartbeat

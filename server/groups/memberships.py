@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from dataclasses import dataclass
 
+from quorumlog.server.groups.client_origin import ClientOrigin
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import Group
 from quorumlog.server.groups.member import (
@@ -20,15 +20,6 @@ from quorumlog.server.groups.records import partitions_of
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-
-@dataclass(slots=True, frozen=True)
-class ClientOrigin:
-    """What a member's client calls itself, and where it comes from."""
-
-    client_id: str = ""
-    host: str = ""
-
 
 # -- what a member asks for -------------------------------------------------------------------------------------------
 

@@ -11,8 +11,9 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRe
 from quorumlog.server.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.group_log import check_chain
+from quorumlog.server.hosted import PartitionId
 from quorumlog.server.options import Limits
-from quorumlog.server.partition import Partition, PartitionId
+from quorumlog.server.partition import Partition
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.topic_config import TopicConfig
 from quorumlog.storage.batch_row import BatchRow, next_row

@@ -1,0 +1,40 @@
+"""Time in which somebody could have been heard."""
+
+from __future__ import annotations
+
+#: A node steps at every heartbeat of its own at least. When this much time, and so many intervals, lie between two
+#: steps, it stood still.
+STANDSTILL_US = 500_000
+STANDSTILL_INTERVALS = 5
+
+
+class AttendedClock:
+    """A clock that stops while the node itself stands still.
+
+    A process that was stopped, or got no processor, did not hear anybody, and its silence is not theirs: by this clock
+    sessions are as old as the time in which heartbeats could have been taken. (Else a coordinator that wakes up throws
+    out every member of its groups.)
+
+    Arguments:
+        interval_us: between two steps of a node that has nothing to do.
+
+    Attributes:
+        now: the node's clock (µs).
+        attended: this clock (µs).
+        wall_ms: milliseconds since the epoch.
+    """
+
+    def __init__(self, now: int, interval_us: int) -> None:
+        self._standstill_us = max(STANDSTILL_US, STANDSTILL_INTERVALS * interval_us)
+        self.now = self.attended = now
+        self.wall_ms = 0
+
+    def step(self, now: int, wall_ms: int) -> None:
+        """A step of the node begins."""
+        passed = now - self.now
+        self.attended += passed if passed < self._standstill_us else 0
+        self.now, self.wall_ms = now, wall_ms
+
+    def due(self, attended: int) -> int:
+        """When this clock will show that time, on the node's clock."""
+        return self.now + attended - self.attended

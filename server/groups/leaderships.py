@@ -1,0 +1,173 @@
+"""The coordinators that this node leads: their terms begin, are told what happens, and end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.groups.attended_clock import AttendedClock
+from quorumlog.server.groups.committed_offsets import expire_offsets
+from quorumlog.server.groups.coordinator import Coordinator
+from quorumlog.server.groups.heartbeat_requests import HeartbeatRequests
+from quorumlog.server.groups.leadership import Leadership
+from quorumlog.server.groups.topic_catalog import ImageCatalog
+from quorumlog.server.groups.topic_changes import topics_changed
+from quorumlog.server.metadata_image import MetadataImage
+from quorumlog.server.options import NodeOptions
+
+#: How often a leader looks for offsets that have expired (µs): as often as this, and within their time.
+EXPIRY_US = 600_000_000
+EXPIRY_LOOKS = 4
+#: When topics were deleted, their offsets are looked for after this (µs): one look for many topics.
+DELETED_US = 5_000_000
+
+
+@dataclass(slots=True, eq=False)
+class LedCoordinator:
+    """A coordinator while this node leads it. ``expiry_due``: when to look for offsets that have expired (µs)."""
+
+    coordinator: Coordinator
+    leadership: Leadership
+    heartbeats: HeartbeatRequests
+    expiry_due: int
+
+
+class Leaderships:
+    """The terms of this node's coordinators.
+
+    Arguments:
+        coordinators: those with a replica here, by group.
+        image: gives this node's metadata image.
+        reply: answers a request.
+        touch: a group has something to do.
+    """
+
+    def __init__(
+        self,
+        now: int,
+        options: NodeOptions,
+        coordinators: Mapping[int, Coordinator],
+        image: Callable[[], MetadataImage],
+        reply: Callable[[int, ProtoMessage], None],
+        touch: Callable[[int], None],
+    ) -> None:
+        self.clock = AttendedClock(now, options.heartbeat_interval_us)
+        self._options = options
+        self._coordinators = coordinators
+        self._image = image
+        self._reply = reply
+        self._touch = touch
+        self._led: dict[int, LedCoordinator] = {}
+        #: Led, but waiting until this node knows of the topics what the leader before knew.
+        self._behind: set[int] = set()
+        self._topics_seen = self._topics_now()
+        retention_us = options.groups.offsets_retention_ms * 1000
+        self._expiry_us = min(EXPIRY_US, retention_us // EXPIRY_LOOKS)
+
+    def get(self, group: int) -> LedCoordinator | None:
+        """A coordinator that this node leads, by its Raft group."""
+        return self._led.get(group)
+
+    def __iter__(self) -> Iterator[LedCoordinator]:
+        return iter(self._led.values())
+
+    # -- roles ------------------------------------------------------------------------------------------------
+
+    def after_round(self, coordinator: Coordinator) -> None:
+        """A coordinator's group was stepped: follows its role, and decides what can be decided by now."""
+        self._follow(coordinator)
+        led = self._led.get(coordinator.group)
+        if led is not None:
+            led.leadership.after_round()
+            self._decide(led)
+
+    def _follow(self, coordinator: Coordinator) -> None:
+        group = coordinator.group
+        if group in self._led and not coordinator.leads:
+            self.end(group)
+        if group in self._led or not coordinator.raft.is_leader:
+            self._behind.discard(group)
+        elif coordinator.may_lead(self._image().applied_index):
+            self._behind.discard(group)
+            self._begin(coordinator)
+        else:
+            self._behind.add(group)
+
+    def _begin(self, coordinator: Coordinator) -> None:
+        limits = self._options.limits
+        groups = self._options.groups.limits
+        heartbeats = HeartbeatRequests(self.clock, groups, limits.parked_heartbeats, self._reply)
+        leadership = Leadership(
+            coordinator, self.clock, self._topics, groups, limits.group_calls, heartbeats.group_changed
+        )
+        heartbeats.leadership = coordinator.leadership = leadership
+        self._led[coordinator.group] = LedCoordinator(
+            coordinator, leadership, heartbeats, self.clock.attended + self._expiry_us
+        )
+        # The leader before may not have come to what it was told of the topics.
+        leadership.look_at_all(topics_changed)
+
+    def end(self, group: int) -> None:
+        """This node does not lead a coordinator any more, or has no replica of it."""
+        self._behind.discard(group)
+        led = self._led.pop(group, None)
+        if led is not None:
+            led.coordinator.leadership = None
+            led.leadership.end()
+            led.heartbeats.end(led.coordinator.not_coordinator(definite=True))
+
+    # -- topics -----------------------------------------------------------------------------------------------
+
+    def _topics(self) -> ImageCatalog:
+        return ImageCatalog(self._image())
+
+    def _topics_now(self) -> tuple[int, int]:
+        """Changes whenever a topic comes to be, grows or goes: the first number grows with new partitions, the second
+        falls with those that are deleted."""
+        table = self._image().topic_table
+        return table.next_group, len(table.partitions)
+
+    def metadata_changed(self) -> None:
+        """The metadata image moved on: leaders that waited for that begin, and if it is about topics, groups are looked
+        at."""
+        for group in sorted(self._behind):
+            self._follow(self._coordinators[group])
+        before, now = self._topics_seen, self._topics_now()
+        if now == before:
+            return
+        self._topics_seen = now
+        is_deletion = now[1] - before[1] < now[0] - before[0]
+        for led in self._led.values():
+            led.leadership.look_at_all(topics_changed)
+            if is_deletion:
+                led.expiry_due = min(led.expiry_due, self.clock.attended + DELETED_US)
+            self._decide(led)
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def on_time(self) -> None:
+        """Does what is due, and decides what has come in this step."""
+        for led in self._led.values():
+            led.heartbeats.on_time()
+            if self.clock.attended >= led.expiry_due:
+                self._look_for_expired(led)
+            self._decide(led)
+
+    def _look_for_expired(self, led: LedCoordinator) -> None:
+        led.expiry_due = self.clock.attended + self._expiry_us
+        retention_ms = self._options.groups.offsets_retention_ms
+        led.leadership.look_at_all(lambda draft, group_id: expire_offsets(draft, group_id, retention_ms))
+
+    def _decide(self, led: LedCoordinator) -> None:
+        if led.leadership.decide():
+            self._touch(led.coordinator.group)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        due: list[int | None] = []
+        for led in self._led.values():
+            due += (led.leadership.next_deadline, led.heartbeats.next_deadline, self.clock.due(led.expiry_due))
+        return min((deadline for deadline in due if deadline is not None), default=None)
