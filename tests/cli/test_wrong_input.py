@@ -155,11 +155,12 @@ def with_hostile_values(name: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(quorumlog_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The commands' cluster, with a topic ``orders`` of three partitions that holds a record."""
+    """The commands' cluster: topic ``orders`` has three partitions and a record, group ``billing`` is at its start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
         assert run("topics", "create", "orders", "--partitions", "3").status == 0
         assert run("produce", "orders", "--partition", "0").status == 0
+        assert run("groups", "reset-offsets", "billing", "--topic", "orders", "--to-earliest", "--execute").status == 0
         yield quorumlog_cluster
 
 
@@ -314,6 +315,13 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("groups list", ("--state", "sleeping"), 2, ("'sleeping'", "Empty, Assigning, Reconciling, Stable")),
     ("groups describe", ("--members", "--state"), 2, ("one of", "--members")),
     ("groups describe", ("--verbose",), 2, ("--verbose", "--members")),
+    ("groups describe", ("nope",), 1, ("there is no group nope",)),
+    ("groups describe", ("x" * 250,), 1, ("249 characters",)),
+    ("groups reset-offsets", ("billing", "--topic", "nope", "--to-latest"), 1, ("'nope'", "not exist")),
+    ("groups reset-offsets", ("billing", "--topic", "orders:9", "--to-latest"), 1, ("no partition 9", "0,1,2")),
+    ("groups reset-offsets", ("nope", "--all-topics", "--to-latest"), 1, ("nope has committed nothing", "--topic")),
+    ("groups reset-offsets", ("nope", "--topic", "orders", "--shift-by", "1"), 1, ("committed of orders-0",)),
+    ("groups reset-offsets", ("x" * 250, "--topic", "orders", "--to-latest", "--execute"), 1, ("249 characters",)),
     ("groups reset-offsets", (), 2, ("missing argument",)),
     ("groups reset-offsets", ("g", "--topic", "orders"), 2, ("give one of", "--to-earliest", "--from-file")),
     ("groups reset-offsets", ("g", "--topic", "orders", "--to-latest", "--to-offset", "1"), 2, ("one of --to-latest",)),
@@ -331,6 +339,9 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("groups reset-offsets", ("g", "--topic", "o", "--to-latest", "--export", "-o", "json"), 2, ("one of", "--export")),
     ("groups delete", (), 2, ("missing argument",)),
     ("groups delete", ("g", "g"), 2, ("named twice",)),
+    ("groups delete", ("nope",), 1, ("there is no group nope",)),
+    ("groups delete-offsets", ("billing", "--topic", "nope"), 1, ("nothing of nope",)),
+    ("groups delete-offsets", ("billing", "--topic", "orders:x"), 2, ("'orders:x'", "orders:0,2")),
     ("groups delete-offsets", ("g",), 2, ("missing option", "--topic")),
     ("log dump", (), 2, ("missing option", "--data-dir")),
     ("log dump", ("--data-dir", "/tmp", "--from-index", "1"), 2, ("--from-index", "--group")),

@@ -20,9 +20,11 @@ import pytest_asyncio
 from quorumlog.sdk import (
     Admin,
     Consumer,
+    GroupIdNotFoundError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidConfigError,
+    InvalidGroupIdError,
     InvalidPartitionsError,
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
@@ -137,6 +139,7 @@ def methods(kind: type) -> set[str]:
 def servers(quorumlog_cluster: LocalCluster) -> str:
     with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic("orders", num_partitions=3)])
+        admin.alter_group_offsets("g", {TP: 0})
     return quorumlog_cluster.bootstrap_servers
 
 
@@ -288,6 +291,9 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.alter_group_offsets", {"offsets": {NOWHERE: 0}}, InvalidPartitionsError, "no partition 7"),
     ("Admin.alter_group_offsets", {"offsets": [TP]}, IllegalArgumentError, "mapping"),
     ("Admin.delete_group_offsets", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
+    ("Admin.delete_groups", {"group_ids": ["nope"]}, GroupIdNotFoundError, "there is no group nope"),
+    ("Admin.describe_groups", {"group_ids": ["x" * 250]}, InvalidGroupIdError, "249 characters"),
+    ("Admin.list_group_offsets", {"group_id": "x" * 250}, InvalidGroupIdError, "249 characters"),
     ("Admin.delete_groups", {"group_ids": "g"}, IllegalArgumentError, "list of ids"),
     ("Admin.describe_groups", {"group_ids": [""]}, IllegalArgumentError, "not an id"),
     ("Admin.list_group_offsets", {"group_id": 5}, IllegalArgumentError, "group 5"),
