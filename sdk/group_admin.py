@@ -144,18 +144,16 @@ class GroupAdmin:
             if not partitions:
                 return {}
             await self._cluster.require_partitions(partitions, self._limit_s)
-
-        def ask(node: NodeConnection) -> Awaitable[groups_pb2.FetchOffsetsResponse]:
-            request = groups_pb2.FetchOffsetsRequest(
-                group_id=group_id,
-                member_epoch=-1,
-                topics=partitions_to_wire(self._cluster.metadata, partitions or ()),
-                timeout_ms=self._timeout_ms,
-            )
-            return node.groups.FetchOffsets(request, timeout=self._rpc_s)
-
-        reply = await self._coordinators.ask(group_id, ask, self._limit_s, "list_group_offsets")
-        return from_wire(reply.offsets)
+        # All are asked for: named by an id from before its topic was created anew, a partition would seem to have none.
+        request = groups_pb2.FetchOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=self._timeout_ms)
+        reply = await self._coordinators.ask(
+            group_id,
+            lambda node: node.groups.FetchOffsets(request, timeout=self._rpc_s),
+            self._limit_s,
+            "list_group_offsets",
+        )
+        committed = from_wire(reply.offsets)
+        return {tp: offset for tp, offset in committed.items() if partitions is None or tp in partitions}
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits offsets on behalf of a group without members."""
@@ -200,12 +198,20 @@ class GroupAdmin:
         """Deletes what a group has committed of some partitions."""
         if not partitions:
             return
+        # As of now: of an id from before its topic was created anew there is nothing to delete, and no word of that.
+        topics = sorted({tp.topic for tp in partitions})
+        await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata(topics, linearizable=True), self._limit_s, "the metadata request"
+        )
         await self._cluster.require_partitions(partitions, self._limit_s)
         pending = _Pending(self._cluster, partitions)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
-            topics = partitions_to_wire(self._cluster.metadata, pending.ask_for())
-            request = groups_pb2.DeleteOffsetsRequest(group_id=group_id, topics=topics, timeout_ms=self._timeout_ms)
+            request = groups_pb2.DeleteOffsetsRequest(
+                group_id=group_id,
+                topics=partitions_to_wire(self._cluster.metadata, pending.ask_for()),
+                timeout_ms=self._timeout_ms,
+            )
             return node.groups.DeleteOffsets(request, timeout=self._rpc_s)
 
         async def attempt() -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import grpc.aio
-from scripted_cluster import TOPIC_ID, Code, ScriptedCluster, error
+from scripted_cluster import Code, ScriptedCluster, error
 
 from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
 
@@ -39,6 +39,7 @@ class ScriptedCoordinators:
     Attributes:
         leaders: the (node, epoch) of each partition of ``__groups``; node -1: none.
         shown: what nodes say of it when asked; None: the truth.
+        deleted_ids: the ids of topics by which offsets were deleted.
         hints: whether nodes that do not coordinate say who does.
         refuse: decides on a call: None lets it go on.
     """
@@ -51,6 +52,7 @@ class ScriptedCoordinators:
         self.hints = True
         self.groups: dict[str, ScriptedGroup] = {}
         self.asked: list[Asked] = []
+        self.deleted_ids: set[bytes] = set()
         self.refuse: Callable[[Asked], errors_pb2.Error | None] = lambda asked: None
         cluster.on_start = lambda node_id, server: groups_pb2_grpc.add_GroupsServicer_to_server(
             _Coordinator(self, node_id), server
@@ -131,12 +133,10 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         if refusal is not None:
             return groups_pb2.FetchOffsetsResponse(error=refusal)
         group = self.script.groups.get(request.group_id, ScriptedGroup())
-        wanted = [number for topic in request.topics for number in topic.partitions] if request.topics else None
         response = groups_pb2.FetchOffsetsResponse()
-        for number, offset in group.offsets.items():
-            if wanted is None or number in wanted:
-                response.offsets.add().CopyFrom(offset)
-                response.offsets[-1].topic = "t"
+        for offset in group.offsets.values():
+            response.offsets.add().CopyFrom(offset)
+            response.offsets[-1].topic = "t"
         return response
 
     async def ListGroups(
@@ -199,8 +199,9 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
             return groups_pb2.DeleteOffsetsResponse(error=refusal)
         group = self.script.groups[request.group_id]
         response = groups_pb2.DeleteOffsetsResponse()
-        for number in [number for topic in request.topics for number in topic.partitions]:
-            result = response.results.add(topic_id=TOPIC_ID, partition=number)
+        for topic_id, number in [(topic.topic_id, number) for topic in request.topics for number in topic.partitions]:
+            self.script.deleted_ids.add(topic_id)
+            result = response.results.add(topic_id=topic_id, partition=number)
             if group.subscribed:
                 result.error.CopyFrom(error(Code.GROUP_SUBSCRIBED_TO_TOPIC, retriable=False))
             else:

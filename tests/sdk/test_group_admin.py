@@ -139,6 +139,9 @@ async def test_a_topic_that_was_created_anew_is_known_by_its_new_id(
     script.cluster.topic_id = b"fedcba9876543210"
     await admin.alter_group_offsets("g", {T0: 6})
     assert script.groups["g"].offsets[0].topic_id == b"fedcba9876543210"
+    script.cluster.topic_id = b"0000111122223333"
+    await admin.delete_group_offsets("g", [T0])
+    assert script.deleted_ids == {b"0000111122223333"}
 
 
 async def test_groups_are_deleted_and_a_lost_answer_is_no_failure(
