@@ -76,10 +76,12 @@ if TYPE_CHECKING:
         UnsupportedError,
     )
     from quorumlog.sdk.producer import Producer
+    from quorumlog.sdk.subscription import ConsumerRebalanceListener
     from quorumlog.sdk.types import (
         BrokerDescription,
         ClusterDescription,
         ConfigEntry,
+        ConsumerGroupMetadata,
         ConsumerRecord,
         GroupDescription,
         GroupListing,
@@ -102,11 +104,12 @@ if TYPE_CHECKING:
 _MODULES = {
     "admin": ("Admin",),
     "consumer": ("Consumer",),
+    "subscription": ("ConsumerRebalanceListener",),
     "producer": ("Producer",),
     "delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
     "types": (
-        "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerRecord", "GroupDescription", "GroupListing",
-        "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
+        "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
+        "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
         "NodeDescription", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription", "PartitionReassignment",
         "QuorumDescription", "QuorumReplicaDescription", "RecordMetadata", "TopicDescription", "TopicPartition",
     ),
@@ -132,10 +135,10 @@ _MODULES = {
 _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - by kind
-    "Admin", "Consumer", "Producer",
+    "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
     "ArrowFuture", "BatchMetadata", "RecordFuture",
-    "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerRecord", "GroupDescription", "GroupListing",
-    "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
+    "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
+    "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
     "NodeDescription", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription", "PartitionReassignment",
     "QuorumDescription", "QuorumReplicaDescription", "RecordMetadata", "TopicDescription", "TopicPartition",
     "BufferExhaustedError", "ClientClosedError", "ClusterNotFormedError", "CommitFailedError",

@@ -7,13 +7,23 @@ partition's state: what was asked for before it is dropped when it arrives.
 from __future__ import annotations
 
 import threading
+import time
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 from quorumlog.sdk.arguments import checked_partition
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.fetched import FetchedRows
 from quorumlog.sdk.types import TopicPartition
+
+
+class Start(NamedTuple):
+    """Where a partition of a group begins: at a committed offset, or where ``reset`` says."""
+
+    reset: str
+    offset: int | None = None
+    leader_epoch: int = -1
 
 
 class PartitionState:
@@ -33,11 +43,17 @@ class PartitionState:
         resetting: a position look-up is under way.
         retry_at_s: do not ask before this time, after a failure.
         failures: failed fetches in a row.
+        read_epoch: the leader epoch of the last record before the position; -1 when unknown.
+        committed: the offset that the group has committed, as far as this consumer knows; -1 when unknown.
+        unproven: the position was committed, and the log has not yet been seen to reach it.
+        pinned: read on behalf of a group, which says what becomes of it if the topic is deleted and made anew.
+        revoked: the group has taken it away: nothing more is handed out, until it is released.
     """
 
-    __slots__ = ("error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
-                 "leader_epoch", "paused", "position", "queued", "queued_bytes", "reset", "resetting", "retry_at_s",
-                 "served", "session", "topic_id", "tp")  # fmt: skip
+    __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
+                 "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes", "read_epoch", "reset",
+                 "resetting", "retry_at_s", "revoked", "served", "session", "topic_id", "tp",
+                 "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -59,6 +75,32 @@ class PartitionState:
         self.leader_epoch = -1
         #: When something last came for it, counted in answers of the whole consumer.
         self.served = 0
+        self.read_epoch = -1
+        self.committed = -1
+        self.unproven = False
+        self.pinned = False
+        self.revoked = False
+
+    @classmethod
+    def at(cls, tp: TopicPartition, topic_id: bytes, start: Start) -> PartitionState:
+        """A partition of a group, at its starting point."""
+        state = cls(tp, start.reset)
+        state.topic_id = topic_id
+        state.position = state.fetch_offset = start.offset
+        if start.offset is not None:
+            state.committed = start.offset
+            state.read_epoch = start.leader_epoch
+            state.unproven = True
+        return state
+
+    def revoke(self) -> None:
+        """Hands nothing more out; what was fetched ahead is dropped."""
+        self.revoked = True
+        self.generation += 1
+        self.fetch_offset = self.position
+        self.queued.clear()
+        self.queued_bytes = 0
+        self.session = None
 
     def move(self, offset: int | None, reset: str) -> None:
         """Starts over at an offset, or at one to be looked up."""
@@ -72,6 +114,8 @@ class PartitionState:
         self.resetting = False
         self.retry_at_s = 0.0
         self.failures = 0
+        self.read_epoch = -1
+        self.unproven = False
 
 
 class Assignment:
@@ -79,24 +123,40 @@ class Assignment:
 
     Arguments:
         partition_limit_bytes: a partition with this much queued is not fetched for.
+        clock: monotonic seconds.
     """
 
-    def __init__(self, partition_limit_bytes: int) -> None:
+    def __init__(self, partition_limit_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
         self.lock = threading.Lock()
         self.states: dict[TopicPartition, PartitionState] = {}
         self._partition_limit_bytes = partition_limit_bytes
         self._listeners: set[Callable[[], None]] = set()
         self._turn = 0
+        #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
+        self.valid_until_s = float("inf")
+        #: Where the partitions were before what was handed out last.
+        self.before_last: dict[TopicPartition, int] = {}
 
     def assign(self, partitions: Iterable[TopicPartition], reset: str) -> None:
         """Replaces the assignment; partitions that stay keep their state."""
+        wanted = dict.fromkeys(partitions)
+        self.remove(tp for tp in list(self.states) if tp not in wanted)
+        self.add(wanted, reset)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes partitions out of the assignment."""
         with self.lock:
-            wanted = dict.fromkeys(partitions)
-            for tp in [tp for tp in self.states if tp not in wanted]:
-                self.states.pop(tp).move(None, reset)
-            for tp in wanted:
-                if tp not in self.states:
-                    self.states[tp] = PartitionState(tp, reset)
+            for tp in partitions:
+                if tp in self.states:
+                    state = self.states.pop(tp)
+                    state.move(None, state.reset)
+
+    def place(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Adds partitions with all that is known of them; those that are assigned keep what they have."""
+        with self.lock:
+            for tp, state in states.items():
+                self.states.setdefault(tp, state)
 
     def add(self, partitions: Iterable[TopicPartition], reset: str) -> None:
         """Adds partitions that are not assigned yet."""
@@ -127,7 +187,10 @@ class Assignment:
         taken: list[FetchedRows] = []
         drained = False
         with self.lock:
-            states = list(self.states.values())
+            self.before_last = {}
+            if self.clock() >= self.valid_until_s:
+                return [], False
+            states = [state for state in self.states.values() if not state.revoked]
             for state in states:
                 if state.error is not None and not state.paused and not state.queued:
                     error, state.error, state.failures = state.error, None, 0
@@ -145,7 +208,9 @@ class Assignment:
                         rows, rest = rows.split(left)
                         state.queued.appendleft(rest)
                     assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
+                    self.before_last.setdefault(state.tp, rows.offset)
                     state.position = rows.next_offset
+                    state.read_epoch = rows.leader_epoch
                     state.queued_bytes -= rows.size_bytes
                     left -= rows.columns.num_rows
                     taken.append(rows)
@@ -165,6 +230,7 @@ class Assignment:
                 state.queued.appendleft(part)
                 state.queued_bytes += part.size_bytes
                 state.position = behind[part.tp] = part.offset
+                state.read_epoch = -1
 
     def queued_bytes(self) -> int:
         """Bytes fetched ahead, over all partitions."""
@@ -172,7 +238,7 @@ class Assignment:
 
     def has_records(self) -> bool:
         """Whether a poll would return something."""
-        return any(state.queued and not state.paused for state in self.states.values())
+        return any(state.queued and not (state.paused or state.revoked) for state in self.states.values())
 
     def release_paused(self) -> bool:
         """Makes room where only paused partitions hold what was fetched ahead: they fetch it again once resumed.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -37,6 +38,9 @@ _CHANNEL_OPTIONS = (
 #: How long a closing client waits until a node has read what was posted to it, and for a stream to end.
 CLOSE_TIMEOUT_S = 1.0
 
+#: One count for all streams: a coordinator takes a member's heartbeats in the order of their ids, over all streams that
+#: the member has had, and drops those that come late.
+_correlation_ids = itertools.count(1)
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
@@ -73,7 +77,6 @@ class RequestStream(Generic[Request, Response]):
         self._open_call = open_call
         self._address = address
         self._on_health = on_health
-        self._next_id = 1
         self._outgoing: deque[Request] = deque()
         self._answers: dict[int, asyncio.Future[Response]] = {}
         self._written: dict[int, asyncio.Future[None]] = {}
@@ -106,8 +109,7 @@ class RequestStream(Generic[Request, Response]):
         return self.life
 
     def _enqueue(self, request: Request) -> None:
-        request.correlation_id = self._next_id
-        self._next_id += 1
+        request.correlation_id = next(_correlation_ids)
         self._outgoing.append(request)
         self._wake.set()
         self.open()

@@ -2,26 +2,47 @@
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from types import TracebackType
-from typing import NoReturn, Self, Unpack
+from typing import Self, Unpack
 
 import pyarrow as pa
 
+from quorumlog.sdk.arguments import check_wait
 from quorumlog.sdk.async_consumer import (
+    CLOSE_TIMEOUT_S,
     MAX_ARROW_ROWS,
-    ConsumerCore,
+    as_committed,
     check_poll_arguments,
+    checked_callback,
     position_timed_out,
-    refuse_groups,
 )
 from quorumlog.sdk.consumer_config import ConsumerOptions
+from quorumlog.sdk.consumer_core import CommitCallback, ConsumerCore
+from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.fetched import FetchedRows, to_table
 from quorumlog.sdk.offset_search import EARLIEST, LATEST
-from quorumlog.sdk.types import ConsumerRecord, OffsetAndTimestamp, TopicPartition
+from quorumlog.sdk.subscription import (
+    ConsumerRebalanceListener,
+    Rebalance,
+    RebalanceStep,
+    Subscription,
+    checked_subscription,
+)
+from quorumlog.sdk.types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
 
 
 class Consumer:
@@ -31,6 +52,11 @@ class Consumer:
     records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
     Records are fetched ahead by a background thread. Nothing is connected before the first use. For the options see
     :class:`quorumlog.sdk.consumer_config.ConsumerOptions`.
+
+    With a ``group_id`` it shares the partitions with the other consumers of the group, and goes on where the group has
+    committed. Each partition has one reader at a time; when members come and go, partitions that stay are read on. What
+    has been handed out is committed once the application comes back for more (``enable_auto_commit``), so that what it
+    fails over is read again: by this consumer after a restart, or by another one.
 
     Example::
 
@@ -45,7 +71,8 @@ class Consumer:
         self._news = threading.Event()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000
-        self._background.own(self, self._core.close)
+        # Where a program ends without closing, nobody knows whether what was handed out last is done.
+        self._background.own(self, self._core.close, autocommit=False)
 
     # --- reading -------------------------------------------------------------------------------------------------
 
@@ -61,6 +88,8 @@ class Consumer:
             OffsetOutOfRangeError, NoOffsetForPartitionError: only with ``auto_offset_reset="none"``.
             CorruptRecordError: what a partition returned is damaged, also when fetched again.
             NoBrokersAvailableError: no node was reached.
+            UnreleasedInstanceIdError, FencedInstanceIdError: another process uses the ``group_instance_id``.
+            InvalidGroupIdError, InvalidRegularExpressionError, GroupMaxSizeReachedError: the group refuses the member.
             ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
         """
         self._core.iteration.give_back()
@@ -82,15 +111,35 @@ class Consumer:
         core.check_usable()
         if not core.assigned:
             self._background.run(core.ensure_assigned())
+        core.came_back()
         deadline = time.monotonic() + timeout_ms / 1000
-        while True:
-            self._news.clear()
-            rows = core.take(max_records)
-            left = deadline - time.monotonic()
-            if rows or left <= 0:
-                return rows
-            self._background.check_may_block()
-            self._news.wait(left)
+        with core.in_poll():
+            while True:
+                self._news.clear()
+                self._settle()
+                rows = core.take(max_records)
+                left = deadline - time.monotonic()
+                if rows or left <= 0:
+                    return rows
+                self._background.check_may_block()
+                self._news.wait(left)
+
+    def _settle(self) -> None:
+        """Does in the application's name what its group has changed."""
+        core = self._core
+        core.call_back()
+        if core.group is None or not core.group.pending:
+            return
+        while (step := self._background.run(core.group.next_step(core.consumed()))) is not None:
+            self._tell(core.group.subscription, step)
+
+    def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
+        group = self._core.require_group("a rebalance")
+        try:
+            if subscription is not None:
+                subscription.tell(step)
+        finally:
+            self._background.run(group.finished(step))
 
     def __iter__(self) -> Iterator[ConsumerRecord]:
         return self
@@ -100,8 +149,7 @@ class Consumer:
         core = self._core
         deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
         while True:
-            core.check_usable()
-            record = core.iteration.next()
+            record = core.next_record()
             if record is not None:
                 return record
             left_ms = (deadline - time.monotonic()) * 1000
@@ -111,19 +159,65 @@ class Consumer:
 
     # --- what is read, and where it is ---------------------------------------------------------------------------
 
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads topics from now on, instead of what was subscribed to before.
+
+        With a group this joins it, at the next poll; the group gives each member its part. Without one, all partitions
+        of the topics are read.
+
+        Arguments:
+            topics: by name. A group waits for those that do not exist yet.
+            pattern: instead: a regular expression (RE2) that matches whole names, of topics to come as well. Only with
+                a group.
+            listener: is told which partitions come and go. Only with a group.
+
+        Raises:
+            IllegalStateError: partitions were assigned by hand; :meth:`unsubscribe` before.
+        """
+        self._core.check_usable()
+        subscription = checked_subscription(topics, pattern, listener)
+        for kind in Rebalance:
+            if listener is not None and inspect.iscoroutinefunction(getattr(listener, kind.value)):
+                raise IllegalArgumentError(f"the listener's {kind.value} is a coroutine: those are for AsyncConsumer")
+        self._background.run(self._core.subscribe(subscription))
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more. A member commits what was handed out (``enable_auto_commit``), gives its partitions
+        up as in a close, and leaves the group."""
+        self._core.check_usable()
+        self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
+        self._background.run(self._core.unsubscribe())
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
+        self._core.check_usable()
+        return self._core.subscribed_topics()
+
     def assign(self, partitions: Iterable[TopicPartition]) -> None:
         """Reads exactly these partitions from now on; those that stay keep their position.
 
+        With a ``group_id`` they begin where the group has committed, and may be committed while the group has no
+        members; this consumer does not become one.
+
         Raises:
             UnknownTopicOrPartitionError, InvalidPartitionsError: there is no such topic or partition.
+            IllegalStateError: the consumer is subscribed as a member of its group; :meth:`unsubscribe` before.
         """
         self._core.check_usable()
         self._background.run(self._core.assign(partitions))
 
     def assignment(self) -> set[TopicPartition]:
-        """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics."""
+        """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics.
+
+        Of a member of a group, those that polls return records of; they change inside polls only.
+        """
         self._core.check_usable()
-        if self._core.topics:
+        if self._core.subscription is not None and self._core.group is None:
             self._ensure_assigned()
         return set(self._core.assignment.states)
 
@@ -212,23 +306,93 @@ class Consumer:
         """The partitions that are paused."""
         return self._core.paused()
 
-    def commit(self, *arguments: object) -> NoReturn:
-        """Consumer groups arrive with a later version."""
-        refuse_groups("commit")
+    # --- the group -----------------------------------------------------------------------------------------------
 
-    def committed(self, *arguments: object) -> NoReturn:
-        """Consumer groups arrive with a later version."""
-        refuse_groups("committed")
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commits how far the group has come; returns when it is stored, on a majority of the coordinator's replicas.
 
-    def close(self, timeout: float | None = None) -> None:
-        """Closes. May be called twice; in a forked child it only lets go."""
-        if self._core.closed:
-            return
+        Commit what is done: after a failure the group goes on there. In the midst of an iteration the record that was
+        returned last counts as done.
+
+        Arguments:
+            offsets: the next offset to read of some partitions; by default, of all, what has not been returned yet.
+
+        Raises:
+            CommitFailedError: the partitions are not this member's, or not any more: it did not poll for
+                ``max_poll_interval_ms``, or was out of touch for ``session_timeout_ms``. Others read them again.
+            OffsetMetadataTooLargeError: the text beside an offset is too long.
+            QuorumlogError: it took longer than ``request_timeout_ms``, or failed otherwise.
+        """
+        done = self._core.to_commit(offsets)
+        self._core.call_back()
+        self._background.run(self._core.commit(done))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> Future[None]:
+        """Commits in the background, in the order of the calls; :meth:`commit` says what and with which errors.
+
+        Arguments:
+            callback: is called with the offsets and None, or the error, in a later poll, commit or close.
+
+        Returns:
+            A future of its end; it raises what :meth:`commit` would.
+        """
+        done = self._core.to_commit(offsets)
+        committing = self._core.commit_then(done, checked_callback(callback))
+        return asyncio.run_coroutine_threadsafe(committing, self._background.loop)
+
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
+        """The offset that the group has committed of a partition; None if there is none. Never older than the call.
+
+        Arguments:
+            metadata: return :class:`OffsetAndMetadata`, with the text and the leader epoch beside it.
+        """
+        self._core.check_usable()
+        return as_committed(self._background.run(self._core.committed([partition])), bool(metadata))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group, and who this consumer is in it."""
+        self._core.check_usable()
+        return self._core.group_metadata()
+
+    def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
+        """Closes. May be called twice; in a forked child it only lets go.
+
+        A member commits what was handed out, tells its listener that all partitions go, and leaves its group, which
+        gives them to others at once; a static member (``group_instance_id``) is waited for instead. At the end of a
+        ``with`` block that has raised, what was handed out last is not committed.
+
+        Arguments:
+            autocommit: False: commit nothing more; ``enable_auto_commit=False`` says so from the beginning.
+            timeout: how long the commit may take, in seconds; 5 by default.
+        """
+        check_wait(timeout)
+        if not self._core.closed:
+            self._close({} if not autocommit or not self._core.fork.same_process else self._core.consumed(), timeout)
+
+    def _close(self, done: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None) -> None:
         if not self._core.fork.same_process:
             self._core.closed = True
             return
-        self._background.run(self._core.close(), timeout_s=10.0)
-        self._background.release(self)
+        try:
+            self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
+        finally:
+            self._background.run(self._core.close(), timeout_s=10.0)
+            self._background.release(self)
+
+    def _give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+        """Commits what is done, and tells the listener that all partitions go."""
+        group = self._core.group
+        if group is None:
+            return
+        if self._core.config.enable_auto_commit:
+            self._background.run(group.commit_finally(done, limit_s))
+        for step in self._background.run(group.farewell()):
+            self._tell(group.subscription, step)
+        self._core.call_back()
 
     def __enter__(self) -> Self:
         return self
@@ -236,4 +400,5 @@ class Consumer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self.close()
+        if not self._core.closed:  # What was handed out last is not done where it has raised: it is to be read again.
+            self._close(self._core.consumed(but_the_last=error is not None), None)

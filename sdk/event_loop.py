@@ -36,7 +36,7 @@ def new_event_loop() -> asyncio.AbstractEventLoop:
 
 
 class _Closable(Protocol):
-    def close(self, timeout: float | None = None) -> None: ...
+    def close(self, *, timeout: float | None = None) -> None: ...
 
 
 class _LoopThread:
@@ -110,13 +110,13 @@ class BackgroundLoop:
         if threading.get_ident() == self.thread_id:
             raise IllegalStateError("this call would block the clients' own event loop: do not make it in a callback")
 
-    def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]], **at_exit: bool) -> None:
         """Sees to it that a client is closed in the end, even if its owner never does.
 
-        When the interpreter ends, ``client.close`` is called, within limits. When the object is collected before,
-        ``close_core``, which must not refer to it, is run on the loop.
+        When the interpreter ends, ``client.close`` is called, with ``at_exit``, within limits. When the object is
+        collected before, ``close_core``, which must not refer to it, is run on the loop.
         """
-        _open_clients.add(client)
+        _open_clients[client] = at_exit
         self._finalizer = weakref.finalize(client, _close_dropped, self.fork, self.loop, close_core)
         self._finalizer.atexit = False
 
@@ -124,7 +124,7 @@ class BackgroundLoop:
         """The client has been closed."""
         self._released = True
         self._finalizer.detach()
-        _open_clients.discard(client)
+        _open_clients.pop(client, None)
 
 
 _lock = threading.Lock()
@@ -151,7 +151,7 @@ def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]
     loop.default_exception_handler(context)
 
 
-_open_clients: weakref.WeakSet[Any] = weakref.WeakSet()
+_open_clients: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
 
 
 def _close_dropped(
@@ -163,9 +163,9 @@ def _close_dropped(
 
 def _close_left_open() -> None:
     deadline = time.monotonic() + _EXIT_TIMEOUT_S
-    for client in list(_open_clients):
+    for client, at_exit in list(_open_clients.items()):
         with contextlib.suppress(Exception):
-            client.close(timeout=max(0.0, deadline - time.monotonic()))
+            client.close(timeout=max(0.0, deadline - time.monotonic()), **at_exit)
     for thread in _threads:
         if thread.fork.same_process:
             thread.stop()

@@ -45,13 +45,15 @@ _new_record: Callable[[type[ConsumerRecord], Iterable[object]], ConsumerRecord] 
 
 class FetchedRows(NamedTuple):
     """Rows of one stored batch, the first of them at ``offset``. The others follow it one by one, but in a compacted
-    batch, whose rows say where they are. ``size_bytes``: the memory that they keep."""
+    batch, whose rows say where they are. ``size_bytes``: the memory that they keep. ``leader_epoch``: in which the
+    batch was appended."""
 
     tp: TopicPartition
     offset: int
     header: BatchHeader
     columns: pa.RecordBatch
     size_bytes: int
+    leader_epoch: int
 
     @classmethod
     def of_entry(cls, tp: TopicPartition, entry: bytes) -> FetchedRows:
@@ -60,9 +62,10 @@ class FetchedRows(NamedTuple):
         Raises:
             CorruptRecordError: it is damaged.
         """
-        header, _, columns = decode(entry)
+        header, term, columns = decode(entry)
         # Decompressed, they have nothing to do with the entry any more, and may be far larger.
-        return cls(tp, header.base_offset, header, columns, max(len(entry), columns.get_total_buffer_size()))
+        size_bytes = max(len(entry), columns.get_total_buffer_size())
+        return cls(tp, header.base_offset, header, columns, size_bytes, term)
 
     @property
     def next_offset(self) -> int:
@@ -101,7 +104,7 @@ class FetchedRows(NamedTuple):
 
     def split(self, rows: int) -> tuple[FetchedRows, FetchedRows]:
         """The first ``rows`` rows and the others; the size goes with the latter, which keeps the bytes alive."""
-        head = FetchedRows(self.tp, self.offset, self.header, self.columns.slice(0, rows), 0)
+        head = self._replace(columns=self.columns.slice(0, rows), size_bytes=0)
         rest = self._replace(offset=self._offset_of(rows), columns=self.columns.slice(rows))
         return head, rest
 

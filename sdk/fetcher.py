@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
 
@@ -21,7 +21,6 @@ from quorumlog.sdk.errors import (
     CorruptRecordError,
     InvalidFetchSessionEpochError,
     NetworkError,
-    NoOffsetForPartitionError,
     OffsetOutOfRangeError,
     QuorumlogError,
     TooManyFetchSessionsError,
@@ -31,8 +30,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
 from quorumlog.sdk.fetched import FetchedRows, rows_from
-from quorumlog.sdk.offset_lookup import find_offsets
-from quorumlog.sdk.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.positions import PositionLookUps
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
 
@@ -87,7 +85,7 @@ class Fetcher:
         self._sessions: dict[NodeConnection, FetchSession] = {}
         self._without_session_until: dict[NodeConnection, float] = {}
         self._arrived: deque[_Arrived] = deque()
-        self._resets: set[asyncio.Task[None]] = set()
+        self._look_ups = PositionLookUps(config, cluster, assignment, self.wake)
         self._timer: asyncio.TimerHandle | None = None
         self._timer_at = 0.0
         self._closed = False
@@ -121,19 +119,19 @@ class Fetcher:
         with self._assignment.lock:
             self.starved = bool(self._arrived)
             for state in self._assignment.states.values():
-                if state.paused or state.resetting or state.error is not None:
+                if state.paused or state.revoked or state.resetting or state.error is not None:
                     continue
                 if state.queued_bytes >= self._config.max_partition_fetch_bytes:
                     continue
                 if now < state.retry_at_s:
                     wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
                     continue
-                self._check_identity(state)
-                if state.fetch_offset is None:
+                known = self._check_identity(state)
+                if known and state.fetch_offset is None:
                     state.resetting = True
                     to_reset.append(state)
                     continue
-                found = self._cluster.leader(*state.tp)
+                found = self._cluster.leader(*state.tp) if known else None
                 if found is None:
                     self._cluster.watch_topics([state.tp.topic])
                     self._cluster.request_refresh()
@@ -146,22 +144,27 @@ class Fetcher:
                 by_node.setdefault(node, []).append(Wanted(state, topic_id, view.leader_epoch))
             self._request(by_node, now)
         if to_reset:
-            self._start_reset(to_reset)
+            self._look_ups.reset(to_reset)
         if any(session.in_flight for session in self._sessions.values()):
             wanted_at = min(wanted_at or now + _WATCH_EVERY_S, now + _WATCH_EVERY_S)
             self._watch(now)
         if wanted_at is not None:
             self._arm_timer(wanted_at)
 
-    def _check_identity(self, state: PartitionState) -> None:
+    def _check_identity(self, state: PartitionState) -> bool:
         """A topic that was deleted and created anew is read from its beginning, whatever ``auto_offset_reset`` says.
 
         (Else what was written before we noticed would be skipped in silence, or a position of the old topic be taken
-        for one of the new.)
+        for one of the new.) A group, though, says itself who reads the new one.
+
+        Returns:
+            False where the partition is not known to be what it was when it was assigned.
         """
         topic = self._cluster.metadata.topics.get(state.tp.topic)
         if topic is None or topic.topic_id == state.topic_id:
-            return
+            return topic is not None or not state.pinned
+        if state.pinned:
+            return False
         if state.topic_id is not None:
             if self._config.auto_offset_reset == "none":
                 state.error = OffsetOutOfRangeError(
@@ -169,6 +172,7 @@ class Fetcher:
                 )
             state.move(None, "earliest")
         state.topic_id = topic.topic_id
+        return True
 
     def _back_off(self, state: PartitionState, now: float) -> None:
         if state.failures == 0:
@@ -261,6 +265,7 @@ class Fetcher:
                     continue
                 state.high_watermark = max(state.high_watermark, result.high_watermark)
                 state.failures = 0 if not result.entries else state.failures
+                state.unproven = False
                 if not result.entries:
                     continue
                 entries = list(result.entries)
@@ -375,6 +380,12 @@ class Fetcher:
     def _out_of_range(
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
+        if state.unproven and offset >= result.log_start_offset:
+            # The same may be true of what the group has committed, which we have not seen: its leader is asked to make
+            # sure of where the log ends.
+            state.resetting = True
+            self._look_ups.prove(state, offset)
+            return
         if result.log_start_offset <= offset <= state.high_watermark:
             # We have seen the end further on than this: the node is new in its office and does not know it yet. To
             # reset now would read the whole log twice, or skip what is not read.
@@ -387,42 +398,6 @@ class Fetcher:
             )
             return
         state.move(None, self._config.auto_offset_reset)
-
-    # --- positions -----------------------------------------------------------------------------------------------
-
-    def _start_reset(self, states: Sequence[PartitionState]) -> None:
-        generations = [(state, state.generation, state.reset) for state in states]
-        task = asyncio.get_running_loop().create_task(self._reset(generations))
-        self._resets.add(task)
-        task.add_done_callback(self._resets.discard)
-
-    async def _reset(self, states: Sequence[tuple[PartitionState, int, str]]) -> None:
-        """Looks up the positions of partitions that have none."""
-        wanted = {
-            state.tp: EARLIEST if reset == "earliest" else LATEST for state, _, reset in states if reset != "none"
-        }
-        failure: QuorumlogError | None = None
-        found = {}
-        try:
-            found = await find_offsets(self._cluster, wanted, self._config.request_timeout_ms / 1000) if wanted else {}
-        except QuorumlogError as error:
-            failure = error
-        with self._assignment.lock:
-            for state, generation, reset in states:
-                if state.generation != generation:
-                    continue
-                state.resetting = False
-                if state.tp in found:
-                    state.position = state.fetch_offset = found[state.tp].offset
-                elif reset == "none":
-                    where = f"{state.tp.topic}-{state.tp.partition}"
-                    state.error = NoOffsetForPartitionError(
-                        f"{where} has no position and auto_offset_reset is 'none': call seek"
-                    )
-                else:
-                    state.error = failure
-        self._assignment.notify()
-        self.wake()
 
     # --- leaders and time ----------------------------------------------------------------------------------------
 
@@ -465,8 +440,7 @@ class Fetcher:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        for task in self._resets:
-            task.cancel()
+        self._look_ups.close()
 
 
 def _may_ask_on(error: QuorumlogError, fetch: Fetch) -> bool:

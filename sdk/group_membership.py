@@ -139,7 +139,7 @@ class GroupMembership:
     _subscribed: tuple[str, ...] = ()
     _pattern: str = ""
     _known_to_coordinator: bool = False
-    _in_flight: list[Heartbeat] = field(default_factory=list)
+    _in_flight: Heartbeat | None = None
     _news: int = 0
     _told: int = -1
     _full: bool = True
@@ -161,9 +161,9 @@ class GroupMembership:
     def join(self, now_s: float) -> None:
         """Becomes a member; nothing changes for one that is, or is about to."""
         if self.state is MembershipState.OUT:
-            self._begin_anew(now_s, self.new_member_id())
-        elif self.state is MembershipState.REFUSED:
-            self._begin_anew(now_s, self.member_id)
+            self.member_id = self.new_member_id()
+        if self.state in (MembershipState.OUT, MembershipState.REFUSED):
+            self._begin_anew(now_s)
 
     def release(self, partitions: Iterable[GroupPartition]) -> Change:
         """The work on partitions that were taken away is done: others may have them. Told at once.
@@ -200,9 +200,7 @@ class GroupMembership:
 
     def heartbeat(self, now_s: float) -> Heartbeat | None:
         """The next heartbeat, if one is to be sent now; it counts as sent."""
-        if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
-            return None
-        if now_s < self._due_at_s or (self._in_flight and self._told == self._news):
+        if not self.is_due(now_s):
             return None
         joins = self.state is MembershipState.JOINING
         request = groups_pb2.GroupHeartbeatRequest(
@@ -217,38 +215,43 @@ class GroupMembership:
             topic_pattern=self._pattern,
             assignor=self.config.assignor,
             owned=as_topic_partitions(self.owned),
-            full=self._full or joins,
+            full=self._full or joins or self._in_flight is not None,
             max_wait_ms=min(self._interval_ms, self.config.session_timeout_ms // 3),
         )
         self._told = self._news
         self._full = False
         self._known_to_coordinator = True
-        sent = Heartbeat(request, now_s, now_s + request.max_wait_ms / 1000 + ANSWER_PATIENCE_S)
-        self._in_flight.append(sent)
-        return sent
+        self._in_flight = Heartbeat(request, now_s, now_s + request.max_wait_ms / 1000 + ANSWER_PATIENCE_S)
+        return self._in_flight
 
-    def reconnected(self, now_s: float) -> None:
-        """There is another stream, or another coordinator: what is under way will not be answered."""
-        self._in_flight.clear()
-        self._full = True
-        self._due_at_s = now_s
+    def is_due(self, now_s: float) -> bool:
+        """Whether :meth:`heartbeat` returns one."""
+        if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
+            return False
+        return now_s >= self._due_at_s and (self._in_flight is None or self._told != self._news)
+
+    def unreachable(self, now_s: float) -> None:
+        """The coordinator was not found, or there is no way to it: what is under way will not be answered."""
+        self._in_flight = None
+        self._retry(now_s)
 
     def unanswered(self, heartbeat: Heartbeat, now_s: float) -> None:
         """A heartbeat gets no answer: its stream broke, or it is overdue. It may have taken effect."""
-        if heartbeat in self._in_flight:
-            self._in_flight.remove(heartbeat)
+        if heartbeat is self._in_flight:
+            self._in_flight = None
             self._retry(now_s)
 
-    def overdue(self, now_s: float) -> list[Heartbeat]:
-        """Heartbeats whose answers are late."""
-        return [heartbeat for heartbeat in self._in_flight if now_s >= heartbeat.answer_by_s]
+    def overdue(self, now_s: float) -> Heartbeat | None:
+        """The heartbeat whose answer is late, if it is."""
+        late = self._in_flight
+        return late if late is not None and now_s >= late.answer_by_s else None
 
     def next_at_s(self) -> float | None:
         """When to look again if nothing happens before; None: not before :meth:`join`."""
         if self.state not in (MembershipState.JOINING, MembershipState.MEMBER):
             return None
-        times = [heartbeat.answer_by_s for heartbeat in self._in_flight]
-        if not self._in_flight or self._told != self._news:
+        times = [] if self._in_flight is None else [self._in_flight.answer_by_s]
+        if self._in_flight is None or self._told != self._news:
             times.append(self._due_at_s)
         if self.state is MembershipState.MEMBER:
             times.append(self.session_ends_s)
@@ -264,21 +267,22 @@ class GroupMembership:
     # --- what it says --------------------------------------------------------------------------------------------
 
     def heard(self, heartbeat: Heartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float) -> Change:
-        """Takes in an answer."""
+        """Takes in an answer; that to the newest heartbeat counts, no other.
+
+        (Else a member would take up, from an earlier answer, a partition that its newest heartbeat does not name as its
+        own, and that was given to another one because of that. The newest is ``full``: what is missed is told again.)
+        """
         lost = self.check_session(now_s)
-        if heartbeat not in self._in_flight:
-            return lost  # Sent before everything was lost, or before another stream: the coordinator is asked again.
-        before = self._in_flight.index(heartbeat)
-        if before:  # Answers come in the order of heartbeats: those to the former ones are lost, or speak of the past.
-            self._full = True
-        del self._in_flight[: before + 1]
+        if heartbeat is not self._in_flight:
+            return lost
+        self._in_flight = None
         if response.HasField("error"):
-            return self._refused(error_from_proto(response.error), now_s)
+            return self.refused(error_from_proto(response.error), now_s)
         news = response.HasField("assignment") or response.member_epoch != heartbeat.request.member_epoch
         early = heartbeat.request.max_wait_ms / 2000 > now_s - heartbeat.sent_at_s and not heartbeat.request.full
         self._interval_ms = response.heartbeat_interval_ms or self.config.heartbeat_interval_ms
         self._due_at_s = now_s
-        if early and not news and not self._in_flight:
+        if early and not news:
             self._due_at_s += _EARLY_FRACTION * self._interval_ms / 1000
         self._failures = 0
         self._unreleased_since_s = None
@@ -301,12 +305,13 @@ class GroupMembership:
         self.owned |= assigned
         return Change(gained=gained, revoked=revoked)
 
-    def _refused(self, error: QuorumlogError, now_s: float) -> Change:
+    def refused(self, error: QuorumlogError, now_s: float) -> Change:
+        """Takes in why a heartbeat was refused, or could not be sent to anybody for good."""
         if isinstance(error, UnknownMemberIdError | FencedMemberEpochError):
-            lost = self.owned
-            self._failures += 1
-            failures = self._failures
-            self._begin_anew(now_s + self.retry_delay_s(failures), self.new_member_id())
+            lost, failures = self.owned, self._failures + 1
+            # Under its id: a coordinator that has the member after all puts it in its own place. (Under another one the
+            # former would keep its partitions for a session timeout.)
+            self._begin_anew(now_s + self.retry_delay_s(failures))
             self._failures = failures
             return Change(lost=lost)
         if isinstance(error, UnreleasedInstanceIdError):
@@ -334,7 +339,7 @@ class GroupMembership:
         if self.state is not MembershipState.MEMBER or now_s < self.session_ends_s:
             return _NOTHING
         lost = self.owned
-        self._begin_anew(now_s, self.member_id)
+        self._begin_anew(now_s)
         return Change(lost=lost)
 
     def _retry(self, now_s: float) -> None:
@@ -342,15 +347,13 @@ class GroupMembership:
         self._due_at_s = now_s + self.retry_delay_s(self._failures)
         self._full = True
 
-    def _begin_anew(self, due_at_s: float, member_id: str) -> None:
+    def _begin_anew(self, due_at_s: float) -> None:
         self._forget()
         self.state = MembershipState.JOINING
-        self._known_to_coordinator &= member_id == self.member_id
-        self.member_id = member_id
         self._due_at_s = due_at_s
 
     def _forget(self) -> None:
-        self._in_flight.clear()
+        self._in_flight = None
         self.member_epoch = JOIN_EPOCH
         self.owned = self.assigned = frozenset()
         self.topics = {}

@@ -44,12 +44,16 @@ class Iteration:
         self._next += 1
         return self._records[self._next - 1]
 
-    def position(self, partition: TopicPartition) -> int | None:
-        """The offset of a partition's next record here; None if there is none."""
+    def positions(self) -> dict[TopicPartition, int]:
+        """The offset of the next record here, of the partitions that have one."""
+        found: dict[TopicPartition, int] = {}
         for part in self._rest():
-            if part.tp == partition:
-                return part.offset
-        return None
+            found.setdefault(part.tp, part.offset)
+        return found
+
+    def current(self) -> ConsumerRecord | None:
+        """The record that was handed out last, as far as it is still known."""
+        return self._records[self._next - 1] if self._next else None
 
     def give_back(self) -> None:
         """Puts what is still to come where it came from."""

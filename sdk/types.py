@@ -59,6 +59,16 @@ class OffsetAndMetadata(NamedTuple):
     leader_epoch: int | None = None
 
 
+class ConsumerGroupMetadata(NamedTuple):
+    """A consumer in its group. ``member_id`` is empty before it first joins; ``generation_id`` is the epoch of its
+    membership, 0 while it is no member."""
+
+    group_id: str
+    member_id: str
+    generation_id: int
+    group_instance_id: str | None
+
+
 @dataclass(slots=True, frozen=True)
 class NewTopic:
     """A topic to create.

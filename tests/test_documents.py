@@ -53,7 +53,7 @@ def test_the_readme_lists_every_command_and_every_method() -> None:
     assert set(_paths(COMMAND)) - listed == set(), "the README's table lacks commands"
     for client in (Admin, Producer, Consumer):
         (row,) = re.findall(rf"^\| `{client.__name__}` \| (.*) \|$", readme, re.M)
-        methods = {name for name in vars(client) if not name.startswith("_")} - {"close", "commit", "committed"}
+        methods = {name for name in vars(client) if not name.startswith("_")} - {"close"}
         assert set(re.findall(r"`(\w+)`", row)) == methods
 
 

@@ -110,11 +110,11 @@ def test_what_is_given_back_before_it_was_released_stays() -> None:
 
 
 @pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID])
-def test_a_member_that_was_thrown_out_has_lost_everything_and_joins_under_a_new_id(code: int) -> None:
+def test_a_member_that_was_thrown_out_has_lost_everything_and_joins_anew(code: int) -> None:
     membership = joined(0, 1)
     assert membership.heard(sent(membership, 1), refusal(code), 1.1) == Change(lost=parts(0, 1))  # type: ignore[arg-type]
     again = sent(membership, 1.2)
-    assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m2", 0, [])
+    assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m1", 0, [])
 
 
 def test_silence_for_a_session_timeout_counts_from_when_the_last_answered_heartbeat_was_sent() -> None:
@@ -145,8 +145,10 @@ def test_a_lost_answer_is_asked_for_again_in_full() -> None:
 def test_a_coordinator_that_cannot_answer_is_asked_again_and_nothing_is_lost(code: int) -> None:
     membership = joined(0)
     assert membership.heard(sent(membership, 1), refusal(code, retriable=True), 1) == Change()  # type: ignore[arg-type]
-    membership.reconnected(1.01)
-    again = sent(membership, 1.01)
+    assert not membership.is_due(1.01)
+    membership.unreachable(1.02)
+    assert not membership.is_due(1.03), "failures in a row are waited for longer"
+    again = sent(membership, 1.06)
     assert again.request.full and again.request.member_epoch == 1 and owned(again) == [0]
 
 
@@ -154,18 +156,18 @@ def test_an_overdue_answer_is_noticed() -> None:
     membership = joined(0)
     silent = sent(membership, 1)
     assert membership.next_at_s() == silent.answer_by_s == 5.0
-    assert membership.overdue(4.9) == [] and membership.overdue(5.0) == [silent]
+    assert membership.overdue(4.9) is None and membership.overdue(5.0) is silent
 
 
-def test_an_answer_to_a_later_heartbeat_overrules_those_to_earlier_ones() -> None:
+def test_only_the_answer_to_the_newest_heartbeat_counts_and_that_one_tells_all() -> None:
     membership = joined(0)
     earlier = sent(membership, 1)
     membership.subscribe(["t", "u"])
-    later = sent(membership, 1.1)
-    assert membership.heard(later, answer(3, 0, 1), 1.2) == Change(gained=parts(1))
-    assert membership.heard(earlier, answer(2, 0), 1.3) == Change()
-    assert membership.member_epoch == 3
-    assert sent(membership, 1.3).request.full
+    newest = sent(membership, 1.1)
+    assert newest.request.full
+    assert membership.heard(earlier, answer(2, 0, 1), 1.2) == Change()
+    assert membership.member_epoch == 1
+    assert membership.heard(newest, answer(2, 0, 1), 1.3) == Change(gained=parts(1))
 
 
 def test_a_coordinator_that_parks_nobody_is_not_played_ping_pong_with() -> None:
@@ -234,7 +236,7 @@ def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(dat
         elif what == "tick":
             change = membership.check_session(now_s)
         elif what == "stream":
-            membership.reconnected(now_s)
+            membership.unreachable(now_s)
         elif flying:
             heartbeat = flying.pop(0)
             if what == "answer":

@@ -11,6 +11,7 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -32,6 +33,7 @@ from quorumlog.sdk import (
     NewPartitions,
     NewTopic,
     OffsetAndMetadata,
+    OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     Producer,
     QuorumlogError,
@@ -39,7 +41,6 @@ from quorumlog.sdk import (
     TopicAlreadyExistsError,
     TopicPartition,
     UnknownTopicOrPartitionError,
-    UnsupportedError,
     async_admin,
     cluster,
 )
@@ -87,10 +88,12 @@ CALLS: dict[str, dict[str, Any]] = {
     "Consumer.assign": {"partitions": [TP]},
     "Consumer.assignment": {},
     "Consumer.beginning_offsets": {"partitions": [TP]},
-    "Consumer.close": {},
-    "Consumer.commit": {},
-    "Consumer.committed": {},
+    "Consumer.close": {"autocommit": True, "timeout": 1},
+    "Consumer.commit": {"offsets": {TP: 0}},
+    "Consumer.commit_async": {"offsets": {TP: 0}, "callback": None},
+    "Consumer.committed": {"partition": TP, "metadata": False},
     "Consumer.end_offsets": {"partitions": [TP]},
+    "Consumer.group_metadata": {},
     "Consumer.highwater": {"partition": TP},
     "Consumer.offsets_for_times": {"timestamps": {TP: 0}},
     "Consumer.partitions_for_topic": {"topic": "orders"},
@@ -103,7 +106,10 @@ CALLS: dict[str, dict[str, Any]] = {
     "Consumer.seek": {"partition": TP, "offset": 0},
     "Consumer.seek_to_beginning": {"partitions": TP},
     "Consumer.seek_to_end": {"partitions": TP},
+    "Consumer.subscribe": {"topics": ["orders"], "pattern": None, "listener": None},
+    "Consumer.subscription": {},
     "Consumer.topics": {},
+    "Consumer.unsubscribe": {},
     "Producer.close": {},
     "Producer.end_epoch": {"timeout": 1},
     "Producer.flush": {"timeout": 1},
@@ -129,6 +135,11 @@ JUNK: tuple[Any, ...] = (
     [NewTopic("x", replica_assignments={"x": [1]})],  # type: ignore[dict-item]
     pa.table({"price": [1]}), pa.table({"value": [1]}), pa.table({}),
 )  # fmt: skip
+
+
+def options_for(call: str) -> dict[str, Any]:
+    """What the client must be made with so that the call makes sense."""
+    return {"group_id": "g"} if call in ("Consumer.commit", "Consumer.commit_async", "Consumer.committed") else {}
 
 
 def methods(kind: type) -> set[str]:
@@ -169,6 +180,8 @@ class Client:
         result = await result if isinstance(result, Awaitable) and not hasattr(result, "add_done_callback") else result
         if method == "send":
             return await result
+        if method == "commit_async":
+            return await (asyncio.wrap_future(result) if isinstance(result, Future) else result)
         return result
 
 
@@ -204,10 +217,10 @@ def test_every_method_is_in_the_table() -> None:
 @pytest.mark.parametrize("call", [call for call, arguments in CALLS.items() if arguments])
 async def test_junk_is_taken_or_refused_with_an_error_of_ours(call: str, make: Callable[..., Client]) -> None:
     name, _, method = call.partition(".")
-    client = make(name)
+    client = make(name, **options_for(call))
     if name == "Consumer" and method != "assign":
         await client.call("assign", {"partitions": [TP]})
-    for argument in CALLS[call].keys() - {"validate_only"}:  # Anything is true or false.
+    for argument in CALLS[call].keys() - {"validate_only", "autocommit", "metadata"}:  # Anything is true or false.
         for junk in JUNK:
             if argument.startswith("timeout") and type(junk) is int and junk > 1:
                 continue  # It would be waited for.
@@ -287,7 +300,7 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.alter_group_offsets", {"offsets": {TP: -1}}, IllegalArgumentError, "offset from 0 on"),
     ("Admin.alter_group_offsets", {"offsets": {TP: OffsetAndMetadata(0, b"x")}}, IllegalArgumentError, "give text"),
     ("Admin.alter_group_offsets", {"offsets": {TP: OffsetAndMetadata(0, "", -1)}}, IllegalArgumentError, "epoch"),
-    ("Admin.alter_group_offsets", {"offsets": {TP: 10**6}}, OffsetOutOfRangeError, "it has 0 to 0"),
+    ("Admin.alter_group_offsets", {"offsets": {TP: 10**6}}, OffsetOutOfRangeError, "it has 0 to "),
     ("Admin.alter_group_offsets", {"offsets": {NOWHERE: 0}}, InvalidPartitionsError, "no partition 7"),
     ("Admin.alter_group_offsets", {"offsets": [TP]}, IllegalArgumentError, "mapping"),
     ("Admin.delete_group_offsets", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
@@ -307,8 +320,23 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Consumer.assign", {"partitions": [NOWHERE]}, InvalidPartitionsError, "it has 0 to 2"),
     ("Consumer.assign", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
     ("Consumer.assign", {"partitions": [ILLEGAL]}, InvalidTopicError, "letters"),
-    ("Consumer.commit", {}, UnsupportedError, "later version"),
-    ("Consumer.committed", {}, UnsupportedError, "later version"),
+    ("Consumer.commit", {"offsets": {TP: -1}}, IllegalArgumentError, "from 0 on"),
+    ("Consumer.commit", {"offsets": {TP: "5"}}, IllegalArgumentError, "must be an offset"),
+    ("Consumer.commit", {"offsets": 5}, IllegalArgumentError, "mapping from TopicPartition"),
+    ("Consumer.commit", {"offsets": {NOWHERE: 0}}, InvalidPartitionsError, "no partition 7"),
+    ("Consumer.commit", {"offsets": {UNKNOWN: 0}}, UnknownTopicOrPartitionError, "'nope'"),
+    (
+        "Consumer.commit", {"offsets": {TP: OffsetAndMetadata(1, "x" * 5000)}},
+        OffsetMetadataTooLargeError, "4096",
+    ),
+    ("Consumer.commit_async", {"callback": "print"}, IllegalArgumentError, "function"),
+    ("Consumer.committed", {"partition": NOWHERE}, InvalidPartitionsError, "no partition 7"),
+    ("Consumer.committed", {"partition": "orders"}, IllegalArgumentError, "not a TopicPartition"),
+    ("Consumer.subscribe", {"topics": "orders"}, IllegalArgumentError, "list of names"),
+    ("Consumer.subscribe", {"topics": []}, IllegalArgumentError, "either topics or a pattern"),
+    ("Consumer.subscribe", {"pattern": "o.*"}, IllegalArgumentError, "either topics or a pattern"),
+    ("Consumer.subscribe", {"topics": [], "pattern": "o.*"}, IllegalArgumentError, "group_id"),
+    ("Consumer.subscribe", {"listener": print}, IllegalArgumentError, "ConsumerRebalanceListener"),
     ("Consumer.end_offsets", {"partitions": [UNKNOWN]}, UnknownTopicOrPartitionError, "'nope'"),
     ("Consumer.beginning_offsets", {"partitions": [NOWHERE]}, InvalidPartitionsError, "no partition 7"),
     ("Consumer.offsets_for_times", {"timestamps": {TP: -1}}, IllegalArgumentError, "milliseconds"),
@@ -338,7 +366,7 @@ async def test_a_mistake_gets_its_error_and_a_line_that_helps(
     call: str, wrong: dict[str, Any], error: type[QuorumlogError], words: str, make: Callable[..., Client]
 ) -> None:
     name, _, method = call.partition(".")
-    client = make(name)
+    client = make(name, **options_for(call))
     if name == "Consumer":
         await client.call("assign", {"partitions": [TP]})
     with pytest.raises(QuorumlogError) as caught:
@@ -348,6 +376,25 @@ async def test_a_mistake_gets_its_error_and_a_line_that_helps(
     assert caught.value.message.isprintable()
 
 
+async def test_what_needs_a_group_says_so(make: Callable[..., Client]) -> None:
+    client = make("Consumer")
+    for method in ("commit", "commit_async", "committed", "group_metadata"):
+        with pytest.raises(IllegalStateError, match="give group_id"):
+            await client.call(method, CALLS[f"Consumer.{method}"])
+
+
+async def test_subscriptions_and_assignments_by_hand_exclude_each_other(make: Callable[..., Client]) -> None:
+    client = make("Consumer", group_id="g")
+    await client.call("assign", {"partitions": [TP]})
+    with pytest.raises(IllegalStateError, match="unsubscribe before"):
+        await client.call("subscribe", {"topics": ["orders"]})
+    await client.call("unsubscribe", {})
+    await client.call("subscribe", {"topics": ["orders"]})
+    with pytest.raises(IllegalStateError, match="unsubscribe before"):
+        await client.call("assign", {"partitions": [TP]})
+    assert await client.call("subscription", {}) == {"orders"}
+
+
 async def test_a_consumer_with_nothing_to_read_says_so(make: Callable[..., Client]) -> None:
     client = make("Consumer")
     for method in ("poll", "poll_arrow", "seek_to_end", "position"):
@@ -355,9 +402,7 @@ async def test_a_consumer_with_nothing_to_read_says_so(make: Callable[..., Clien
             await client.call(method, CALLS[f"Consumer.{method}"])
 
 
-@pytest.mark.parametrize(
-    "call", [call for call in CALLS if not call.endswith((".close", ".paused", ".commit", ".committed"))]
-)
+@pytest.mark.parametrize("call", [call for call in CALLS if not call.endswith((".close", ".paused"))])
 async def test_a_closed_client_says_so(call: str, make: Callable[..., Client]) -> None:
     name, _, method = call.partition(".")
     client = make(name)
