@@ -22,17 +22,20 @@ class AttendedClock:
         now: the node's clock (µs).
         attended: this clock (µs).
         wall_ms: milliseconds since the epoch.
+        stood_still: whether the node did until this step.
     """
 
     def __init__(self, now: int, interval_us: int) -> None:
         self._standstill_us = max(STANDSTILL_US, STANDSTILL_INTERVALS * interval_us)
         self.now = self.attended = now
         self.wall_ms = 0
+        self.stood_still = False
 
     def step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
         passed = now - self.now
-        self.attended += passed if passed < self._standstill_us else 0
+        self.stood_still = passed >= self._standstill_us
+        self.attended += 0 if self.stood_still else passed
         self.now, self.wall_ms = now, wall_ms
 
     def due(self, attended: int) -> int:

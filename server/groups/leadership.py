@@ -115,6 +115,8 @@ class Leadership:
 
     Arguments:
         clock: the node's, shared.
+        grace_us: for how long another leader may have gone on after this one began to lead. Members may have heard from
+            it, and count their sessions from that.
         topics: gives the topics as this node knows them.
         max_calls: that may wait to be decided.
         group_changed: told of each group that a command has changed, once that is applied and answered.
@@ -124,6 +126,7 @@ class Leadership:
         self,
         led: Led,
         clock: AttendedClock,
+        grace_us: int,
         topics: Callable[[], TopicCatalog],
         limits: GroupLimits,
         max_calls: int,
@@ -142,8 +145,10 @@ class Leadership:
         self._decision: _Decision | None = None
         self._retry_at = 0
         self._timers = MemberTimers()
+        self._unconfirmed = 0
         for group in led.table.groups.values():
-            self._track(group.group_id, group.members)
+            for member in group.members.values():
+                self._timers.track(clock.attended + grace_us, group.group_id, member)
 
     @property
     def table(self) -> GroupTable:
@@ -190,11 +195,27 @@ class Leadership:
 
     # -- decisions --------------------------------------------------------------------------------------------
 
+    def doubt(self, heartbeat: int) -> None:
+        """The node stood still, and others may lead since: nothing is said before a quorum has confirmed that not.
+
+        (Else a member that only this leader hears would count a new session from the answer, while the next leader has
+        long given away what is its.)
+
+        Arguments:
+            heartbeat: the round that confirms it.
+        """
+        self._unconfirmed = heartbeat
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether this node led when it was last in doubt."""
+        return self._led.raft.confirmed_round >= self._unconfirmed
+
     def decide(self) -> bool:
         """Decides what waits, unless a decision is on its way. True when there is something for the log."""
         due = self._timers.next_deadline
         has_work = self._calls or self._beats or (due is not None and due <= self._clock.attended)
-        if self._decision is not None or self._clock.now < self._retry_at or not has_work:
+        if self._decision is not None or self._clock.now < self._retry_at or not has_work or not self.is_certain:
             return False
         draft = self._draft()
         calls: list[tuple[Call, ProtoMessage | None]] = []
@@ -272,7 +293,7 @@ class Leadership:
     @property
     def next_deadline(self) -> int | None:
         """When ``decide`` is due, on the node's clock."""
-        if self._decision is not None:
+        if self._decision is not None or not self.is_certain:
             return None
         if self._calls or self._beats:
             return max(self._clock.now, self._retry_at)

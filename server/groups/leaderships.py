@@ -16,22 +16,31 @@ from quorumlog.server.groups.topic_catalog import ImageCatalog
 from quorumlog.server.groups.topic_changes import topics_changed
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.read_index import HeartbeatRounds
 
 #: How often a leader looks for offsets that have expired (µs): as often as this, and within their time.
 EXPIRY_US = 600_000_000
 EXPIRY_LOOKS = 4
 #: When topics were deleted, their offsets are looked for after this (µs): one look for many topics.
 DELETED_US = 5_000_000
+#: A leader that was cut off goes on for at most so many election timeouts.
+GRACE_ELECTIONS = 2
 
 
 @dataclass(slots=True, eq=False)
 class LedCoordinator:
-    """A coordinator while this node leads it. ``expiry_due``: when to look for offsets that have expired (µs)."""
+    """A coordinator while this node leads it.
+
+    Arguments:
+        expiry_due: when to look for offsets that have expired (µs).
+        is_doubtful: the node stood still, and has not asked yet whether it still leads.
+    """
 
     coordinator: Coordinator
     leadership: Leadership
     heartbeats: HeartbeatRequests
     expiry_due: int
+    is_doubtful: bool = False
 
 
 class Leaderships:
@@ -39,6 +48,7 @@ class Leaderships:
 
     Arguments:
         coordinators: those with a replica here, by group.
+        rounds: of heartbeats, shared with other reads.
         image: gives this node's metadata image.
         reply: answers a request.
         touch: a group has something to do.
@@ -50,6 +60,7 @@ class Leaderships:
         options: NodeOptions,
         coordinators: Mapping[int, Coordinator],
         image: Callable[[], MetadataImage],
+        rounds: HeartbeatRounds,
         reply: Callable[[int, ProtoMessage], None],
         touch: Callable[[int], None],
     ) -> None:
@@ -57,6 +68,7 @@ class Leaderships:
         self._options = options
         self._coordinators = coordinators
         self._image = image
+        self._rounds = rounds
         self._reply = reply
         self._touch = touch
         self._led: dict[int, LedCoordinator] = {}
@@ -79,7 +91,7 @@ class Leaderships:
         """A coordinator's group was stepped: follows its role, and decides what can be decided by now."""
         self._follow(coordinator)
         led = self._led.get(coordinator.group)
-        if led is not None:
+        if led is not None and not led.is_doubtful:
             led.leadership.after_round()
             self._decide(led)
 
@@ -97,10 +109,11 @@ class Leaderships:
 
     def _begin(self, coordinator: Coordinator) -> None:
         limits = self._options.limits
+        grace_us = GRACE_ELECTIONS * self._options.raft.election_timeout_us
         groups = self._options.groups.limits
         heartbeats = HeartbeatRequests(self.clock, groups, limits.parked_heartbeats, self._reply)
         leadership = Leadership(
-            coordinator, self.clock, self._topics, groups, limits.group_calls, heartbeats.group_changed
+            coordinator, self.clock, grace_us, self._topics, groups, limits.group_calls, heartbeats.group_changed
         )
         heartbeats.leadership = coordinator.leadership = leadership
         self._led[coordinator.group] = LedCoordinator(
@@ -149,11 +162,25 @@ class Leaderships:
 
     def on_time(self) -> None:
         """Does what is due, and decides what has come in this step."""
+        for led in [led for led in self._led.values() if not led.coordinator.leads]:
+            self.end(led.coordinator.group)
         for led in self._led.values():
+            if self.clock.stood_still:
+                led.is_doubtful = True
+            if led.is_doubtful:
+                self._doubt(led)
+            if led.is_doubtful or not led.leadership.is_certain:
+                continue
             led.heartbeats.on_time()
             if self.clock.attended >= led.expiry_due:
                 self._look_for_expired(led)
             self._decide(led)
+
+    def _doubt(self, led: LedCoordinator) -> None:
+        heartbeat = self._rounds.begin(self.clock.now, led.coordinator.group)
+        if heartbeat is not None:
+            led.is_doubtful = False
+            led.leadership.doubt(heartbeat)
 
     def _look_for_expired(self, led: LedCoordinator) -> None:
         led.expiry_due = self.clock.attended + self._expiry_us
@@ -169,5 +196,6 @@ class Leaderships:
         """When ``on_time`` is due."""
         due: list[int | None] = []
         for led in self._led.values():
-            due += (led.leadership.next_deadline, led.heartbeats.next_deadline, self.clock.due(led.expiry_due))
+            if led.leadership.is_certain and not led.is_doubtful:
+                due += (led.leadership.next_deadline, led.heartbeats.next_deadline, self.clock.due(led.expiry_due))
         return min((deadline for deadline in due if deadline is not None), default=None)

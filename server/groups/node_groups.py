@@ -47,7 +47,7 @@ class NodeGroups:
         self._rounds = rounds
         self._snapshots = snapshots
         self._answers = ExpectedAnswers(reply)
-        self._leaderships = Leaderships(now, options, partitions.coordinators, image, reply, touch)
+        self._leaderships = Leaderships(now, options, partitions.coordinators, image, rounds, reply, touch)
         self._search = CoordinatorSearch(image, partitions, client, self._answers)
         self._requests = GroupRequests(
             options.node_id, image, partitions, self._leaderships, self._search, rounds, self._answers, reply
