@@ -24,7 +24,7 @@ from quorumlog.raft.types import NO_NODE, ORIGIN
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import METADATA_GROUP
-from quorumlog.server.options import BalanceOptions, Limits, NodeOptions
+from quorumlog.server.options import BalanceOptions, GroupOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.server.topic_config import parse_topic_config
 from quorumlog.v1 import admin_pb2
@@ -55,6 +55,7 @@ class ClusterOptions:
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: Limits = field(default_factory=Limits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
+    groups: GroupOptions = field(default_factory=GroupOptions)
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
@@ -113,6 +114,7 @@ class SimCluster:
                 raft=options.raft,
                 limits=options.limits,
                 balance=options.balance,
+                groups=options.groups,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,

@@ -13,7 +13,7 @@ from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_network import NetworkOptions
 from quorumlog.chaos.sim_process import SimProcess
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions, Limits
+from quorumlog.server.options import BalanceOptions, GroupOptions, Limits
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -34,6 +34,7 @@ class Quiet:
         producer_id_expiration_s: float = 86_400,
         compaction_interval_s: float = 15,
         nodes: int = 3,
+        groups: GroupOptions | None = None,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -42,6 +43,7 @@ class Quiet:
             network=NetworkOptions(spike_probability=0),
             limits=limits or Limits(),
             balance=balance or BalanceOptions(),
+            groups=groups or GroupOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
             producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
             compaction_interval_us=int(compaction_interval_s * SECOND),
@@ -56,7 +58,8 @@ class Quiet:
         """Creates a topic by way of a node."""
         created: list[object] = []
         request = admin_pb2.CreateTopicsRequest(timeout_ms=1_000)
-        request.topics.add(name=name, num_partitions=partitions, replication_factor=3)
+        factor = min(3, len(self.cluster.node_ids))
+        request.topics.add(name=name, num_partitions=partitions, replication_factor=factor)
         end = self.scheduler.now + 20 * SECOND
         while not created or created[-1].results[0].error.code not in (0, 40):  # type: ignore[attr-defined]
             assert self.scheduler.now < end, "no topic"
