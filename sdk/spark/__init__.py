@@ -4,6 +4,7 @@ PySpark is an extra (``pip install 'quorumlog[spark]'``) and is imported only by
 """
 
 from quorumlog.sdk.spark.errors import (
+    CheckpointError,
     DataLossError,
     JavaError,
     OptionError,
@@ -14,6 +15,7 @@ from quorumlog.sdk.spark.errors import (
 from quorumlog.sdk.spark.session import local_session
 
 __all__ = [
+    "CheckpointError",
     "DataLossError",
     "JavaError",
     "OptionError",

@@ -25,6 +25,10 @@ class DataLossError(SparkSourceError):
     """Offsets that the query must read are not there. Names topic, partition and offsets."""
 
 
+class CheckpointError(SparkSourceError):
+    """What a streaming query's checkpoint says cannot be used."""
+
+
 class SparkMissingError(SparkSourceError, ImportError):
     """PySpark is not installed."""
 

@@ -1,8 +1,8 @@
-"""What Spark needs of a cluster: on the driver, topics and their offsets; in a task, one partition's stored batches."""
+"""What a Spark task asks of a cluster: the stored batches of one partition."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from queue import SimpleQueue
 
 import grpc
@@ -20,9 +20,8 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.record_batch import decode
 from quorumlog.sdk.spark.errors import DataLossError
-from quorumlog.sdk.spark.nodes import Nodes, Patience, nodes_at
-from quorumlog.sdk.spark.options import EARLIEST, LATEST
-from quorumlog.sdk.spark.planning import OffsetRange, Partition, TopicShape
+from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
+from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.ranges import missing
 from quorumlog.sdk.spark.rows import StoredRows
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -33,86 +32,6 @@ from quorumlog.v1.payload import OFFSET_DELTA, has_gaps
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
 _FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500
-_LIST_OFFSETS_TIMEOUT_S = 10.0
-
-
-class ClusterCatalog:
-    """``planning.Catalog`` over a live cluster."""
-
-    def __init__(self, bootstrap_servers: str) -> None:
-        self._nodes = nodes_at(bootstrap_servers)
-
-    def topic_names(self) -> Sequence[str]:
-        """Every topic of the cluster."""
-        return self._nodes.topic_names()
-
-    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
-        """The topics of these names that exist."""
-        views = self._nodes.topics(topics)
-        return {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
-
-    def offsets(
-        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
-    ) -> Mapping[Partition, tuple[int, int]]:
-        """Log start and high watermark of each partition, from its leader.
-
-        Raises:
-            QuorumlogError: a partition stayed without a leader, or failed for good.
-        """
-        found: dict[Partition, tuple[int, int]] = {}
-        patience = Patience()
-        refresh = False
-        while len(found) < len(partitions):
-            wanted = {p: shapes[p[0]].topic_id for p in partitions if p not in found}
-            failure = self._ask_leaders(wanted, found, refresh)
-            if failure is not None:
-                patience.pause(failure)
-            refresh = True
-        return found
-
-    def _ask_leaders(
-        self, wanted: Mapping[Partition, bytes], found: dict[Partition, tuple[int, int]], refresh: bool
-    ) -> QuorumlogError | None:
-        """Asks all leaders at once for these partitions, given with their topic ids.
-
-        Adds to ``found`` what they answer, and returns the last error of those that did not.
-        """
-        by_leader: dict[str, list[tuple[Partition, pb.ListOffsetsPartition]]] = {}
-        failure: QuorumlogError | None = None
-        if refresh:
-            self._nodes.topics({topic for topic, _ in wanted})
-        for (topic, number), topic_id in wanted.items():
-            try:
-                view, address = self._nodes.leader(topic, topic_id, number, refresh=False)
-            except LeaderNotAvailableError as error:
-                failure = error
-                continue
-            question = pb.ListOffsetsPartition(topic_id=topic_id, partition=number, leader_epoch=view.leader_epoch)
-            by_leader.setdefault(address, []).append(((topic, number), question))
-        calls = [(address, asked, self._list_offsets(address, asked)) for address, asked in by_leader.items()]
-        for address, asked, call in calls:
-            try:
-                results = call.result().results
-            except grpc.RpcError as error:
-                failure = error_from_rpc(error, address)
-                continue
-            for (partition, _), first, last in zip(asked, results[::2], results[1::2], strict=True):
-                refused = next((result.error for result in (first, last) if result.HasField("error")), None)
-                if refused is None:
-                    found[partition] = (first.offset, last.offset)
-                else:
-                    failure = _lagging_is_retriable(error_from_proto(refused))
-        return failure
-
-    def _list_offsets(
-        self, address: str, asked: Sequence[tuple[Partition, pb.ListOffsetsPartition]]
-    ) -> grpc.CallFuture[pb.ListOffsetsResponse]:
-        request = pb.ListOffsetsRequest(timeout_ms=int(_LIST_OFFSETS_TIMEOUT_S * 1000))
-        for _, question in asked:
-            for place in (EARLIEST, LATEST):
-                request.partitions.add().CopyFrom(question)
-                request.partitions[-1].timestamp_ms = place
-        return self._nodes.stub(address).ListOffsets.future(request, timeout=_LIST_OFFSETS_TIMEOUT_S)
 
 
 def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
@@ -204,14 +123,7 @@ def _entries(response: pb.FetchResponse, position: int) -> Sequence[bytes]:
             raise _LogMovedError(result.log_start_offset)
         # Beyond the end of what this leader knows: it has just been elected and has not caught up with its own log.
         error.retriable = True
-    raise _lagging_is_retriable(error)
-
-
-def _lagging_is_retriable(error: QuorumlogError) -> QuorumlogError:
-    """A node that lags behind does not know a topic either: the next look-up decides whether the topic is gone."""
-    if isinstance(error, UnknownTopicOrPartitionError):
-        error.retriable = True
-    return error
+    raise lagging_is_retriable(error)
 
 
 def _fetch_request(wanted: OffsetRange, position: int, leader_epoch: int) -> pb.FetchRequest:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import TypeVar
 
 import grpc
 
@@ -20,11 +21,14 @@ from quorumlog.sdk.errors import (
     NoBrokersAvailableError,
     QuorumlogError,
     UnknownTopicOrPartitionError,
+    error_from_proto,
     error_from_rpc,
 )
 from quorumlog.sdk.metadata import MetadataCache, PartitionView, TopicView
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
+
+_Answer = TypeVar("_Answer")
 
 #: A node that is up answers a metadata request at once, from memory.
 _METADATA_TIMEOUT_S = 5.0
@@ -76,55 +80,63 @@ class Nodes:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap = bootstrap_servers.split(",")
-        self._stubs: dict[str, data_plane_pb2_grpc.DataPlaneStub] = {}
+        self._answered: list[str] = []
+        self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
+
+    def channel(self, address: str) -> grpc.Channel:
+        """The connection to the node at ``host:port``."""
+        channel = self._channels.get(address)
+        if channel is None:
+            channel = self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+        return channel
 
     def stub(self, address: str) -> data_plane_pb2_grpc.DataPlaneStub:
         """The data plane of the node at ``host:port``."""
-        stub = self._stubs.get(address)
-        if stub is None:
-            stub = data_plane_pb2_grpc.DataPlaneStub(grpc.insecure_channel(address, options=_CHANNEL_OPTIONS))
-            self._stubs[address] = stub
-        return stub
+        return data_plane_pb2_grpc.DataPlaneStub(self.channel(address))
 
-    def topic_names(self) -> list[str]:
-        """Every topic, as the first node that answers knows them.
+    def topic_names(self, *, newest: bool) -> list[str]:
+        """Every topic but the cluster's own.
+
+        Arguments:
+            newest: as the controller knows them, not as the first node that answers has last heard.
 
         Raises:
             NoBrokersAvailableError: no node answers.
         """
-        response = self._first_answer(pb.MetadataRequest(all_topics=True))
-        return [topic.name for topic in response.topics if not topic.HasField("error")]
+        if newest:
+            response = self._newest(pb.MetadataRequest(all_topics=True))
+        else:
+            response = self._first_answer(pb.MetadataRequest(all_topics=True))
+        return [topic.name for topic in response.topics if not topic.HasField("error") and not topic.internal]
 
-    def topics(self, names: Iterable[str]) -> dict[str, TopicView]:
+    def topics(self, names: Iterable[str], *, newest: bool = False) -> dict[str, TopicView]:
         """The topics of these names that exist, leaders looked up now.
 
-        A name that one node does not know is asked of all: nodes learn of a new topic one after the other.
+        Nodes learn of a new topic one after the other: before a name that one of them does not know counts as missing,
+        the controller has said so.
+
+        Arguments:
+            newest: as the controller knows them, not as the first node that answers has last heard.
 
         Raises:
             NoBrokersAvailableError: no node answers.
         """
-        missing = set(names)
+        wanted = sorted(names)
         found: dict[str, TopicView] = {}
-        reasons: list[str] = []
-        for address in self._addresses():
-            try:
-                response = self._metadata(address, pb.MetadataRequest(topics=sorted(missing)))
-            except QuorumlogError as error:
-                reasons.append(error.message)
-                continue
-            errors = self._cache.merge(response)
-            for name in missing - errors.keys():
-                found[name] = self._cache.topics[name]
-            missing -= found.keys()
-            for refusal in errors.values():
-                if not isinstance(refusal, UnknownTopicOrPartitionError):
-                    raise refusal
-            if not missing:
-                break
-        if missing and len(reasons) == len(self._addresses()):
-            raise self._nobody(reasons)
+        if not newest:
+            found = self._take(wanted, self._first_answer(pb.MetadataRequest(topics=wanted)))
+            wanted = [name for name in wanted if name not in found]
+        if wanted:
+            found |= self._take(wanted, self._newest(pb.MetadataRequest(topics=wanted)))
         return found
+
+    def _take(self, names: Sequence[str], response: pb.MetadataResponse) -> dict[str, TopicView]:
+        errors = self._cache.merge(response)
+        for refusal in errors.values():
+            if not isinstance(refusal, UnknownTopicOrPartitionError):
+                raise refusal
+        return {name: self._cache.topics[name] for name in names if name not in errors}
 
     def leader(self, topic: str, topic_id: bytes, partition: int, *, refresh: bool) -> tuple[PartitionView, str]:
         """A partition and the address of its leader.
@@ -138,9 +150,12 @@ class Nodes:
             LeaderNotAvailableError: it has no leader at the moment; retriable.
         """
         known = self._cache.topics.get(topic)
-        if refresh or known is None or known.topic_id != topic_id:
+        if refresh or not _is_meant(known, topic_id, partition):
             known = self.topics([topic]).get(topic)
-        if known is None or known.topic_id != topic_id or partition >= len(known.partitions):
+        if known is not None and not _is_meant(known, topic_id, partition):
+            # A node that lags behind may know an older topic of that name, or fewer partitions.
+            known = self.topics([topic], newest=True).get(topic)
+        if known is None or not _is_meant(known, topic_id, partition):
             state = "does not exist any more" if known is None else "was deleted and created anew"
             raise UnknownTopicOrPartitionError(f"topic {topic} {state} since the query was planned", retriable=False)
         view = known.partitions[partition]
@@ -149,32 +164,65 @@ class Nodes:
             raise LeaderNotAvailableError(f"topic {topic} partition {partition} has no leader: are its replicas up?")
         return view, address
 
-    def _addresses(self) -> list[str]:
-        """Bootstrap addresses, then those learnt from them: a cluster may have moved on since the job was written."""
-        return list(dict.fromkeys([*self._bootstrap, *self._cache.addresses.values()]))
+    def addresses(self) -> list[str]:
+        """Who answered last, the bootstrap addresses, then those learnt from them: a node that is silent is waited
+        for once, not in every call, and a cluster may have moved on since the job was written."""
+        return list(dict.fromkeys([*self._answered, *self._bootstrap, *self._cache.addresses.values()]))
 
-    def _first_answer(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
+    def first_answer(self, ask: Callable[[str], _Answer]) -> _Answer:
+        """What the first node says that answers at all.
+
+        Arguments:
+            ask: asks the node at an address.
+
+        Raises:
+            NoBrokersAvailableError: no node answers.
+        """
         reasons = []
-        for address in self._addresses():
+        for address in self.addresses():
             try:
-                return self._metadata(address, request)
-            except QuorumlogError as error:
-                reasons.append(error.message)
+                answer = ask(address)
+            except grpc.RpcError as error:
+                reasons.append(error_from_rpc(error, address).message)
+                continue
+            self._answered = [address]
+            return answer
         raise self._nobody(reasons)
 
-    def _metadata(self, address: str, request: pb.MetadataRequest) -> pb.MetadataResponse:
-        try:
-            response: pb.MetadataResponse = self.stub(address).Metadata(request, timeout=_METADATA_TIMEOUT_S)
-        except grpc.RpcError as error:
-            raise error_from_rpc(error, address) from None
-        return response
+    def _first_answer(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
+        answer: pb.MetadataResponse = self.first_answer(
+            lambda address: self.stub(address).Metadata(request, timeout=_METADATA_TIMEOUT_S)
+        )
+        return answer
+
+    def _newest(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
+        """An answer that shows all that was done before it was asked for."""
+        request.linearizable = True
+        request.timeout_ms = int(_METADATA_TIMEOUT_S * 1000) // 2
+        patience = Patience()
+        while True:
+            response = self._first_answer(request)
+            if not response.HasField("error"):
+                return response
+            patience.pause(error_from_proto(response.error))
 
     def _nobody(self, reasons: Sequence[str]) -> NoBrokersAvailableError:
         first_line = (reasons[-1].splitlines() or [""])[0]
         return NoBrokersAvailableError(
-            f"no node answers at {', '.join(self._addresses())}: start the cluster, or correct option"
+            f"no node answers at {', '.join(self.addresses())}: start the cluster, or correct option"
             f" quorumlog.bootstrap.servers ({first_line})"
         )
+
+
+def _is_meant(view: TopicView | None, topic_id: bytes, partition: int) -> bool:
+    return view is not None and view.topic_id == topic_id and partition < len(view.partitions)
+
+
+def lagging_is_retriable(error: QuorumlogError) -> QuorumlogError:
+    """A node that lags behind does not know a topic either: the next look-up decides whether the topic is gone."""
+    if isinstance(error, UnknownTopicOrPartitionError):
+        error.retriable = True
+    return error
 
 
 def nodes_at(bootstrap_servers: str) -> Nodes:

@@ -1,33 +1,25 @@
-"""From options to exact offset ranges: topics and offsets are resolved once, on the driver."""
+"""From options to exact offsets: topics and offsets are resolved once, on the driver."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import DataLossError, OptionError
-from quorumlog.sdk.spark.options import EARLIEST, OffsetSpec, ReadOptions, TopicSelection
+from quorumlog.sdk.spark.options import BatchOptions, OffsetSpec, TopicSelection
 
 #: A partition, as (topic, number).
 Partition = tuple[str, int]
 
 
-class Catalog(Protocol):
-    """What planning asks of a cluster."""
+class Bounds(NamedTuple):
+    """Where a partition's log begins, and its high watermark."""
 
-    def topic_names(self) -> Sequence[str]:
-        """Every topic of the cluster."""
-
-    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
-        """The topics of these names that exist."""
-
-    def offsets(
-        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
-    ) -> Mapping[Partition, tuple[int, int]]:
-        """Log start and high watermark of each partition."""
+    log_start: int
+    high_watermark: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,9 +30,40 @@ class TopicShape:
     partition_count: int
 
 
+class Catalog(Protocol):
+    """What planning asks of a cluster."""
+
+    def topic_names(self) -> Sequence[str]:
+        """Every topic of the cluster that is not the cluster's own."""
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
+        """The topics of these names that exist."""
+
+    def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
+        """Log start and high watermark of each partition."""
+
+    def offsets_at(
+        self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
+    ) -> Mapping[Partition, int | None]:
+        """The first offset at or after each partition's timestamp; None where there is none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selected:
+    """What a selection means at the moment.
+
+    Attributes:
+        missing: topics that were named, and that the cluster does not have.
+    """
+
+    shapes: Mapping[str, TopicShape]
+    partitions: Sequence[Partition]
+    missing: Sequence[str] = ()
+
+
 @dataclass(frozen=True, slots=True)
 class OffsetRange:
-    """What one Spark task reads: the offsets [start, end) of one partition."""
+    """The offsets [start, end) of one partition: what a Spark task reads, or one of the things."""
 
     topic: str
     topic_id: bytes
@@ -52,121 +75,162 @@ class OffsetRange:
         return f"topic {self.topic} partition {self.partition} offsets [{self.start}, {self.end})"
 
 
-def plan(catalog: Catalog, options: ReadOptions) -> list[OffsetRange]:
-    """Resolves a read to ranges, none of them empty, by topic and partition.
+def plan(catalog: Catalog, options: BatchOptions) -> list[OffsetRange]:
+    """Resolves a batch read to ranges, none of them empty, by topic and partition.
 
     Raises:
         OptionError: a topic or partition does not exist, or offsets name the wrong partitions or contradict each other.
         DataLossError: offsets that were asked for are not there and failOnDataLoss is on.
     """
-    shapes, partitions = _select(catalog, options.selection)
-    for spec in (options.starting, options.ending):
-        _check_coverage(spec, partitions, options.selection)
-    bounds = catalog.offsets(shapes, partitions) if partitions else {}
+    read = options.read
+    selected = select(catalog, read.selection)
+    require_topics(selected.missing, read.selection)
+    specs = (read.starting, options.ending)
+    for spec in specs:
+        check_coverage(spec, selected.partitions, read.selection)
+    # Before the bounds: what is found by time must not lie beyond the ends.
+    times = [times_of(catalog, spec, selected) for spec in specs]
+    bounds = catalog.bounds(selected.shapes, selected.partitions) if selected.partitions else {}
     ranges = []
-    for partition in partitions:
-        log_start, high_watermark = bounds[partition]
-        start = _resolve(options.starting, partition, log_start, high_watermark, options.fail_on_data_loss)
-        end = _resolve(options.ending, partition, log_start, high_watermark, options.fail_on_data_loss)
+    for partition in selected.partitions:
+        start, end = (
+            resolve(spec, partition, bounds[partition], found, read.fail_on_data_loss)
+            for spec, found in zip(specs, times, strict=True)
+        )
         if start > end:
-            if options.fail_on_data_loss:
+            if read.fail_on_data_loss:
                 raise _inverted(options, partition, start, end)
             start = end
         topic, number = partition
         if start < end:
-            ranges.append(OffsetRange(topic, shapes[topic].topic_id, number, start, end))
-    return split(ranges, options.min_partitions, options.max_records_per_partition)
+            ranges.append(OffsetRange(topic, selected.shapes[topic].topic_id, number, start, end))
+    return ranges
 
 
-def split(ranges: Iterable[OffsetRange], minimum: int | None, max_records: int | None) -> list[OffsetRange]:
-    """Cuts ranges until none holds more than ``max_records`` and there are at least ``minimum``, records permitting.
+def select(catalog: Catalog, selection: TopicSelection) -> Selected:
+    """Looks up what is to be read, by topic and partition.
 
-    Shares of ``minimum`` go by size, as in Spark's Kafka source.
+    Raises:
+        OptionError: option assign names a partition that its topic does not have.
     """
-    pieces = list(ranges)
-    if max_records is not None:
-        pieces = [piece for whole in pieces for piece in _cut(whole, -(-(whole.end - whole.start) // max_records))]
-    if minimum is None or len(pieces) >= minimum:
-        return pieces
-    total = sum(piece.end - piece.start for piece in pieces)
-    return [
-        piece
-        for whole in pieces
-        for piece in _cut(whole, min(whole.end - whole.start, -(-(whole.end - whole.start) * minimum // total)))
-    ]
-
-
-def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
-    records = whole.end - whole.start
-    edges = [whole.start + records * part // parts for part in range(parts + 1)]
-    return [OffsetRange(whole.topic, whole.topic_id, whole.partition, start, end) for start, end in pairwise(edges)]
-
-
-def _select(catalog: Catalog, selection: TopicSelection) -> tuple[Mapping[str, TopicShape], list[Partition]]:
     if selection.pattern is not None:
         pattern = re.compile(selection.pattern)
         wanted = sorted(name for name in catalog.topic_names() if pattern.fullmatch(name))
     else:
         wanted = sorted(selection.subscribe or selection.assign or ())
     shapes = catalog.describe(wanted) if wanted else {}
-    missing = [topic for topic in wanted if topic not in shapes]
-    if missing and selection.pattern is None:
+    missing = [topic for topic in wanted if topic not in shapes] if selection.pattern is None else []
+    if selection.assign is None:
+        every = [(topic, number) for topic in sorted(shapes) for number in range(shapes[topic].partition_count)]
+        return Selected(shapes, every, missing)
+    for topic, shape in shapes.items():
+        beyond = [number for number in selection.assign[topic] if number >= shape.partition_count]
+        if beyond:
+            raise OptionError(
+                f"option assign names partition {beyond[0]} of topic {topic}, which has {shape.partition_count}"
+                f" (0 to {shape.partition_count - 1})"
+            )
+    assigned = [(topic, number) for topic in sorted(shapes) for number in selection.assign[topic]]
+    return Selected(shapes, assigned, missing)
+
+
+def require_topics(missing: Sequence[str], selection: TopicSelection) -> None:
+    """Refuses topics that are named and not there.
+
+    Raises:
+        OptionError: there are some.
+    """
+    if missing:
         raise OptionError(
             f"option {selection.option} names {', '.join(map(repr, missing))}, which the cluster does not have:"
             " create the topic first, or correct the name"
         )
-    if selection.assign is None:
-        return shapes, [(topic, number) for topic in sorted(shapes) for number in range(shapes[topic].partition_count)]
-    for topic, numbers in selection.assign.items():
-        count = shapes[topic].partition_count
-        beyond = [number for number in numbers if number >= count]
-        if beyond:
-            raise OptionError(
-                f"option assign names partition {beyond[0]} of topic {topic}, which has {count} (0 to {count - 1})"
-            )
-    return shapes, [(topic, number) for topic in sorted(selection.assign) for number in selection.assign[topic]]
 
 
-def _check_coverage(spec: OffsetSpec, partitions: Sequence[Partition], selection: TopicSelection) -> None:
-    """JSON offsets must name the partitions that are read, all and only: a forgotten one would be read from nowhere."""
+def check_coverage(spec: OffsetSpec, partitions: Sequence[Partition], selection: TopicSelection) -> None:
+    """JSON offsets must name the partitions that are read, all and only: a forgotten one would be read from nowhere.
+
+    Raises:
+        OptionError: it names what is missing, or too many.
+    """
     if spec.everywhere is not None:
         return
     missing = sorted(set(partitions) - set(spec.by_partition))
     surplus = sorted(set(spec.by_partition) - set(partitions))
     if missing:
+        what = "timestamp" if spec.by_time else "offset"
+        advice = "" if spec.by_time else ", with -2 for earliest or -1 for latest"
         raise OptionError(
-            f"option {spec.option} has no offset for {_listed(missing)}, which option {selection.option} selects:"
-            " name every partition, with -2 for earliest or -1 for latest"
+            f"option {spec.option} has no {what} for {listed(missing)}, which option {selection.option} selects:"
+            f" name every partition{advice}"
         )
     if surplus:
         raise OptionError(
-            f"option {spec.option} names {_listed(surplus)}, which option {selection.option} does not select: remove it"
+            f"option {spec.option} names {listed(surplus)}, which option {selection.option} does not select: remove it"
         )
 
 
-def _listed(partitions: Sequence[Partition]) -> str:
+def listed(partitions: Sequence[Partition]) -> str:
+    """The first few of them, for a message."""
     shown = ", ".join(f"{topic} partition {number}" for topic, number in partitions[:5])
     return shown + (f" and {len(partitions) - 5} more" if len(partitions) > 5 else "")
 
 
-def _resolve(spec: OffsetSpec, partition: Partition, log_start: int, high_watermark: int, strict: bool) -> int:
-    wanted = spec.by_partition[partition] if spec.everywhere is None else spec.everywhere
-    if wanted < 0:
-        return log_start if wanted == EARLIEST else high_watermark
-    if log_start <= wanted <= high_watermark:
-        return wanted
-    if not strict:
-        return min(max(wanted, log_start), high_watermark)
-    topic, number = partition
-    raise DataLossError(
-        f"option {spec.option} asks for offset {wanted} of topic {topic} partition {number}, which holds"
-        f" [{log_start}, {high_watermark}): correct it, or set failOnDataLoss to false to read what is there"
+def times_of(catalog: Catalog, spec: OffsetSpec, selected: Selected) -> Mapping[Partition, int | None]:
+    """The offsets at the timestamps of a spec; none where it has no timestamps."""
+    if not spec.by_time or not selected.partitions:
+        return {}
+    return catalog.offsets_at(
+        selected.shapes, {partition: _asked(spec, partition) for partition in selected.partitions}
     )
 
 
-def _inverted(options: ReadOptions, partition: Partition, start: int, end: int) -> OptionError:
+def resolve(
+    spec: OffsetSpec, partition: Partition, bounds: Bounds, found: Mapping[Partition, int | None], strict: bool
+) -> int:
+    """The offset that a spec means for a partition.
+
+    Arguments:
+        found: what ``times_of`` has found for it.
+        strict: an offset that is not there is an error; else the nearest that is there.
+
+    Raises:
+        OptionError: no record is as late as the timestamp.
+        DataLossError: the offset is not there, and ``strict``.
+    """
+    wanted = found.get(partition, LATEST) if spec.by_time else _asked(spec, partition)
+    if wanted is None:
+        if not spec.late_is_latest:
+            raise _too_late(spec, partition)
+        wanted = LATEST
+    if wanted < 0:
+        return bounds.log_start if wanted == EARLIEST else bounds.high_watermark
+    nearest = min(max(wanted, bounds.log_start), bounds.high_watermark)
+    if nearest == wanted or spec.by_time or not strict:
+        return nearest
+    topic, number = partition
+    raise DataLossError(
+        f"option {spec.option} asks for offset {wanted} of topic {topic} partition {number}, which holds"
+        f" [{bounds.log_start}, {bounds.high_watermark}): correct it, or set failOnDataLoss to false to read what is"
+        " there"
+    )
+
+
+def _asked(spec: OffsetSpec, partition: Partition) -> int:
+    return spec.by_partition[partition] if spec.everywhere is None else spec.everywhere
+
+
+def _too_late(spec: OffsetSpec, partition: Partition) -> OptionError:
     topic, number = partition
     return OptionError(
-        f"option {options.starting.option} ({start}) lies beyond option {options.ending.option} ({end})"
-        f" for topic {topic} partition {number}"
+        f"option {spec.option} asks for {_asked(spec, partition)} ms, and topic {topic} partition {number} has no"
+        " record at or after that: take an earlier time, or set startingOffsetsByTimestampStrategy to latest"
+    )
+
+
+def _inverted(options: BatchOptions, partition: Partition, start: int, end: int) -> OptionError:
+    topic, number = partition
+    return OptionError(
+        f"option {options.read.starting.option} (offset {start}) lies beyond option {options.ending.option}"
+        f" (offset {end}) for topic {topic} partition {number}"
     )

@@ -2,29 +2,27 @@
 
 Spark makes a source and a reader in short-lived Python processes on the driver, asks the reader for partitions once
 per query, pickles it, and calls ``read`` in Python workers, one task per partition. So nothing is kept between these
-steps but options and schema: topics and offsets travel in the partitions.
+steps but options and schema: topics and offsets travel in the partitions. Streams: quorumlog.sdk.spark.stream_source.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, InputPartition
-from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from quorumlog.sdk.spark import log_access, planning, ranges, rows, schema
-from quorumlog.sdk.spark.errors import plain_errors
-from quorumlog.sdk.spark.options import ReadOptions, parse_read_options
+from quorumlog.sdk.spark import planning, schema, task_reading
+from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.errors import SparkMissingError, plain_errors
+from quorumlog.sdk.spark.option_values import GivenOptions
+from quorumlog.sdk.spark.options import BatchOptions, parse_batch_options, parse_read_options, parse_stream_options
+from quorumlog.sdk.spark.tasks import tasks_of
 
-
-class LogPartition(InputPartition):
-    """One Spark task: a range of one log partition."""
-
-    def __init__(self, wanted: planning.OffsetRange) -> None:
-        super().__init__(wanted)
-        self.wanted = wanted
+if TYPE_CHECKING:
+    from quorumlog.sdk.spark.stream_source import LogStreamReader
 
 
 class QuorumlogDataSource(DataSource):
@@ -33,7 +31,8 @@ class QuorumlogDataSource(DataSource):
     def __init__(self, options: Mapping[str, str]) -> None:
         super().__init__(dict(options))
         with plain_errors():
-            self._read_options = parse_read_options(options)
+            # Whether it is a read or a write shows later; a misspelt name is told at once.
+            GivenOptions(options).refuse_strangers()
 
     @classmethod
     def name(cls) -> str:
@@ -41,40 +40,45 @@ class QuorumlogDataSource(DataSource):
         return "quorumlog"
 
     def schema(self) -> str:
-        """The columns, where the user gives no schema."""
-        return schema.ddl(self._read_options.include_headers)
+        """The columns of a read, where the user gives no schema."""
+        with plain_errors():
+            return schema.ddl(parse_read_options(self.options).include_headers)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        """A reader of the columns in ``schema``."""
-        return LogReader(self._read_options, schema)
+        """A batch read of the columns in ``schema``."""
+        with plain_errors():
+            return LogReader(parse_batch_options(self.options), schema)
+
+    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        """A streaming read of the columns in ``schema``."""
+        with plain_errors():
+            return _stream_reader()(parse_stream_options(self.options), schema)
+
+
+def _stream_reader() -> type[LogStreamReader]:
+    """Imported late: batch reads do without what streams need of PySpark, which came with 4.2."""
+    try:
+        from quorumlog.sdk.spark.stream_source import LogStreamReader
+    except ImportError as error:
+        raise SparkMissingError(f"streaming reads need PySpark 4.2 or newer ({error})") from None
+    return LogStreamReader
 
 
 class LogReader(DataSourceReader):
     """A batch read: plans on the driver, reads in the executors."""
 
-    def __init__(self, options: ReadOptions, columns: StructType) -> None:
-        with plain_errors():
-            schema.check_projection(columns, options.include_headers)
+    def __init__(self, options: BatchOptions, columns: StructType) -> None:
+        schema.check_projection(columns, options.read.include_headers)
         self._options = options
         self._columns = columns
 
     def partitions(self) -> list[InputPartition]:
         """Topics, partitions and offsets, resolved now and not again."""
         with plain_errors():
-            catalog = log_access.ClusterCatalog(self._options.bootstrap_servers)
-            return [LogPartition(wanted) for wanted in planning.plan(catalog, self._options)]
+            catalog = ClusterCatalog(self._options.read.bootstrap_servers, newest=True)
+            ranges = planning.plan(catalog, self._options)
+            return [task_reading.LogTask(task) for task in tasks_of(ranges, self._options.read)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        """The rows of one range, as Arrow batches of exactly the columns asked for."""
-        if not isinstance(partition, LogPartition):
-            # Spark makes up a partition of its own where there is nothing to read.
-            return
-        wanted, options = partition.wanted, self._options
-        with plain_errors():
-            stored = log_access.stored_rows(options.bootstrap_servers, wanted, options.fail_on_data_loss)
-            yield from rows.spark_batches(
-                ranges.exact(stored, wanted, options.fail_on_data_loss),
-                wanted.topic,
-                wanted.partition,
-                to_arrow_schema(self._columns, timezone="UTC"),
-            )
+        """The rows of one task, as Arrow batches of exactly the columns asked for."""
+        return task_reading.read_task(self._options.read, self._columns, partition)

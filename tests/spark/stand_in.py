@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Iterator, Sequence
 from concurrent import futures
 from dataclasses import dataclass, field
@@ -25,9 +27,11 @@ class StoredPartition:
     next_offset: int = 0
     entries: list[bytes] = field(default_factory=list)
 
-    def append(self, values: Sequence[bytes | None], codec: Codec = Codec.NONE, skip: int = 0) -> None:
+    def append(
+        self, values: Sequence[bytes | None], codec: Codec = Codec.NONE, skip: int = 0, time_ms: int = NOW_MS
+    ) -> None:
         """Adds one batch; ``skip`` leaves a gap before it."""
-        (batch,) = to_log_schema(pa.table({"value": pa.array(values, pa.binary())}), NOW_MS).to_batches()
+        (batch,) = to_log_schema(pa.table({"value": pa.array(values, pa.binary())}), time_ms).to_batches()
         payload, count, first_ms, last_ms, _ = encode(batch, codec)
         unsealed = build_batch(
             payload, record_count=count, codec=codec, base_timestamp_ms=first_ms, max_timestamp_ms=last_ms
@@ -46,11 +50,15 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], StoredPartition] = {}
         self.topic_ids: dict[str, bytes] = {}
+        self._created = 0
         self.leader = 1
         self.leader_epoch = 1
         #: Errors that the next fetches get, in order.
         self.fetch_errors: list[errors_pb2.Error] = []
         self.fetches = 0
+        self.lookups = 0
+        #: Notified by tests that append while a fetch waits.
+        self.appended = threading.Condition()
         self._server = grpc.server(futures.ThreadPoolExecutor(16), options=[("grpc.so_reuseport", 0)])
         data_plane_pb2_grpc.add_DataPlaneServicer_to_server(self, self._server)
         self._port = self._server.add_insecure_port("127.0.0.1:0")
@@ -69,7 +77,8 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
 
     def create(self, topic: str, partitions: int = 1) -> list[StoredPartition]:
         """Makes a topic, with a new id each time."""
-        self.topic_ids[topic] = (len(self.topic_ids) + sum(self.topic_ids.get(topic, b"")) + 1).to_bytes(16, "big")
+        self._created += 1
+        self.topic_ids[topic] = self._created.to_bytes(16, "big")
         made = [StoredPartition() for _ in range(partitions)]
         self.partitions.update({(topic, number): partition for number, partition in enumerate(made)})
         return made
@@ -89,11 +98,15 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
         return response
 
     def ListOffsets(self, request: pb.ListOffsetsRequest, context: grpc.ServicerContext) -> pb.ListOffsetsResponse:
+        self.lookups += 1
         response = pb.ListOffsetsResponse()
         for asked in request.partitions:
             stored = self._find(asked.topic_id, asked.partition)
             assert stored is not None
-            response.results.add(offset=stored.log_start if asked.timestamp_ms == -2 else stored.next_offset)
+            if asked.timestamp_ms >= 0:
+                self._look_up(stored, asked, response.results.add(timestamp_ms=-1))
+            else:
+                response.results.add(offset=stored.log_start if asked.timestamp_ms == -2 else stored.next_offset)
         return response
 
     def Fetch(
@@ -101,24 +114,49 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     ) -> Iterator[pb.FetchResponse]:
         for request in request_iterator:
             self.fetches += 1
-            response = pb.FetchResponse(correlation_id=request.correlation_id)
-            (asked,) = request.partitions
-            result = response.results.add(topic_id=asked.topic_id, partition=asked.partition)
-            stored = self._find(asked.topic_id, asked.partition)
-            if self.fetch_errors:
-                result.error.CopyFrom(self.fetch_errors.pop(0))
-            elif stored is None:
-                result.error.code = errors_pb2.UNKNOWN_TOPIC_OR_PARTITION
-            elif not stored.log_start <= asked.fetch_offset <= stored.next_offset:
-                result.error.code = errors_pb2.OFFSET_OUT_OF_RANGE
-                result.log_start_offset = stored.log_start
-            else:
-                self._read(stored, asked, result)
+            deadline_s = time.monotonic() + request.max_wait_ms / 1000
+            while True:
+                response = pb.FetchResponse(correlation_id=request.correlation_id)
+                for asked in request.partitions:
+                    self._fetch(asked, response.results.add(topic_id=asked.topic_id, partition=asked.partition))
+                news = any(result.entries or result.HasField("error") for result in response.results)
+                left_s = deadline_s - time.monotonic()
+                if news or left_s <= 0 or not context.is_active():
+                    break
+                with self.appended:
+                    self.appended.wait(min(left_s, 0.05))
             yield response
+
+    def _fetch(self, asked: pb.FetchPartition, result: pb.FetchResult) -> None:
+        stored = self._find(asked.topic_id, asked.partition)
+        if self.fetch_errors:
+            result.error.CopyFrom(self.fetch_errors.pop(0))
+        elif stored is None:
+            result.error.code = errors_pb2.UNKNOWN_TOPIC_OR_PARTITION
+        elif not stored.log_start <= asked.fetch_offset <= stored.next_offset:
+            result.error.code = errors_pb2.OFFSET_OUT_OF_RANGE
+            result.log_start_offset = stored.log_start
+        else:
+            self._read(stored, asked, result)
 
     def _find(self, topic_id: bytes, partition: int) -> StoredPartition | None:
         names = [name for name, known in self.topic_ids.items() if known == topic_id]
         return self.partitions.get((names[0], partition)) if names else None
+
+    @staticmethod
+    def _look_up(stored: StoredPartition, asked: pb.ListOffsetsPartition, result: pb.ListOffsetsResult) -> None:
+        """Names one batch per answer, as a server may that has only so much time."""
+        result.offset = -1
+        for entry in stored.entries:
+            header = parse_header(entry)
+            if header.last_offset >= asked.first_offset and header.max_timestamp_ms >= asked.timestamp_ms:
+                result.entry = entry
+                result.offset = max(asked.first_offset, stored.log_start)
+                return
+            if header.base_offset >= asked.first_offset:
+                result.unfinished = True
+                result.offset = header.last_offset + 1
+                return
 
     @staticmethod
     def _read(stored: StoredPartition, asked: pb.FetchPartition, result: pb.FetchResult) -> None:

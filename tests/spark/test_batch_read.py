@@ -234,7 +234,7 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
             ["endingOffsets", "offset 41", "orders partition 0", "[0, 40)"],
         ),
         ({"subscribe": "orders", "quorumlog.bootstrap.server": "h:1"}, ["mean quorumlog.bootstrap.servers"]),
-        ({"subscribe": "orders", "startingTimestamp": "1"}, ["startingTimestamp", "not supported yet"]),
+        ({"subscribe": "orders", "groupId": "g"}, ["groupId", "a streaming read"]),
         ({"subscribe": "orders", "schema": "value string"}, ["'value'", "binary", "string"]),
         (
             {"subscribe": "orders", "quorumlog.bootstrap.servers": "127.0.0.1:9"},

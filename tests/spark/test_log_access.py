@@ -8,8 +8,9 @@ import pytest
 
 from quorumlog.sdk.errors import CorruptRecordError, NoBrokersAvailableError, QuorumlogError
 from quorumlog.sdk.spark import nodes
+from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DataLossError
-from quorumlog.sdk.spark.log_access import ClusterCatalog, stored_rows
+from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import Codec
@@ -95,15 +96,15 @@ def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: 
     with pytest.raises(QuorumlogError, match=r"nothing at offset 1 of topic t partition 0 offsets \[0, 2\)"):
         read(node, 0, 2)
     node.leader, node.leader_epoch = -1, 2
-    catalog = ClusterCatalog(node.address)
+    catalog = ClusterCatalog(node.address, newest=False)
     shapes = catalog.describe(["t"])
     with pytest.raises(QuorumlogError, match="topic t partition 0 has no leader"):
-        catalog.offsets(shapes, [("t", 0)])
+        catalog.bounds(shapes, [("t", 0)])
 
 
 def test_nobody_there_is_said_with_the_address() -> None:
     with pytest.raises(NoBrokersAvailableError, match=r"no node answers at 127\.0\.0\.1:9: start the cluster"):
-        ClusterCatalog("127.0.0.1:9").describe(["t"])
+        ClusterCatalog("127.0.0.1:9", newest=True).describe(["t"])
 
 
 def test_the_catalog_knows_topics_and_offsets(node: StandIn) -> None:
@@ -111,8 +112,8 @@ def test_the_catalog_knows_topics_and_offsets(node: StandIn) -> None:
     node.create("u")
     log.append([b"a", b"b", b"c"])
     log.log_start = 1
-    catalog = ClusterCatalog(node.address)
+    catalog = ClusterCatalog(node.address, newest=False)
     assert sorted(catalog.topic_names()) == ["t", "u"]
     shapes = catalog.describe(["t", "nope"])
     assert {name: shape.partition_count for name, shape in shapes.items()} == {"t": 2}
-    assert catalog.offsets(shapes, [("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}
+    assert catalog.bounds(shapes, [("t", 0), ("t", 1)]) == {("t", 0): (1, 3), ("t", 1): (0, 0)}

@@ -2,14 +2,29 @@
 
 import pytest
 
+from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import OptionError
-from quorumlog.sdk.spark.options import EARLIEST, LATEST, ReadOptions, parse_read_options
+from quorumlog.sdk.spark.options import (
+    BatchOptions,
+    StreamOptions,
+    parse_batch_options,
+    parse_read_options,
+    parse_stream_options,
+)
 
 BASE = {"quorumlog.bootstrap.servers": "127.0.0.1:19092", "subscribe": "orders"}
 
 
-def parsed(**changes: str | None) -> ReadOptions:
-    return parse_read_options({name: value for name, value in (BASE | changes).items() if value is not None})
+def given(changes: dict[str, str | None]) -> dict[str, str]:
+    return {name: value for name, value in (BASE | changes).items() if value is not None}
+
+
+def parsed(**changes: str | None) -> BatchOptions:
+    return parse_batch_options(given(changes))
+
+
+def stream(**changes: str | None) -> StreamOptions:
+    return parse_stream_options(given(changes))
 
 
 def refusal(**changes: str | None) -> str:
@@ -21,11 +36,14 @@ def refusal(**changes: str | None) -> str:
 
 def test_a_topic_and_an_address_are_enough() -> None:
     options = parsed()
-    assert options.bootstrap_servers == "127.0.0.1:19092"
-    assert options.selection.subscribe == ("orders",)
-    assert (options.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
-    assert options.fail_on_data_loss
-    assert not options.include_headers
+    assert options.read.bootstrap_servers == "127.0.0.1:19092"
+    assert options.read.selection.subscribe == ("orders",)
+    assert (options.read.starting.everywhere, options.ending.everywhere) == (EARLIEST, LATEST)
+    assert options.read.fail_on_data_loss
+    assert not options.read.include_headers
+    query = stream()
+    assert query.read.starting.everywhere == LATEST
+    assert (query.min_offsets, query.max_offsets, query.max_delay_ms, query.group_id) == (None, None, 900_000, None)
 
 
 def test_names_are_case_insensitive_and_kafka_s_address_is_understood() -> None:
@@ -44,14 +62,14 @@ def test_names_are_case_insensitive_and_kafka_s_address_is_understood() -> None:
 
 
 def test_assign_and_pattern_and_numbers_are_typed() -> None:
-    assert parsed(subscribe=None, assign='{"t": [2, 0, 2]}').selection.assign == {"t": (0, 2)}
-    assert parsed(subscribe=None, subscribePattern="ord.*").selection.pattern == "ord.*"
-    options = parsed(minPartitions="4", maxRecordsPerPartition="1000")
+    assert parsed(subscribe=None, assign='{"t": [2, 0, 2]}').read.selection.assign == {"t": (0, 2)}
+    assert parsed(subscribe=None, subscribePattern="ord.*").read.selection.pattern == "ord.*"
+    options = parsed(minPartitions="4", maxRecordsPerPartition="1000").read
     assert (options.min_partitions, options.max_records_per_partition) == (4, 1000)
 
 
 def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
-    starting = parsed(startingOffsets='{"orders": {"0": 5, "1": -2}}').starting
+    starting = parsed(startingOffsets='{"orders": {"0": 5, "1": -2}}').read.starting
     assert starting.everywhere is None
     assert starting.by_partition == {("orders", 0): 5, ("orders", 1): EARLIEST}
     assert parsed(endingOffsets='{"orders": {"0": -1}}').ending.by_partition == {("orders", 0): LATEST}
@@ -87,8 +105,13 @@ def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
         ({"failOnDataLoss": ""}, ["failOnDataLoss", "true or false"]),
         ({"minPartitions": "0"}, ["minPartitions", "'0'"]),
         ({"maxRecordsPerPartition": "many"}, ["maxRecordsPerPartition", "'many'"]),
-        ({"startingTimestamp": "17"}, ["startingTimestamp", "not supported yet"]),
-        ({"maxOffsetsPerTrigger": "17"}, ["maxOffsetsPerTrigger", "not supported yet"]),
+        ({"startingTimestamp": "-17"}, ["startingTimestamp", "'-17'", "a number from 0"]),
+        ({"startingOffsetsByTimestamp": '{"orders": {"0": -2}}'}, ["startingOffsetsByTimestamp", "-2", "a timestamp"]),
+        ({"endingOffsetsByTimestamp": "latest"}, ["endingOffsetsByTimestamp", "'latest'", "expected JSON"]),
+        ({"startingOffsetsByTimestampStrategy": "earliest"}, ["startingOffsetsByTimestampStrategy", "error or latest"]),
+        ({"maxOffsetsPerTrigger": "17"}, ["maxOffsetsPerTrigger ('17')", "for a streaming read", "a batch read"]),
+        ({"groupId": "g"}, ["groupId", "a streaming read"]),
+        ({"transactionId": "g"}, ["transactionId", "for a write", "a batch read"]),
         ({"quorumlog.bootstrap.server": "a:1"}, ["quorumlog.bootstrap.server ", "mean quorumlog.bootstrap.servers"]),
         ({"quorumlog.zzz": "1"}, ["quorumlog.zzz", "quorumlog.bootstrap.servers"]),
         ({"startingOffset": "earliest"}, ["startingOffset", "did you mean startingOffsets"]),
@@ -100,6 +123,58 @@ def test_a_refusal_names_the_option_and_what_is_wrong(changes: dict[str, str | N
     message = refusal(**changes)
     for word in words:
         assert word in message, message
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"endingOffsets": "latest"}, ["endingOffsets", "for a batch read", "a streaming read"]),
+        ({"endingTimestamp": "1"}, ["endingTimestamp", "for a batch read"]),
+        ({"topic": "t"}, ["topic ('t')", "for a write"]),
+        ({"maxOffsetsPerTrigger": "0"}, ["maxOffsetsPerTrigger", "'0'"]),
+        ({"minOffsetsPerTrigger": "3", "maxOffsetsPerTrigger": "2"}, ["minOffsetsPerTrigger (3)", "higher", "(2)"]),
+        ({"maxTriggerDelay": "soon"}, ["maxTriggerDelay", "'soon'", "10s"]),
+        ({"maxTriggerDelay": "3w"}, ["maxTriggerDelay", "'3w'"]),
+        ({"groupId": ""}, ["groupId", "1 to 249"]),
+    ],
+)  # fmt: skip
+def test_a_stream_has_options_of_its_own(changes: dict[str, str | None], words: list[str]) -> None:
+    with pytest.raises(OptionError) as raised:
+        stream(**changes)
+    for word in words:
+        assert word in str(raised.value)
+
+
+def test_rates_of_a_stream_are_typed() -> None:
+    query = stream(maxOffsetsPerTrigger="10", minOffsetsPerTrigger="2", maxTriggerDelay="10s", groupId="g")
+    assert (query.max_offsets, query.min_offsets, query.max_delay_ms, query.group_id) == (10, 2, 10_000, "g")
+    for text, expected_ms in {"250": 250, "250ms": 250, "15m": 900_000, "2 min": 120_000, "1H": 3_600_000}.items():
+        assert stream(maxTriggerDelay=text).max_delay_ms == expected_ms
+    assert stream(startingOffsets='{"orders": {"0": -1}}').read.starting.by_partition == {("orders", 0): LATEST}
+
+
+def test_the_most_specific_of_three_options_says_where_to_begin_and_to_end() -> None:
+    every = {
+        "startingTimestamp": "5", "startingOffsetsByTimestamp": '{"orders": {"0": 6}}', "startingOffsets": "earliest",
+        "endingTimestamp": "7", "endingOffsetsByTimestamp": '{"orders": {"0": 8}}', "endingOffsets": "latest",
+    }  # fmt: skip
+    options = parsed(**every)
+    assert (options.read.starting.option, options.read.starting.everywhere) == ("startingTimestamp", 5)
+    assert (options.ending.option, options.ending.everywhere) == ("endingTimestamp", 7)
+    options = parsed(**every | {"startingTimestamp": None, "endingTimestamp": None})
+    assert options.read.starting.by_partition == {("orders", 0): 6}
+    assert options.ending.by_partition == {("orders", 0): 8}
+    assert options.read.starting.by_time
+    assert (options.read.starting.late_is_latest, options.ending.late_is_latest) == (False, True)
+    assert parsed(startingTimestamp="0", startingOffsetsByTimestampStrategy="LATEST").read.starting.late_is_latest
+
+
+def test_before_it_is_known_whether_a_read_streams_both_kinds_of_options_pass() -> None:
+    read = parse_read_options(given({"maxOffsetsPerTrigger": "1", "includeHeaders": "true"}))
+    assert read.include_headers
+    assert parse_read_options(given({"endingOffsets": "latest", "startingOffsets": "latest"})).selection.subscribe
+    with pytest.raises(OptionError, match="for a write"):
+        parse_read_options(given({"topic": "t"}))
 
 
 def test_options_that_can_only_be_meant_for_something_else_are_left_alone() -> None:

@@ -5,15 +5,18 @@ from collections.abc import Mapping, Sequence
 import pytest
 
 from quorumlog.sdk.spark.errors import DataLossError, OptionError, SparkSourceError
-from quorumlog.sdk.spark.options import parse_read_options
-from quorumlog.sdk.spark.planning import OffsetRange, Partition, TopicShape, plan, split
+from quorumlog.sdk.spark.options import parse_batch_options
+from quorumlog.sdk.spark.planning import Bounds, OffsetRange, Partition, TopicShape, plan
+from quorumlog.sdk.spark.tasks import gather, split, tasks_of
 
 
 class FixedCatalog:
-    """Topics a (two partitions: [0, 10) and [5, 25)), b (one, [0, 4)) and empty (one, [3, 3))."""
+    """Topics a (two partitions: [0, 10) and [5, 25)), b (one, [0, 4)) and empty (one, [3, 3)).
 
-    BOUNDS: Mapping[Partition, tuple[int, int]] = {
-        ("a", 0): (0, 10), ("a", 1): (5, 25), ("b", 0): (0, 4), ("empty", 0): (3, 3)
+    The record at an offset bears ten times that as its timestamp."""
+
+    BOUNDS: Mapping[Partition, Bounds] = {
+        ("a", 0): Bounds(0, 10), ("a", 1): Bounds(5, 25), ("b", 0): Bounds(0, 4), ("empty", 0): Bounds(3, 3)
     }  # fmt: skip
 
     def topic_names(self) -> Sequence[str]:
@@ -23,14 +26,22 @@ class FixedCatalog:
         counts = {"a": 2, "b": 1, "empty": 1}
         return {name: TopicShape(name.encode(), counts[name]) for name in topics if name in counts}
 
-    def offsets(
-        self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]
-    ) -> Mapping[Partition, tuple[int, int]]:
+    def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
         return {partition: self.BOUNDS[partition] for partition in partitions}
+
+    def offsets_at(
+        self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
+    ) -> Mapping[Partition, int | None]:
+        found = {}
+        for partition, time_ms in times_ms.items():
+            log_start, high_watermark = self.BOUNDS[partition]
+            offset = max(log_start, -(-time_ms // 10))
+            found[partition] = offset if offset < high_watermark else None
+        return found
 
 
 def ranges(**options: str) -> list[tuple[str, int, int, int]]:
-    parsed = parse_read_options({"quorumlog.bootstrap.servers": "h:1"} | options)
+    parsed = parse_batch_options({"quorumlog.bootstrap.servers": "h:1"} | options)
     return [(r.topic, r.partition, r.start, r.end) for r in plan(FixedCatalog(), parsed)]
 
 
@@ -74,7 +85,7 @@ def test_offsets_of_each_partition() -> None:
         ({"assign": '{"a": [1]}', "startingOffsets": '{"a": {"1": 4}}'}, ["startingOffsets", "offset 4", "[5, 25)"]),
         (
             {"subscribe": "b", "startingOffsets": '{"b": {"0": 3}}', "endingOffsets": '{"b": {"0": 2}}'},
-            ["startingOffsets (3)", "endingOffsets (2)", "b partition 0"],
+            ["startingOffsets (offset 3)", "endingOffsets (offset 2)", "b partition 0"],
         ),
     ],
 )  # fmt: skip
@@ -91,12 +102,34 @@ def test_offsets_out_of_range_are_clamped_when_data_loss_is_allowed() -> None:
     assert ranges(subscribe="b", startingOffsets='{"b": {"0": 99}}', **loose) == []
 
 
+def test_times_bound_each_partition() -> None:
+    assert ranges(subscribe="a", startingTimestamp="61", endingTimestamp="80") == [("a", 0, 7, 8), ("a", 1, 7, 8)]
+    each = {
+        "startingOffsetsByTimestamp": '{"a": {"0": 0, "1": 200}}',
+        "endingOffsetsByTimestamp": '{"a": {"0": 50, "1": 999}}',
+    }
+    assert ranges(subscribe="a", **each) == [("a", 0, 0, 5), ("a", 1, 20, 25)]
+    assert ranges(subscribe="a", startingTimestamp="30", startingOffsets="earliest") == [
+        ("a", 0, 3, 10),
+        ("a", 1, 5, 25),
+    ]
+
+
+def test_a_time_behind_the_last_record_is_an_error_or_the_end() -> None:
+    message = refusal(subscribe="a", startingTimestamp="100")
+    for word in ["startingTimestamp", "100 ms", "topic a partition 0", "startingOffsetsByTimestampStrategy"]:
+        assert word in message
+    late = {"startingTimestamp": "100", "startingOffsetsByTimestampStrategy": "latest"}
+    assert ranges(subscribe="a", **late) == [("a", 1, 10, 25)]
+    assert "a partition 1" in refusal(subscribe="a", startingOffsetsByTimestamp='{"a": {"0": 1}}')
+
+
 def test_out_of_range_is_data_loss_and_the_rest_are_wrong_options() -> None:
     loss = {"quorumlog.bootstrap.servers": "h:1", "subscribe": "b", "endingOffsets": '{"b": {"0": 5}}'}
     with pytest.raises(DataLossError):
-        plan(FixedCatalog(), parse_read_options(loss))
+        plan(FixedCatalog(), parse_batch_options(loss))
     with pytest.raises(OptionError):
-        plan(FixedCatalog(), parse_read_options(loss | {"endingOffsets": '{"b": {"1": 1}}'}))
+        plan(FixedCatalog(), parse_batch_options(loss | {"endingOffsets": '{"b": {"1": 1}}'}))
 
 
 def test_splitting_covers_every_offset_once_and_in_order() -> None:
@@ -110,3 +143,25 @@ def test_splitting_covers_every_offset_once_and_in_order() -> None:
         assert all(piece.start < piece.end for piece in pieces)
         assert len(pieces) >= min(minimum or 0, 1011)
         assert most is None or max(piece.end - piece.start for piece in pieces) <= most
+
+
+def test_small_ranges_share_tasks_and_large_ones_do_not() -> None:
+    sizes = [100, 9_000, 900, 1, 50_000, 10_000, 3, 4]
+    whole = [OffsetRange("t", b"", number, 0, size) for number, size in enumerate(sizes)]
+    tasks = gather(whole, 10_000)
+    assert [[piece.partition for piece in task] for task in tasks] == [[0, 1, 2], [3], [4], [5], [6, 7]]
+    assert gather([], 10_000) == []
+
+
+def test_a_task_holds_no_more_than_asked_for_and_with_a_minimum_only_one_range() -> None:
+    whole = [OffsetRange("t", b"", number, 0, 40) for number in range(8)]
+
+    def sizes(**options: str) -> list[int]:
+        read = parse_batch_options({"quorumlog.bootstrap.servers": "h:1", "subscribe": "t"} | options).read
+        return [sum(piece.end - piece.start for piece in task) for task in tasks_of(whole, read)]
+
+    assert sizes() == [320]
+    assert sizes(maxRecordsPerPartition="100") == [80] * 4
+    assert sizes(maxRecordsPerPartition="30") == [20] * 16
+    assert sizes(minPartitions="2") == [40] * 8
+    assert sizes(minPartitions="16") == [20] * 16

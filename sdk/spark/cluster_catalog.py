@@ -1,0 +1,117 @@
+"""What the driver asks of a cluster: topics, and where their partitions begin, end, or pass a timestamp."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import grpc
+
+from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto, error_from_rpc
+from quorumlog.sdk.offset_search import EARLIEST, LATEST, OffsetSearch, Place
+from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
+from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2 as pb
+
+_TIMEOUT_S = 10.0
+
+
+class ClusterCatalog:
+    """``planning.Catalog`` over a live cluster.
+
+    Arguments:
+        newest: topics are as the controller knows them, not as some node has last heard.
+    """
+
+    def __init__(self, bootstrap_servers: str, *, newest: bool) -> None:
+        self._nodes = nodes_at(bootstrap_servers)
+        self._newest = newest
+
+    def topic_names(self) -> Sequence[str]:
+        """Every topic of the cluster that is not the cluster's own."""
+        return self._nodes.topic_names(newest=self._newest)
+
+    def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
+        """The topics of these names that exist."""
+        views = self._nodes.topics(topics, newest=self._newest)
+        return {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
+
+    def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
+        """Log start and high watermark of each partition, from its leader, as new as the call.
+
+        Raises:
+            QuorumlogError: a partition stayed without a leader, or failed for good.
+        """
+        wanted = [TopicPartition(*partition) for partition in partitions]
+        first = OffsetSearch(dict.fromkeys(wanted, EARLIEST))
+        last = OffsetSearch(dict.fromkeys(wanted, LATEST))
+        self._search(shapes, (first, last))
+        return {tp: Bounds(first.found[tp].offset, last.found[tp].offset) for tp in wanted}
+
+    def offsets_at(
+        self, shapes: Mapping[str, TopicShape], times_ms: Mapping[Partition, int]
+    ) -> Mapping[Partition, int | None]:
+        """The first offset at or after each partition's timestamp; None where there is none.
+
+        Raises:
+            QuorumlogError: a partition stayed without a leader, or failed for good.
+        """
+        search = OffsetSearch({TopicPartition(*partition): time_ms for partition, time_ms in times_ms.items()})
+        self._search(shapes, (search,))
+        return {tp: None if place.offset < 0 else place.offset for tp, place in search.found.items()}
+
+    def _search(self, shapes: Mapping[str, TopicShape], searches: Sequence[OffsetSearch]) -> None:
+        """Asks leaders until every search has found everything."""
+        patience = Patience()
+        refresh = False
+        while any(search.missing for search in searches):
+            missing = sum(len(search.missing) for search in searches)
+            failure = self._ask_leaders(shapes, searches, refresh)
+            if sum(len(search.missing) for search in searches) < missing:
+                patience.progress()
+            if failure is not None:
+                patience.pause(failure)
+            refresh = failure is not None
+
+    def _ask_leaders(
+        self, shapes: Mapping[str, TopicShape], searches: Sequence[OffsetSearch], refresh: bool
+    ) -> QuorumlogError | None:
+        """Asks all leaders at once, each for all that it leads; returns the last error, if there was one."""
+        by_leader: dict[str, dict[TopicPartition, Place]] = {}
+        failure: QuorumlogError | None = None
+        wanted = sorted(set().union(*(search.missing for search in searches)))
+        if refresh:
+            self._nodes.topics({tp.topic for tp in wanted})
+        for tp in wanted:
+            topic_id = shapes[tp.topic].topic_id
+            try:
+                view, address = self._nodes.leader(tp.topic, topic_id, tp.partition, refresh=False)
+            except LeaderNotAvailableError as error:
+                failure = error
+                continue
+            by_leader.setdefault(address, {})[tp] = Place(topic_id, view.leader_epoch)
+        calls = [(address, *self._list_offsets(address, places, searches)) for address, places in by_leader.items()]
+        for address, asked, call in calls:
+            try:
+                results = call.result().results
+            except grpc.RpcError as error:
+                failure = error_from_rpc(error, address)
+                continue
+            for (search, tp), result in zip(asked, results, strict=True):
+                if result.HasField("error"):
+                    failure = lagging_is_retriable(error_from_proto(result.error))
+                else:
+                    search.take(tp, result)
+        return failure
+
+    def _list_offsets(
+        self, address: str, places: Mapping[TopicPartition, Place], searches: Sequence[OffsetSearch]
+    ) -> tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]:
+        """One request for all searches; what was asked, in its order, and the call."""
+        request = pb.ListOffsetsRequest()
+        asked: list[tuple[OffsetSearch, TopicPartition]] = []
+        for search in searches:
+            led = [(tp, place) for tp, place in places.items() if tp in search.missing]
+            request.MergeFrom(search.questions(led, int(_TIMEOUT_S * 1000)))
+            asked += [(search, tp) for tp, _ in led]
+        return asked, self._nodes.stub(address).ListOffsets.future(request, timeout=_TIMEOUT_S)

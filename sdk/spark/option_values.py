@@ -1,0 +1,188 @@
+"""What options of reads and of writes have in common: names that are taken, and values that are checked.
+
+A silently ignored option reads or writes the wrong data, so a name that is not known, or not of use here, is refused.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import re
+from collections.abc import Mapping
+from typing import NoReturn
+
+from quorumlog.sdk.spark.errors import OptionError
+
+SERVERS = ("quorumlog.bootstrap.servers", "kafka.bootstrap.servers")
+SELECTIONS = ("subscribe", "subscribePattern", "assign")
+#: Options by what they are for. Every other name is refused, or somebody else's.
+READS = (
+    *SELECTIONS,
+    "startingTimestamp",
+    "startingOffsetsByTimestamp",
+    "startingOffsets",
+    "startingOffsetsByTimestampStrategy",
+    "includeHeaders",
+    "failOnDataLoss",
+    "minPartitions",
+    "maxRecordsPerPartition",
+)
+BATCH_READS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
+STREAM_READS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
+WRITES = ("topic", "transactionId")
+_PURPOSES: dict[str, tuple[str, ...]] = {
+    "any": SERVERS,
+    "a read": READS,
+    "a batch read": BATCH_READS,
+    "a streaming read": STREAM_READS,
+    "a write": WRITES,
+}
+#: How alike an unknown name must be to a known one to count as a slip of the pen.
+_NEAR = 0.8
+_TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+class GivenOptions:
+    """A user's options, by names that are case-insensitive, as everywhere in Spark.
+
+    Arguments:
+        options: names and values as Spark hands them over.
+    """
+
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._written = dict(options)
+        self._values = {name.lower(): value for name, value in options.items()}
+
+    def __contains__(self, option: str) -> bool:
+        return option.lower() in self._values
+
+    def text(self, option: str, default: str = "") -> str:
+        """An option's value as it was written."""
+        return self._values.get(option.lower(), default)
+
+    def boolean(self, option: str, *, default: bool) -> bool:
+        """An option that is true or false.
+
+        Raises:
+            OptionError: it is neither.
+        """
+        if option not in self:
+            return default
+        value = self.text(option).strip().lower()
+        if value not in {"true", "false"}:
+            raise OptionError(f"option {option} is {self.text(option)!r}: expected true or false")
+        return value == "true"
+
+    def number(self, option: str, *, least: int) -> int | None:
+        """An option that is a whole number from ``least`` on; None where it is not given.
+
+        Raises:
+            OptionError: it is none.
+        """
+        if option not in self:
+            return None
+        value = self.text(option).strip()
+        if not (value.isascii() and value.isdigit() and least <= int(value) < 1 << 63):
+            raise OptionError(f"option {option} is {self.text(option)!r}: expected a number from {least}")
+        return int(value)
+
+    def duration_ms(self, option: str, default: str) -> int:
+        """An option that is a time as Spark writes it, such as 500ms, 10s, 15m; a bare number is in milliseconds.
+
+        Raises:
+            OptionError: it is none.
+        """
+        value = self.text(option, default)
+        found = re.fullmatch(r"(\d{1,15})\s*([a-z]*)", value.strip().lower(), re.ASCII)
+        if found is None or found[2] not in _TIME_UNITS_MS:
+            raise OptionError(f"option {option} is {value!r}: expected a time such as 500ms, 10s, 15m or 2h")
+        return int(found[1]) * _TIME_UNITS_MS[found[2]]
+
+    def json_object(self, option: str, shape: str) -> dict[str, object]:
+        """An option that is a JSON object.
+
+        Arguments:
+            shape: an example, for the message.
+
+        Raises:
+            OptionError: it is none.
+        """
+        try:
+            parsed = json.loads(self.text(option))
+        except (ValueError, RecursionError) as error:
+            self.malformed(option, str(error), shape)
+        if not isinstance(parsed, dict):
+            self.malformed(option, "it is no JSON object", shape)
+        return parsed
+
+    def malformed(self, option: str, reason: str, shape: str) -> NoReturn:
+        """Refuses an option's value.
+
+        Raises:
+            OptionError: always.
+        """
+        raise OptionError(f"option {option} is {self.text(option)!r}: {reason}; expected {shape}")
+
+    def bootstrap_servers(self) -> str:
+        """Where to find the cluster, as ``host:port,host:port``.
+
+        Raises:
+            OptionError: it is missing, contradicts itself, or is something else.
+        """
+        values = {name: self.text(name) for name in SERVERS if self.text(name).strip()}
+        if not values:
+            raise OptionError(f"option {SERVERS[0]} is missing: give one or more nodes as host:port,host:port")
+        if len(set(values.values())) > 1:
+            raise OptionError(f"options {' and '.join(SERVERS)} contradict each other: give only {SERVERS[0]}")
+        name, value = next(iter(values.items()))
+        servers = [server.strip() for server in value.split(",") if server.strip()]
+        for server in servers:
+            host, colon, port = server.rpartition(":")
+            if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
+                raise OptionError(f"option {name} is {value!r}: {server!r} is not host:port")
+        return ",".join(servers)
+
+    def refuse_strangers(self) -> None:
+        """Unknown names are refused where they can only be meant for this source: by prefix, or by likeness.
+
+        A misspelt ``startingOffset`` that is silently ignored reads the whole topic.
+
+        Raises:
+            OptionError: it names the option and, where it can, what was meant.
+        """
+        known = {name.lower(): name for names in _PURPOSES.values() for name in names}
+        for name, value in self._written.items():
+            lowered = name.lower()
+            if lowered in known:
+                continue
+            if lowered == "path":
+                raise OptionError(
+                    f"a path ({value!r}) has no meaning here: name topics by option subscribe, and where to write by"
+                    " option topic; call load(), save() or start() without a path"
+                )
+            near = difflib.get_close_matches(lowered, known, n=1, cutoff=_NEAR)
+            hint = f": did you mean {known[near[0]]}?" if near else ""
+            if lowered.startswith("kafka."):
+                hint = hint or ": settings of a Kafka client have no effect here, remove it"
+            elif not hint and lowered.startswith("quorumlog."):
+                hint = f": the only option of that prefix is {SERVERS[0]}"
+            if hint:
+                raise OptionError(f"unknown option {name} ({value!r}){hint}")
+
+    def refuse_all_but(self, *purposes: str) -> None:
+        """Refuses strangers, and options that have no effect on what is being done.
+
+        Arguments:
+            purposes: of ``a read``, ``a batch read``, ``a streaming read``, ``a write``.
+
+        Raises:
+            OptionError: it names the option, and what it is for.
+        """
+        self.refuse_strangers()
+        for purpose, names in _PURPOSES.items():
+            for name in names if purpose not in {"any", *purposes} else ():
+                if name in self:
+                    raise OptionError(
+                        f"option {name} ({self.text(name)!r}) is for {purpose} and has no effect on {purposes[-1]}:"
+                        " remove it"
+                    )

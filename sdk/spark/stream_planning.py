@@ -1,0 +1,178 @@
+"""From where a query stands to the end of its next micro-batch: limits, new partitions, and what has gone meanwhile."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from quorumlog.sdk.spark.errors import DataLossError
+from quorumlog.sdk.spark.options import ReadOptions
+from quorumlog.sdk.spark.planning import (
+    Bounds,
+    Catalog,
+    Partition,
+    Selected,
+    check_coverage,
+    listed,
+    require_topics,
+    resolve,
+    select,
+    times_of,
+)
+from quorumlog.sdk.spark.rate_limits import shares
+from quorumlog.sdk.spark.stream_offsets import StreamOffset
+
+_log = logging.getLogger("quorumlog.sdk.spark")
+
+
+@dataclass(frozen=True, slots=True)
+class LogView:
+    """What a query selects and where each partition begins and ends, at one moment."""
+
+    selected: Selected
+    bounds: Mapping[Partition, Bounds]
+
+    @classmethod
+    def of(cls, catalog: Catalog, options: ReadOptions) -> LogView:
+        """The cluster as it is now.
+
+        Raises:
+            OptionError: option assign names a partition that its topic does not have.
+        """
+        selected = select(catalog, options.selection)
+        bounds = catalog.bounds(selected.shapes, selected.partitions) if selected.partitions else {}
+        return cls(selected, bounds)
+
+    def topic_ids(self) -> dict[str, bytes]:
+        """The ids of the topics that are read."""
+        return {topic: self.selected.shapes[topic].topic_id for topic, _ in self.selected.partitions}
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Where a query stands in the log as it is.
+
+    Attributes:
+        floor: of each partition the first offset that can be read next.
+        begins: where partitions begin that no micro-batch has read before.
+        view: the log.
+    """
+
+    floor: Mapping[Partition, int]
+    begins: Mapping[Partition, int]
+    view: LogView
+
+    @property
+    def backlog(self) -> dict[Partition, int]:
+        """How many offsets wait in each partition."""
+        return {partition: self.view.bounds[partition].high_watermark - at for partition, at in self.floor.items()}
+
+    def after(self, most: int | None) -> StreamOffset:
+        """The end of a micro-batch that begins here and covers all that waits, or about ``most`` offsets of it."""
+        backlog = self.backlog
+        taken = backlog if most is None else shares(most, backlog)
+        positions = {partition: at + taken[partition] for partition, at in self.floor.items()}
+        return StreamOffset(positions, self.view.topic_ids(), self.begins)
+
+
+def initial_offset(catalog: Catalog, options: ReadOptions, target: LogView | None) -> StreamOffset:
+    """Where a new query begins.
+
+    Arguments:
+        target: with Trigger.AvailableNow the log as it was when the query was started, which decides on its end.
+
+    Raises:
+        OptionError: a topic or partition does not exist, or offsets name the wrong partitions.
+        DataLossError: offsets that were asked for are not there and failOnDataLoss is on.
+    """
+    selected = target.selected if target is not None else select(catalog, options.selection)
+    require_topics(selected.missing, options.selection)
+    check_coverage(options.starting, selected.partitions, options.selection)
+    found = times_of(catalog, options.starting, selected)
+    if target is None:
+        bounds = catalog.bounds(selected.shapes, selected.partitions) if selected.partitions else {}
+        target = LogView(selected, bounds)
+    positions = {
+        partition: resolve(options.starting, partition, target.bounds[partition], found, options.fail_on_data_loss)
+        for partition in selected.partitions
+    }
+    return StreamOffset(positions, target.topic_ids(), initial=True)
+
+
+def seems_changed(start: StreamOffset, view: LogView) -> bool:
+    """Whether something that the query has read seems gone or to be another: worth a second look before judging."""
+    topic_ids = view.topic_ids()
+    return any(topic_ids.get(topic) != topic_id for topic, topic_id in start.topic_ids.items()) or not (
+        start.positions.keys() <= view.bounds.keys()
+    )
+
+
+def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standing:
+    """Compares where a query stands with the log as it is.
+
+    Raises:
+        DataLossError: offsets that the query has yet to read are gone, and failOnDataLoss is on.
+        OptionError: a topic that is named and that the query has not read so far does not exist, and it is on.
+    """
+    strict = options.fail_on_data_loss
+    if strict:
+        require_topics([topic for topic in view.selected.missing if topic not in start.topic_ids], options.selection)
+    known = _still_there(start, view, options)
+    floor: dict[Partition, int] = {}
+    begins: dict[Partition, int] = {}
+    for partition in view.selected.partitions:
+        log_start, high_watermark = view.bounds[partition]
+        position = known.get(partition, 0)
+        if position < log_start:
+            _lost(_overtaken(partition, position, log_start, partition in known), strict)
+        if position > high_watermark:
+            _lost(_shrunk(partition, position, high_watermark), strict)
+        floor[partition] = min(max(position, log_start), high_watermark)
+        if partition not in known or start.initial:
+            begins[partition] = floor[partition]
+    return Standing(floor, begins, view)
+
+
+def _still_there(start: StreamOffset, view: LogView, options: ReadOptions) -> dict[Partition, int]:
+    """The positions in partitions that are still the ones that the query has read."""
+    topic_ids = view.topic_ids()
+    option, strict = options.selection.option, options.fail_on_data_loss
+    for topic, topic_id in start.topic_ids.items():
+        if topic not in topic_ids:
+            _lost(
+                f"topic {topic}, which the query has read so far, is not there any more, or not selected by option"
+                f" {option}",
+                strict,
+            )
+        elif topic_ids[topic] != topic_id:
+            _lost(f"topic {topic}, which the query has read so far, was deleted and created anew", strict)
+    same = {
+        (topic, number): position
+        for (topic, number), position in start.positions.items()
+        if topic_ids.get(topic) == start.topic_ids[topic]
+    }
+    gone = sorted(same.keys() - view.bounds.keys())
+    if gone:
+        _lost(f"{listed(gone)}, which the query has read so far, are not selected by option {option}", strict)
+    return {partition: position for partition, position in same.items() if partition in view.bounds}
+
+
+def _overtaken(partition: Partition, position: int, log_start: int, read_before: bool) -> str:
+    topic, number = partition
+    standing_at = "the query has come to" if read_before else "a partition that is new to the query is read from"
+    return (
+        f"topic {topic} partition {number}: offsets [{position}, {log_start}) are gone, {standing_at} {position};"
+        " retention or delete-records removed them"
+    )
+
+
+def _shrunk(partition: Partition, position: int, high_watermark: int) -> str:
+    topic, number = partition
+    return f"topic {topic} partition {number} ends at offset {high_watermark}, and the query has come to {position}"
+
+
+def _lost(what: str, strict: bool) -> None:
+    if strict:
+        raise DataLossError(f"{what}: start with a new checkpoint, or set failOnDataLoss to false to go on without it")
+    _log.warning("going on, since failOnDataLoss is false: %s", what)

@@ -1,0 +1,176 @@
+"""The streaming source: what Spark's micro-batch engine asks, and when.
+
+Spark keeps one reader in a Python process of the driver for as long as a query runs, and asks it where to begin, how
+far the next micro-batch goes, and what its tasks are. Tasks get a pickled copy, which only reads. Whatever must
+survive a restart is in the offsets, which Spark writes into the checkpoint before a batch is run.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import pyarrow as pa
+from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
+from pyspark.sql.streaming.datasource import (
+    ReadAllAvailable,
+    ReadLimit,
+    ReadMaxRows,
+    ReadMinRows,
+    SupportsTriggerAvailableNow,
+)
+from pyspark.sql.types import StructType
+
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.spark import long_poll, task_reading
+from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.errors import plain_errors
+from quorumlog.sdk.spark.nodes import Patience
+from quorumlog.sdk.spark.options import StreamOptions
+from quorumlog.sdk.spark.rate_limits import Limits, TriggerDelay
+from quorumlog.sdk.spark.schema import check_projection
+from quorumlog.sdk.spark.stream_offsets import StreamOffset, ranges_between
+from quorumlog.sdk.spark.stream_planning import LogView, Standing, initial_offset, seems_changed, standing
+from quorumlog.sdk.spark.tasks import tasks_of
+
+#: How long a query that has nothing to do waits at the leaders. Meanwhile it looks at no other source of the query,
+#: for no new partitions, and does not notice that a timer of its state is due.
+LONG_POLL_S = 1.0
+#: How often the records are counted that are too few for a micro-batch.
+_COUNT_EVERY_S = 0.1
+
+Json = dict[str, Any]
+
+
+class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A streaming read.
+
+    Arguments:
+        options: of the query.
+        columns: what to read of each record.
+    """
+
+    def __init__(self, options: StreamOptions, columns: StructType) -> None:
+        with plain_errors():
+            check_projection(columns, options.read.include_headers)
+        self._options = options
+        self._columns = columns
+        self._delay = TriggerDelay(options)
+        self._initial: StreamOffset | None = None
+        self._target: LogView | None = None
+        self._seen: LogView | None = None
+        #: No micro-batch was run since the last look: the query waits for records.
+        self._idle = False
+
+    # --- where to begin, how far to go ---------------------------------------------------------------------------
+
+    def prepareForTriggerAvailableNow(self) -> None:
+        """Takes the ends once: the query reads up to there and no further."""
+        with plain_errors():
+            self._target = LogView.of(self._catalog(newest=True), self._options.read)
+
+    def initialOffset(self) -> Json:
+        """Where a new query begins; the same however often Spark asks."""
+        if self._initial is None:
+            with plain_errors():
+                self._initial = initial_offset(self._catalog(newest=True), self._options.read, self._target)
+        return self._initial.to_json()
+
+    def getDefaultReadLimit(self) -> ReadLimit:
+        """What the options ask for; Spark hands it back to ``latestOffset``."""
+        options = self._options
+        if options.max_offsets is not None:
+            return ReadMaxRows(options.max_offsets)
+        if options.min_offsets is not None:
+            return ReadMinRows(options.min_offsets)
+        return ReadAllAvailable()
+
+    def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
+        """The end of the next micro-batch, or ``start`` where there is none."""
+        with plain_errors():
+            end = self._advance(StreamOffset.from_json(start), self._limits(limit))
+        return start if end is None else end.to_json()
+
+    def _limits(self, limit: ReadLimit) -> Limits:
+        if isinstance(limit, ReadAllAvailable):
+            return Limits()
+        # Spark knows single limits only: the other one of a pair comes from the options.
+        most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
+        least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
+        # Whoever takes what is there and ends would wait for more in vain.
+        return Limits(most, least if self._target is None else None)
+
+    def _advance(self, start: StreamOffset, limits: Limits) -> StreamOffset | None:
+        """The end of a micro-batch; None where there is none, after waiting for one if the query has nothing to do."""
+        may_wait = self._idle and self._target is None
+        deadline_s = time.monotonic() + LONG_POLL_S
+        self._idle = True
+        while True:
+            stand = self._stand(start)
+            waiting = sum(stand.backlog.values())
+            now_s = time.monotonic()
+            due_in_s = self._delay.due_in_s(waiting, limits.least, now_s)
+            if due_in_s == 0:
+                end = stand.after(limits.most)
+                if (end.positions, end.topic_ids) != (start.positions, start.topic_ids):
+                    self._delay.triggered(now_s)
+                    return end
+            left_s = deadline_s - now_s
+            if not may_wait or left_s <= 0:
+                return None
+            if waiting:
+                # Too few so far. Whatever comes now is news, and seldom enough: they are counted now and then.
+                time.sleep(min(left_s, due_in_s, _COUNT_EVERY_S))
+            else:
+                self._wait(stand.view, left_s)
+
+    def _stand(self, start: StreamOffset) -> Standing:
+        """Compares a place with the log as it is, or with Trigger.AvailableNow as it was."""
+        view = self._target
+        if view is None:
+            view = self._look(newest=False)
+            if seems_changed(start, view):
+                view = self._look(newest=True)
+        self._seen = view
+        return standing(start, view, self._options.read)
+
+    def _look(self, *, newest: bool) -> LogView:
+        """The cluster as it is now. A query that runs outlives nodes that do not answer for a while."""
+        patience = Patience()
+        while True:
+            try:
+                return LogView.of(self._catalog(newest=newest), self._options.read)
+            except QuorumlogError as error:
+                patience.pause(error)
+
+    def _wait(self, view: LogView, limit_s: float) -> None:
+        ends = {partition: bounds.high_watermark for partition, bounds in view.bounds.items()}
+        long_poll.wait_beyond(self._options.read.bootstrap_servers, ends, view.topic_ids(), limit_s)
+
+    def _catalog(self, *, newest: bool) -> ClusterCatalog:
+        return ClusterCatalog(self._options.read.bootstrap_servers, newest=newest)
+
+    def reportLatestOffset(self) -> Json | None:
+        """The ends of the log as last seen, for the query's progress."""
+        if self._seen is None:
+            return None
+        ends = {partition: bounds.high_watermark for partition, bounds in self._seen.bounds.items()}
+        return StreamOffset(ends, self._seen.topic_ids()).to_json()
+
+    # --- a micro-batch -------------------------------------------------------------------------------------------
+
+    def partitions(self, start: Json, end: Json) -> list[InputPartition]:
+        """The tasks of the micro-batch from ``start`` to ``end``: the same ones when it is repeated."""
+        self._idle = False
+        with plain_errors():
+            ranges = ranges_between(StreamOffset.from_json(start), StreamOffset.from_json(end))
+            return [task_reading.LogTask(task) for task in tasks_of(ranges, self._options.read)]
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        """The rows of one task, as Arrow batches of exactly the columns asked for."""
+        return task_reading.read_task(self._options.read, self._columns, partition)
+
+    def commit(self, end: Json) -> None:
+        """Spark will not ask for anything before ``end`` again."""
+        self._idle = False

@@ -1,0 +1,61 @@
+"""How ranges become Spark tasks: large ones are cut, small ones share a task, and nothing is read twice or left out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import pairwise
+
+from quorumlog.sdk.spark.options import ReadOptions
+from quorumlog.sdk.spark.planning import OffsetRange
+
+#: A task costs Spark about 35 ms, in which it could read some ten thousand small records: fewer are not worth one.
+SHARED_RECORDS = 10_000
+
+
+def tasks_of(ranges: Iterable[OffsetRange], options: ReadOptions) -> list[tuple[OffsetRange, ...]]:
+    """What each Spark task of a query reads. Deterministic: the same ranges give the same tasks.
+
+    With ``minPartitions`` no task reads more than one range: who asks for many tasks gets them.
+    """
+    pieces = split(ranges, options.min_partitions, options.max_records_per_partition)
+    if options.min_partitions is not None:
+        return [(piece,) for piece in pieces]
+    return gather(pieces, min(SHARED_RECORDS, options.max_records_per_partition or SHARED_RECORDS))
+
+
+def split(ranges: Iterable[OffsetRange], minimum: int | None, max_records: int | None) -> list[OffsetRange]:
+    """Cuts ranges until none holds more than ``max_records`` and there are at least ``minimum``, records permitting.
+
+    Shares of ``minimum`` go by size, as in Spark's Kafka source.
+    """
+    pieces = list(ranges)
+    if max_records is not None:
+        pieces = [piece for whole in pieces for piece in _cut(whole, -(-(whole.end - whole.start) // max_records))]
+    if minimum is None or len(pieces) >= minimum:
+        return pieces
+    total = sum(piece.end - piece.start for piece in pieces)
+    return [
+        piece
+        for whole in pieces
+        for piece in _cut(whole, min(whole.end - whole.start, -(-(whole.end - whole.start) * minimum // total)))
+    ]
+
+
+def _cut(whole: OffsetRange, parts: int) -> list[OffsetRange]:
+    records = whole.end - whole.start
+    edges = [whole.start + records * part // parts for part in range(parts + 1)]
+    return [OffsetRange(whole.topic, whole.topic_id, whole.partition, start, end) for start, end in pairwise(edges)]
+
+
+def gather(ranges: Sequence[OffsetRange], max_records: int) -> list[tuple[OffsetRange, ...]]:
+    """Puts neighbouring ranges into one task as long as they hold no more than ``max_records`` together."""
+    tasks: list[list[OffsetRange]] = []
+    records = max_records
+    for piece in ranges:
+        size = piece.end - piece.start
+        if records + size > max_records:
+            tasks.append([])
+            records = 0
+        tasks[-1].append(piece)
+        records += size
+    return [tuple(task) for task in tasks]
