@@ -1,4 +1,4 @@
-"""Requests that no client of ours would make, to every method of both services: the node answers, and lives.
+"""Requests that no client of ours would make, to every method of the services: the node answers, and lives.
 
 Each field of each request is given values that a program with a mistake, or somebody with bad intentions, might send.
 The methods and fields are taken from the services' descriptors, so that a new one is tried without being named here.
@@ -20,14 +20,14 @@ from google.protobuf.message_factory import GetMessageClass
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, groups_pb2_grpc
 from quorumlog.v1.entry import Codec, build_batch
 
 pytestmark = pytest.mark.cluster
 
 METHODS: list[MethodDescriptor] = [
     method
-    for file in (admin_pb2, data_plane_pb2)
+    for file in (admin_pb2, data_plane_pb2, groups_pb2)
     for service in file.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 ]
@@ -51,6 +51,17 @@ TEXTS = (
     "", "orders", "a\nb", "\0", "\x1b[2J", "\u2028", "größe", "🦆", "..", "x" * 300, "x" * 20_000, "1" * 400, "-1", "0",
     "retention.ms", "cleanup.policy", "compact", "99999999999999999999",
 )  # fmt: skip
+#: What gets a request about groups beyond its form, now and then.
+GROUP_VALUES: dict[str, tuple[object, ...]] = {
+    "group_id": ("g", "g", "h", "", "x" * 250, "a\nb", "🦆"),
+    "group_ids": ("g", "h", "", "x" * 250, "\0"),
+    "member_id": ("a", "a", "b", "", "x" * 65, "\0"),
+    "member_epoch": (0, 0, 1, 2, -1, -2, -3, 2**31 - 1),
+    "session_timeout_ms": (6_000, 6_000, 0, 2**32 - 1),
+    "rebalance_timeout_ms": (6_000, 6_000, 0, 2**32 - 1),
+    "topic_pattern": ("", "", "ord.*", "(", "(a*)*b", "x" * 2_000),
+    "assignor": ("", "", "uniform", "range", "ünion"),
+}
 
 
 @dataclass
@@ -86,6 +97,8 @@ class Maker:
     def value(self, each: FieldDescriptor, depth: int) -> object:
         if each.message_type is not None:
             return self.message(each.message_type, depth + 1)
+        if each.file.name.endswith("/groups.proto") and each.name in GROUP_VALUES:
+            return self.chance.choice(GROUP_VALUES[each.name])
         if each.name in ("topic_id", "partition") and self.chance.random() < 0.7:
             return self.topic_id if each.name == "topic_id" else self.chance.choice((0, 1))
         if each.name in ("timeout_ms", "max_wait_ms"):
@@ -102,6 +115,9 @@ class Maker:
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     with LocalCluster(nodes=1) as running:
+        with grpc.insecure_channel(running.address(1)) as channel:
+            # Requests about groups get as far as a coordinator.
+            groups_pb2_grpc.GroupsStub(channel).FindCoordinators(groups_pb2.FindCoordinatorsRequest(all=True))
         yield running
 
 
