@@ -12,10 +12,12 @@ from dataclasses import dataclass, field
 from typing import Protocol
 
 from quorumlog.chaos.committed_partition import CommittedBatch, CommittedPartition, Violation
+from quorumlog.chaos.coordinator_models import CoordinatorModels
+from quorumlog.chaos.durable_group import DurableGroup
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.chaos.sim_records import values_of
 from quorumlog.raft.quorum import Halves
-from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind
+from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.metadata_records import FIRST_PARTITION_GROUP, METADATA_GROUP, Partition
 from quorumlog.server.partition import META_ROW, decode_meta
 from quorumlog.server.sealing import GroupSealer
@@ -105,7 +107,7 @@ class ClusterInvariants:
         disks: every node's disk, alive or not.
         unique: whether a value may be committed only once (idempotent producers) in the batch with that value.
 
-    ``latest_wall_ms`` is the latest time that any node's clock has shown.
+    ``latest_wall_ms`` is the latest time that any node's clock has shown, ``now_us`` the virtual time.
     """
 
     def __init__(
@@ -117,7 +119,8 @@ class ClusterInvariants:
         self.groups: dict[int, GroupModel] = {}
         self.images: dict[int, str] = {}
         self.elections = 0
-        self.latest_wall_ms = 0
+        self.latest_wall_ms = self.now_us = 0
+        self.coordinators = CoordinatorModels(lambda group: self.model(group).log.next_offset)
         self._most_producers = most_producers
         self._disks = disks
         self._unique = unique
@@ -193,6 +196,7 @@ class ClusterInvariants:
     def _elected(self, node: int, group: int, replica: RaftView) -> None:
         model = self.model(group)
         self.elections += 1
+        self.coordinators.elected(group, replica.term, self.now_us)
         other = model.leaders.setdefault(replica.term, node)
         if other != node:
             raise Violation(f"election safety: nodes {other} and {node} both lead group {group} in term {replica.term}")
@@ -263,7 +267,9 @@ class ClusterInvariants:
             )
         model.committed.append(identity)
         model.committed_terms.append(replica.term)
-        if group != METADATA_GROUP:
+        if group in self.coordinators:
+            self.coordinators.commit(group, entry, self.now_us)
+        elif group != METADATA_GROUP:
             model.log.commit(entry, self.latest_wall_ms)
         if entry.kind == EntryKind.BATCH:
             self._check_places(group, model.log.batches_in_order[-1])
@@ -323,7 +329,9 @@ class ClusterInvariants:
                 self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
             self._truncation(disk, write)
-            if write.group != METADATA_GROUP:
+            if write.group in self.coordinators:
+                self._coordinator_state(disk, write)
+            elif write.group != METADATA_GROUP:
                 self._partition_state(disk, write)
             hashes = self.model(write.group).hashes
             for entry in write.entries:
@@ -367,15 +375,18 @@ class ClusterInvariants:
         log.compaction.staged.update(piece.data for piece in write.stage)
         snapshot = write.snapshot or write.checkpoint
         if snapshot is not None:
-            staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
-            staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
-            slices = [staged[number] for number in range(snapshot.data.slices)]
             applied = decode_meta(meta)[0] if write.checkpoint is not None else -1
-            log.check_snapshot(disk.node_id, snapshot.last.index, applied, slices)
-        if write.compact_to is not None and (write.checkpoint is None or write.checkpoint.last != write.compact_to):
-            raise Violation(
-                f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"
-            )
+            log.check_snapshot(disk.node_id, snapshot.last.index, applied, _slices(durable, write, snapshot))
+        _check_compaction(disk, write)
+
+    def _coordinator_state(self, disk: SimDisk, write: GroupWrite) -> None:
+        """A snapshot of a coordinator must be what its committed log says."""
+        snapshot = write.snapshot or write.checkpoint
+        if snapshot is not None:
+            data = b"".join(_slices(disk.synced.get(write.group), write, snapshot))
+            what = f"what node {disk.node_id} keeps of coordinator {write.group}"
+            self.coordinators[write.group].check_table(what, snapshot.last.index, data)
+        _check_compaction(disk, write)
 
     # -- replicated state ---------------------------------------------------------------------------------------
 
@@ -467,3 +478,17 @@ class ClusterInvariants:
         entry = durable.entry(index) if index is not None else None
         if entry is None or values_of(entry.data) != values:
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")
+
+
+def _slices(durable: DurableGroup | None, write: GroupWrite, snapshot: Snapshot) -> list[bytes]:
+    """The slices of a snapshot that a transaction switches to: staged before, or with it."""
+    staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
+    staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
+    return [staged[number] for number in range(snapshot.data.slices)]
+
+
+def _check_compaction(disk: SimDisk, write: GroupWrite) -> None:
+    if write.compact_to is not None and (write.checkpoint is None or write.checkpoint.last != write.compact_to):
+        raise Violation(
+            f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"
+        )

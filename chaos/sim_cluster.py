@@ -22,8 +22,10 @@ from quorumlog.chaos.sim_records import is_compacted
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
 from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
+from quorumlog.server.groups.coordinator import Coordinator
+from quorumlog.server.groups.coordinator_search import coordinator_of
 from quorumlog.server.metadata_image import MetadataImage
-from quorumlog.server.metadata_records import METADATA_GROUP
+from quorumlog.server.metadata_records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.options import BalanceOptions, GroupOptions, Limits, NodeOptions
 from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.server.topic_config import parse_topic_config
@@ -88,6 +90,7 @@ class SimCluster:
         self.invariants = ClusterInvariants(
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
         )
+        self.invariants.coordinators.clock_error = max(0, *options.clock_rates_ppm) / 1e6
         carry = carry_through_codec if options.through_codec else carry_as_it_is
         self.network = SimNetwork(scheduler, scheduler.stream("network"), options.network, self, carry)
         self._rng = scheduler.stream("clients")
@@ -181,15 +184,28 @@ class SimCluster:
         if self.narrator is not None:
             self.narrator.stepped(process, events, effects)
         # All groups now and then, lest a step changes one that it does not name.
+        image = process.image
+        if image is not None and METADATA_GROUP in effects.groups:
+            self.invariants.coordinators.learn(image.applied_index, image.partitions.values())
+        self.invariants.now_us = self.scheduler.now
         self.invariants.latest_wall_ms = max(self.invariants.latest_wall_ms, process.wall_ms)
         touched = effects.groups if process.steps % FULL_CHECK_STEPS else process.replicas
         self.invariants.after_step(process.node_id, process.replicas, touched)
+        for group in touched:
+            hosted = process.replicas.get(group)
+            if hosted is not None and isinstance(hosted.machine, Coordinator):
+                applied, table = hosted.machine.last_applied.index, hosted.machine.table
+                self.invariants.coordinators.check_table(
+                    process.node_id,
+                    group,
+                    applied,
+                    lambda: table.to_snapshot(applied),  # noqa: B023
+                )
         for _, frame in effects.frames:
             for group, message in frame.messages:
                 durable = process.disk.synced.get(group)
                 state, last = (durable.hard_state, durable.last) if durable is not None else (None, ORIGIN)
                 check_promise(group, message, state, last)
-        image = process.image
         if image is not None and METADATA_GROUP in effects.groups:
             self.invariants.hosts_at(process.node_id, image.partitions)
         if image is not None and self.invariants.image_at(
@@ -229,21 +245,54 @@ class SimCluster:
         message: ProtoMessage,
         answered: Answer,
         served: Callable[[ProtoMessage], None] | None = None,
+        stream: int = 0,
     ) -> None:
-        """Carries a request to a node; one client's requests to one node arrive in order."""
-        when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
-        self._lanes[(client, node)] = when
+        """Carries a request to a node; one client's requests to one node arrive in order.
+
+        Arguments:
+            stream: on which it goes, if on one; a stream ends with the node's process.
+        """
+        when = self._arrival(client, node)
         process = self.processes[node]
         if isinstance(message, admin_pb2.DeleteRecordsRequest):
             self._may_delete(message)
 
         def arrive() -> None:
-            if process.running:
-                process.request(message, answered, served)
+            if process.running and (not stream or process.has_stream(stream)):
+                process.request(message, answered, served, stream)
             else:
                 self.scheduler.after(self._rng.randint(*CLIENT_DELAY_US), lambda: answered(Unanswered.REFUSED))
 
         self.scheduler.at(when, arrive)
+
+    def _arrival(self, client: str, node: int) -> int:
+        """When what a client says to a node arrives: after all that it has said before."""
+        when = max(self.scheduler.now + self._rng.randint(*CLIENT_DELAY_US), self._lanes.get((client, node), 0) + 1)
+        self._lanes[(client, node)] = when
+        return when
+
+    def open_stream(self, node: int) -> int:
+        """A client opens a stream of requests to a node."""
+        return self.processes[node].open_stream()
+
+    def close_stream(self, client: str, node: int, stream: int) -> None:
+        """A client ends one: the node hears of it after what came on it."""
+        process = self.processes[node]
+
+        def arrive() -> None:
+            if process.has_stream(stream):
+                process.close_stream(stream)
+
+        self.scheduler.at(self._arrival(client, node), arrive)
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a node leads the coordinator of a consumer group, in the newest term that anybody has."""
+        image = self.processes[node].image
+        topic = None if image is None else image.topics.get(GROUPS_TOPIC)
+        if topic is None:
+            return False
+        leaders = self.invariants.model(coordinator_of(topic, group_id).group).leaders
+        return bool(leaders) and leaders[max(leaders)] == node
 
     def _may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
         """Somebody asks for it: a request that nobody answers may still be carried out, and late."""

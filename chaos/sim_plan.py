@@ -12,7 +12,9 @@ from dataclasses import dataclass, field, replace
 from quorumlog.chaos.sim_clients import ACKS_ALL, PartitionName, ProducerOptions
 from quorumlog.chaos.sim_cluster import ClusterOptions
 from quorumlog.chaos.sim_disk import DiskOptions
+from quorumlog.chaos.sim_groups import GroupPlan
 from quorumlog.chaos.sim_network import NetworkOptions
+from quorumlog.chaos.sim_plan_groups import draw_coordinators, draw_groups
 from quorumlog.chaos.sim_strikes import KINDS
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.options import BalanceOptions, Limits
@@ -60,6 +62,8 @@ class Plan:
         deletions_us: time between deletions of records by command; (0, 0) for none.
         look_ups_us: time between look-ups of times; (0, 0) for none.
         moves_us: time between two wishes to move a partition; (0, 0): never.
+        groups: consumer groups.
+        groups_stay: their members are still there while nothing may happen.
     """
 
     cluster: ClusterOptions
@@ -76,6 +80,8 @@ class Plan:
     look_ups_us: tuple[int, int] = (0, 0)
     moves_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
+    groups: list[GroupPlan] = field(default_factory=list)
+    groups_stay: bool = False
 
     @property
     def compacted(self) -> set[str]:
@@ -88,8 +94,12 @@ class Plan:
         return [PartitionName(name, number) for name, count in self.topics.items() for number in range(count)]
 
 
-def draw_plan(seed: int) -> Plan:
-    """The plan of a seed."""
+def draw_plan(seed: int, with_groups: bool = False) -> Plan:
+    """The plan of a seed.
+
+    Arguments:
+        with_groups: it has consumer groups, whether or not it would have some of itself.
+    """
     rng = random.Random(f"{seed}/plan")
     long = rng.random() < 0.02
     cluster = _draw_cluster(rng)
@@ -111,6 +121,7 @@ def draw_plan(seed: int) -> Plan:
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
+    _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
 
@@ -288,6 +299,22 @@ def _draw_moves(rng: random.Random, plan: Plan) -> None:
     nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
     if nodes > 1 and rng.random() < (0.7 if nodes > factor else 0.1):
         plan.moves_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
+
+
+def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
+    """Consumer groups, in a third of the seeds: there faults go on for some sessions."""
+    if rng.random() > 0.33 and not certainly:
+        return
+    timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
+    plan.cluster.groups = draw_coordinators(rng, timeout_ms)
+    others = ("|late" if plan.late_topic is not None else "") + ("|probed.*" if plan.metadata_probe else "")
+    plan.groups = draw_groups(rng, sorted(plan.topics), others, timeout_ms, max(plan.cluster.clock_rates_ppm))
+    plan.groups_stay = rng.random() < 0.5
+    plan.faults.duration_us += rng.randint(1_000, 6_000) * timeout_ms
+    if rng.random() < 0.6:
+        # So many faults as usual in so long a time would leave no coordinator the time to do anything.
+        least, most = plan.faults.gap_us
+        plan.faults.gap_us = (4 * least, 4 * most)
 
 
 # -- the faults -------------------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
@@ -13,7 +14,16 @@ from quorumlog.chaos.scheduler import Scheduler, Timer
 from quorumlog.chaos.sim_clients import Answer, Unanswered
 from quorumlog.chaos.sim_disk import SimDisk
 from quorumlog.chaos.sim_network import SimNetwork
-from quorumlog.server.events import ClientRequest, Effects, Event, FrameReceived, Job, StopRequested
+from quorumlog.server.events import (
+    ClientGone,
+    ClientRequest,
+    Effects,
+    Event,
+    FrameReceived,
+    Job,
+    StopRequested,
+    StreamClosed,
+)
 from quorumlog.server.group_host import Replica
 from quorumlog.server.job_thread import carry_out
 from quorumlog.server.metadata_image import MetadataImage
@@ -23,6 +33,19 @@ from quorumlog.server.options import NodeOptions
 #: How long a job takes, in µs.
 JOB_US = (50, 5_000)
 EPOCH_MS = 1_700_000_000_000
+
+
+@dataclass(slots=True, frozen=True)
+class _Pending:
+    """A request that is not answered yet."""
+
+    answered: Answer
+    served: Callable[[ProtoMessage], None] | None
+    stream: int
+
+
+def _nobody(answer: ProtoMessage | Unanswered) -> None:
+    """Takes the answer of whoever has gone."""
 
 
 class Observer(Protocol):
@@ -73,7 +96,9 @@ class SimProcess:
         self._step_timer: Timer | None = None
         self._deadline_timer: Timer | None = None
         self._requests = 0
-        self._pending: dict[int, tuple[Answer, Callable[[ProtoMessage], None] | None]] = {}
+        self._streams = 0
+        self._open_streams: set[int] = set()
+        self._pending: dict[int, _Pending] = {}
 
     @property
     def running(self) -> bool:
@@ -117,8 +142,9 @@ class SimProcess:
         self.disk.crash()
         self._network.process_died(self.node_id, silent)
         pending, self._pending = self._pending, {}
-        for answered, _ in pending.values():
-            self._scheduler.after(1_000, lambda answered=answered: answered(Unanswered.LOST))  # type: ignore[misc]
+        self._open_streams.clear()
+        for each in pending.values():
+            self._scheduler.after(1_000, lambda answered=each.answered: answered(Unanswered.LOST))  # type: ignore[misc]
         self._scheduler.trace(f"{self.node_id} dies")
 
     def pause(self) -> None:
@@ -145,17 +171,39 @@ class SimProcess:
         self._inbox.append(event)
         self._wake()
 
-    def request(self, message: ProtoMessage, answered: Answer, served: Callable[[ProtoMessage], None] | None) -> None:
+    def request(
+        self, message: ProtoMessage, answered: Answer, served: Callable[[ProtoMessage], None] | None, stream: int = 0
+    ) -> None:
         """A client's request has arrived."""
         self._requests += 1
-        self._pending[self._requests] = (answered, served)
-        self.deliver(ClientRequest(self._requests, message))
+        self._pending[self._requests] = _Pending(answered, served, stream)
+        self.deliver(ClientRequest(self._requests, message, stream=stream))
+
+    def open_stream(self) -> int:
+        """A client opens a stream: its number."""
+        self._streams += 1
+        if self.running:
+            self._open_streams.add(self._streams)
+        return self._streams
+
+    def close_stream(self, stream: int) -> None:
+        """A client has closed a stream: nobody waits any more for what is pending on it."""
+        for number, pending in self._pending.items():
+            if pending.stream == stream:
+                self._pending[number] = _Pending(_nobody, None, stream)
+                self.deliver(ClientGone(number))
+        self._open_streams.discard(stream)
+        self.deliver(StreamClosed(stream))
+
+    def has_stream(self, stream: int) -> bool:
+        """Whether a stream that a client has opened is still there: it ends with the process."""
+        return stream in self._open_streams
 
     def _interleaved(self, events: list[Event]) -> list[Event]:
         """After a pause, sockets are read in any order; what came from one place stays in order."""
         sources: dict[object, list[Event]] = {}
         for event in events:
-            sources.setdefault(getattr(event, "peer", type(event)), []).append(event)
+            sources.setdefault(self._source(event), []).append(event)
         merged: list[Event] = []
         waiting = list(sources.values())
         while waiting:
@@ -164,6 +212,14 @@ class SimProcess:
             if not source:
                 waiting.remove(source)
         return merged
+
+    def _source(self, event: Event) -> object:
+        """What arrives in order."""
+        if isinstance(event, ClientRequest | StreamClosed) and event.stream:
+            return event.stream
+        if isinstance(event, ClientGone):
+            return self._pending[event.request_id].stream
+        return getattr(event, "peer", type(event))
 
     def _wake(self) -> None:
         if self._step_timer is None and not self.paused:
@@ -216,11 +272,11 @@ class SimProcess:
                 raise Violation(
                     f"node {self.node_id} answers request {reply.request_id} twice, now with a {kind}: {reply.message}"
                 )
-            answered, served = self._pending.pop(reply.request_id)
-            if served is not None:
-                served(reply.message)
+            pending = self._pending.pop(reply.request_id)
+            if pending.served is not None:
+                pending.served(reply.message)
             self._scheduler.after(
-                self._rng.randint(100, 2_000), lambda a=answered, m=reply.message: a(m)  # type: ignore[misc]
+                self._rng.randint(100, 2_000), lambda a=pending.answered, m=reply.message: a(m)  # type: ignore[misc]
             )  # fmt: skip
         for address in effects.identify:
             self._observer.identify(self.node_id, address)

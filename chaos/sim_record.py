@@ -10,9 +10,18 @@ from pathlib import Path
 from quorumlog.chaos.simulation import LEAST_EVENTS, Result
 
 
-def replay_line(result: Result) -> str:
+def _command(seed: int, with_groups: bool) -> str:
+    return f"python -m quorumlog.chaos.simulate --seed {seed}{' --groups' if with_groups else ''}"
+
+
+def counted(counts: Counter[str]) -> str:
+    """Numbers by name, for people."""
+    return ", ".join(f"{name} {number}" for name, number in sorted(counts.items())) or "none"
+
+
+def replay_line(result: Result, with_groups: bool = False) -> str:
     """A failed seed and how to see it again."""
-    command = f"python -m quorumlog.chaos.simulate --seed {result.seed}"
+    command = _command(result.seed, with_groups)
     return (
         f"seed {result.seed}: {result.violation}\n    after {result.events} events, {result.steps} steps,"
         f" {len(result.struck)} faults; replay: {command} (cut down: {command} --reduce)"
@@ -21,8 +30,13 @@ def replay_line(result: Result) -> str:
 
 @dataclass(slots=True)
 class Tally:
-    """The sum of a run's seeds."""
+    """The sum of a run's seeds.
 
+    Arguments:
+        with_groups: every seed was given consumer groups.
+    """
+
+    with_groups: bool = False
     seeds: int = 0
     first_seed: int | None = None
     last_seed: int | None = None
@@ -36,6 +50,11 @@ class Tally:
     wall_seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
     failed: list[Result] = field(default_factory=list)
+    groups: int = 0
+    group_commands: int = 0
+    group_records: int = 0
+    duplicates: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)
 
     def add(self, result: Result) -> None:
         """Counts one seed."""
@@ -50,19 +69,25 @@ class Tally:
         self.elections += result.elections
         self.virtual_seconds += result.virtual_us / 1e6
         self.faults.update(result.faults)
+        self.groups += result.groups
+        self.group_commands += result.group_commands
+        self.group_records += result.group_records
+        self.duplicates.update(result.duplicates)
+        self.happened.update(result.happened)
         if result.violation is not None:
             self.failed.append(result)
 
     def lines(self) -> list[str]:
         """The totals, for people."""
-        kinds = ", ".join(f"{name} {number}" for name, number in sorted(self.faults.items())) or "none"
         return [
             f"{self.seeds} seeds ({self.first_seed} to {self.last_seed}), {self.events} events, {self.faults.total()}"
             f" faults, {self.elections} elections, {self.acknowledged} records acknowledged,"
             f" {self.virtual_seconds:.0f} s of virtual time in {self.wall_seconds:.0f} s",
             f"least events of a seed {self.least_events};"
             f" {self.seeds_of_least_events} seeds with {LEAST_EVENTS} or more",
-            f"faults: {kinds}",
+            f"faults: {counted(self.faults)}",
+            f"consumer groups: {self.groups}, changed {self.group_commands} times; members: {counted(self.happened)}",
+            f"records processed by groups: {self.group_records}, of these again: {counted(self.duplicates)}",
             f"{len(self.failed)} broke a promise",
         ]
 
@@ -82,6 +107,11 @@ class Tally:
             "acknowledged": self.acknowledged,
             "virtual_seconds": round(self.virtual_seconds, 1),
             "wall_seconds": round(self.wall_seconds, 1),
+            "groups": self.groups,
+            "group_commands": self.group_commands,
+            "group_events": dict(sorted(self.happened.items())),
+            "records_processed": self.group_records,
+            "processed_again": dict(sorted(self.duplicates.items())),
             "violations": [
                 {
                     "seed": result.seed,
@@ -90,7 +120,7 @@ class Tally:
                     "steps": result.steps,
                     "virtual_us": result.virtual_us,
                     "trace": result.trace,
-                    "replay": f"python -m quorumlog.chaos.simulate --seed {result.seed}",
+                    "replay": _command(result.seed, self.with_groups),
                 }
                 for result in self.failed
             ],

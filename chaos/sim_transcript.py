@@ -130,13 +130,16 @@ def group_concerned(violation: str, cluster: SimCluster) -> int | None:
     return None
 
 
-def transcript(seed: int, only_faults: frozenset[int] | None) -> tuple[str, Result]:
+def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool = False) -> tuple[str, Result]:
     """Runs a seed once more with these faults, and tells what happened up to the violation.
+
+    Arguments:
+        with_groups: as the simulation's.
 
     Returns:
         The text, and what the run came to.
     """
-    simulation = Simulation(seed, only_faults)
+    simulation = Simulation(seed, only_faults, with_groups=with_groups)
     narrator = Narrator(simulation)
     result = simulation.run()
     violation = result.violation or ""
@@ -152,6 +155,7 @@ def transcript(seed: int, only_faults: frozenset[int] | None) -> tuple[str, Resu
         f"cluster: {plan.cluster}",
         f"topics: {plan.topics}, late: {plan.late_topic}",
         *(f"{name}: {options}" for name, options in plan.producers.items()),
+        *(str(group) for group in plan.groups),
         "",
         f"The last {len(told)} things that {'all groups' if group is None else f'group {group}'} did, and all faults"
         " (seconds; < received, > sent):",

@@ -4,6 +4,7 @@ Examples:
     python -m quorumlog.chaos.simulate --seed 4711
     python -m quorumlog.chaos.simulate --seed 4711 --reduce --out story.txt
     python -m quorumlog.chaos.simulate --seeds 20000 --minutes 25 --start 1000 --record run.json
+    python -m quorumlog.chaos.simulate --seeds 5000 --groups
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from quorumlog.chaos.sim_record import Tally, replay_line
+from quorumlog.chaos.sim_record import Tally, counted, replay_line
 from quorumlog.chaos.sim_reduction import reduce_faults
 from quorumlog.chaos.sim_transcript import transcript
 from quorumlog.chaos.simulation import Result, Simulation
@@ -26,28 +27,34 @@ from quorumlog.chaos.simulation import Result, Simulation
 PROGRESS_SEEDS = 200
 
 
-def run_seed(seed: int) -> Result:
+def run_seed(seed: int, with_groups: bool = False) -> Result:
     """One seed in this process."""
-    return Simulation(seed).run()
+    return Simulation(seed, with_groups=with_groups).run()
 
 
-def run_seeds(seeds: Iterable[int], jobs: int, deadline: float | None = None) -> Iterator[Result]:
-    """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``)."""
+def run_seeds(
+    seeds: Iterable[int], jobs: int, deadline: float | None = None, with_groups: bool = False
+) -> Iterator[Result]:
+    """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``).
+
+    Arguments:
+        with_groups: every seed has consumer groups.
+    """
     waiting = iter(seeds)
     if jobs <= 1:
         for seed in waiting:
             if deadline is not None and time.monotonic() > deadline:
                 return
-            yield run_seed(seed)
+            yield run_seed(seed, with_groups)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        under_way = {pool.submit(run_seed, seed) for seed in itertools.islice(waiting, 4 * jobs)}
+        under_way = {pool.submit(run_seed, seed, with_groups) for seed in itertools.islice(waiting, 4 * jobs)}
         while under_way:
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
                 if deadline is None or time.monotonic() < deadline:
-                    under_way.update(pool.submit(run_seed, seed) for seed in itertools.islice(waiting, 1))
+                    under_way.update(pool.submit(run_seed, seed, with_groups) for seed in itertools.islice(waiting, 1))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -59,31 +66,40 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
+    parser.add_argument("--groups", action="store_true", help="every seed has consumer groups, not one in three")
     parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
     parser.add_argument("--reduce", action="store_true", help="with --seed: cut it down to the faults that matter")
     parser.add_argument("--out", type=Path, help="with --reduce: write the transcript there")
     chosen = parser.parse_args(arguments)
     if chosen.seed is not None and chosen.reduce:
-        return _reduce(chosen.seed, chosen.out)
+        return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:
-        return _replay(chosen.seed, chosen.history)
+        return _replay(chosen.seed, chosen.history, chosen.groups)
     if chosen.seeds is None and chosen.minutes is None:
         parser.error("say which: --seed N, --seeds N, or --minutes M")
-    return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record)
+    return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record, chosen.groups)
 
 
-def _replay(seed: int, history_path: Path | None) -> int:
+def _replay(seed: int, history_path: Path | None, with_groups: bool) -> int:
     began = time.monotonic()
-    simulation = Simulation(seed)
+    simulation = Simulation(seed, with_groups=with_groups)
     result = simulation.run()
     if history_path is not None:
         simulation.history.save(history_path)
+        if len(simulation.group_history):
+            simulation.group_history.save(history_path.with_suffix(".groups" + history_path.suffix))
     print(
         f"seed {seed}: {result.events} events, {result.steps} steps, {result.elections} elections,"
         f" {result.acknowledged} records acknowledged, {result.operations} operations,"
         f" {result.virtual_us / 1e6:.1f} s of virtual time in {time.monotonic() - began:.1f} s"
     )
     print(f"faults: {', '.join(f'{fault.number} {fault.kind}' for fault in result.struck) or 'none'}")
+    if result.groups:
+        print(
+            f"groups: {result.groups}, changed {result.group_commands} times,"
+            f" {result.group_records} records processed; {counted(result.happened)}"
+        )
+        print(f"processed again: {counted(result.duplicates)}")
     print(f"trace: {result.trace}")
     if result.traceback:
         print(result.traceback, file=sys.stderr)
@@ -91,12 +107,12 @@ def _replay(seed: int, history_path: Path | None) -> int:
     return 1 if result.violation else 0
 
 
-def _reduce(seed: int, out: Path | None) -> int:
-    reduction = reduce_faults(lambda faults: Simulation(seed, faults).run())
+def _reduce(seed: int, out: Path | None, with_groups: bool) -> int:
+    reduction = reduce_faults(lambda faults: Simulation(seed, faults, with_groups=with_groups).run())
     if reduction is None:
         print(f"seed {seed}: every promise held; there is nothing to cut down")
         return 0
-    text, _ = transcript(seed, reduction.faults)
+    text, _ = transcript(seed, reduction.faults, with_groups)
     left = ", ".join(f"{fault.number} {fault.kind}" for fault in reduction.result.struck) or "none"
     print(
         f"{len(reduction.result.struck)} of {reduction.faults_before} faults left after {reduction.runs} runs: {left}"
@@ -109,16 +125,18 @@ def _reduce(seed: int, out: Path | None) -> int:
     return 1
 
 
-def _run_many(start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None) -> int:
+def _run_many(
+    start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None, with_groups: bool
+) -> int:
     began = time.monotonic()
     deadline = None if minutes is None else began + 60 * minutes
     seeds = itertools.count(start) if count is None else range(start, start + count)
-    tally = Tally()
-    for result in run_seeds(seeds, jobs, deadline):
+    tally = Tally(with_groups=with_groups)
+    for result in run_seeds(seeds, jobs, deadline, with_groups):
         tally.add(result)
         tally.wall_seconds = time.monotonic() - began
         if result.violation is not None:
-            print(replay_line(result), flush=True)
+            print(replay_line(result, with_groups), flush=True)
         if tally.seeds % PROGRESS_SEEDS == 0:
             print(f"{tally.seeds} seeds, {tally.events} events, {tally.wall_seconds:.0f} s", flush=True)
             if record is not None:

@@ -11,12 +11,15 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers import check
 from quorumlog.chaos.committed_partition import Violation
+from quorumlog.chaos.group_checkers import GroupVerdict, check_groups
+from quorumlog.chaos.group_history import GroupHistory, Part
 from quorumlog.chaos.history import History
 from quorumlog.chaos.scheduler import Scheduler
 from quorumlog.chaos.sim_clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.sim_faults import SimFaults, Struck
+from quorumlog.chaos.sim_groups import SimGroup
 from quorumlog.chaos.sim_metadata_probe import MetadataProbe
 from quorumlog.chaos.sim_mover import PartitionMover
 from quorumlog.chaos.sim_operators import RecordDeleter, TimeProbe
@@ -34,6 +37,8 @@ LEAST_EVENTS_HURT = 1_000
 MOST_FAULTS_US = 60 * SECOND
 MOST_REST_US = 300 * SECOND
 FALL_ASLEEP_US = 3 * SECOND
+#: After this long a member that leaves has been heard.
+LEAVE_US = SECOND
 #: After this long nothing is on its way any more that a spike of the network held up.
 SPIKES_END_US = SECOND // 10
 #: How often it is asked whether a cluster has converged: the answer looks at every log.
@@ -43,7 +48,11 @@ CONVERGENCE_CHECK_US = SECOND // 10
 @dataclass(slots=True)
 class Result:
     """What one seed came to. ``violation`` is None when everything held; otherwise the run ended with it, so that
-    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` say how far it had come."""
+    ``events``, ``steps`` (of all nodes together) and ``virtual_us`` say how far it had come.
+
+    Of consumer groups: how many there were, how often their state changed, how many records were processed, those among
+    them that were processed again (by why), and what happened to members.
+    """
 
     seed: int
     events: int = 0
@@ -56,6 +65,11 @@ class Result:
     trace: str = ""
     violation: str | None = None
     traceback: str = ""
+    groups: int = 0
+    group_commands: int = 0
+    group_records: int = 0
+    duplicates: Counter[str] = field(default_factory=Counter)
+    happened: Counter[str] = field(default_factory=Counter)
 
     @property
     def faults(self) -> Counter[str]:
@@ -70,20 +84,31 @@ class Simulation:
         seed: decides everything.
         only_faults: the numbers of the faults that strike; None for all that the seed has.
         disks_lie: plants a fault: disks report completion before the sync. The run must then fail.
+        with_groups: there are consumer groups, whether or not the seed has some of itself.
     """
 
-    def __init__(self, seed: int, only_faults: Container[int] | None = None, disks_lie: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        only_faults: Container[int] | None = None,
+        disks_lie: bool = False,
+        with_groups: bool = False,
+    ) -> None:
         self.seed = seed
-        self.plan = draw_plan(seed)
+        self.plan = draw_plan(seed, with_groups)
         self.plan.cluster.disks_lie = disks_lie
         self.scheduler = Scheduler(seed)
         self.history = History()
+        self.group_history = GroupHistory()
         self.cluster = SimCluster(self.scheduler, self.plan.cluster)
         self._only_faults = only_faults
         self._rng = self.scheduler.stream("story")
         self._topics = dict(self.plan.topics)
         self._producers: list[SimProducer] = []
         self._consumers: list[SimConsumer] = []
+        self._groups: list[SimGroup] = []
+        self._group_ends: dict[Part, int] = {}
+        self._verdict = GroupVerdict()
         self._faults: SimFaults | None = None
         self._created: set[str] = set()
         self._readers_stopped = False
@@ -98,10 +123,13 @@ class Simulation:
             self._load_and_hurt()
             self._converge()
             self._read_all()
+            self._settle_groups()
             self._rest()
-            anomalies = check(self.history)
-            if anomalies:
-                violation = "; ".join(f"{a.invariant}: {a.message}" for a in anomalies[:3])
+            self._judge_groups()
+            found = [f"{anomaly.invariant}: {anomaly.message}" for anomaly in check(self.history)]
+            found += [f"{anomaly.invariant}: {anomaly.message}" for anomaly in self._verdict.anomalies]
+            if found:
+                violation = "; ".join(found[:3])
         except Violation as broken:
             violation = str(broken)
         except Exception as error:  # whatever the node's code raises is a finding, with its seed
@@ -121,6 +149,11 @@ class Simulation:
             trace=self.scheduler.trace_hash(),
             violation=violation,
             traceback=trace,
+            groups=len(self._groups),
+            group_commands=self.cluster.invariants.coordinators.commands,
+            group_records=self._verdict.processed,
+            duplicates=self._verdict.duplicates,
+            happened=sum((Counter(group.happened) for group in self._groups), Counter()),
         )
 
     # -- the story ------------------------------------------------------------------------------------------------
@@ -220,6 +253,8 @@ class Simulation:
                 lambda: self._readers_stopped,
                 self.plan.probe_us,
             )
+        for group in self.plan.groups:
+            self._groups.append(SimGroup(group, self.cluster, self.scheduler, self.group_history))
         if self.plan.late_topic is not None:
             # A topic comes to be in the middle of it all; convergence asks that its replicas agree too.
             self._topics["late"], delay = self.plan.late_topic
@@ -240,6 +275,8 @@ class Simulation:
         self.cluster.heal()
         for producer in self._producers:
             producer.stop()
+        for group in self._groups:
+            group.heal()
         if not self.plan.reads_on:
             self._stop_readers()
         end = self.scheduler.now + CONVERGENCE_US
@@ -271,6 +308,38 @@ class Simulation:
             raise Violation(f"a fresh reader does not get to the end: {', '.join(behind)}")
         for reader in finals:
             reader.stop()
+
+    def _settle_groups(self) -> None:
+        """Every group comes to be stable and balanced, and to the end of what it reads."""
+        end = self.scheduler.now + CONVERGENCE_US
+        missing = self._missing_in_groups()
+        while missing:
+            if self.scheduler.now >= end:
+                raise Violation(f"a group does not settle within {CONVERGENCE_US // SECOND} s: {missing}")
+            self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)
+            missing = self._missing_in_groups()
+        for group in self._groups:
+            self._group_ends |= group.ends()
+            if not self.plan.groups_stay:
+                group.leave()
+        if self._groups:
+            self.scheduler.run(self.scheduler.now + LEAVE_US)
+
+    def _missing_in_groups(self) -> str:
+        return next((missing for group in self._groups if (missing := group.missing())), "")
+
+    def _judge_groups(self) -> None:
+        for group in self._groups:
+            group.end()
+        clock_ppm = max(abs(rate) for rate in self.cluster.options.clock_rates_ppm)
+        tolerance_us = max(
+            (
+                group.plan.habits.session_timeout_ms * (clock_ppm + group.plan.clock_ppm) // 1_000
+                for group in self._groups
+            ),
+            default=0,
+        )
+        self._verdict = check_groups(self.group_history, self._group_ends, tolerance_us)
 
     def _rest(self) -> None:
         """Nobody wants anything and nothing is wrong: nobody may campaign."""

@@ -1,0 +1,58 @@
+"""What members of consumer groups have told nodes, and why they were put out: against it, timers are judged."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from quorumlog.v1 import groups_pb2 as pb
+
+
+class Removal(Enum):
+    """Why a member is none any more."""
+
+    LEFT = "left"
+    REPLACED = "another has its name"
+    SILENT = "silent for a session"
+    OVERDUE = "did not give up in time"
+
+
+@dataclass(slots=True, frozen=True)
+class Removed:
+    """When and why a member was put out."""
+
+    at_us: int
+    why: Removal
+
+
+class HeardMembers:
+    """Who was heard when. A member is known by group and member id."""
+
+    def __init__(self) -> None:
+        self.removals: dict[tuple[str, str], Removed] = {}
+        self._heard_us: dict[tuple[str, str], int] = {}
+        self._left: set[tuple[str, str]] = set()
+
+    def sent(self, request: pb.GroupHeartbeatRequest) -> None:
+        """A member sends a heartbeat. Of one that leaves, nobody need hear anything more."""
+        if request.member_epoch < 0:
+            self._left.add((request.group_id, request.member_id))
+
+    def answered(self, request: pb.GroupHeartbeatRequest, sent_us: int) -> None:
+        """Who leads the coordinator has answered a heartbeat, so it must have heard it since it was sent."""
+        key = (request.group_id, request.member_id)
+        self._heard_us[key] = max(sent_us, self._heard_us.get(key, 0))
+        if request.member_epoch == 0:
+            self.removals.pop(key, None)
+
+    def last_us(self, group: str, member: str) -> int:
+        """When the newest heartbeat was sent that certainly arrived."""
+        return self._heard_us.get((group, member), 0)
+
+    def has_left(self, group: str, member: str) -> bool:
+        """Whether the member has said that it leaves."""
+        return (group, member) in self._left
+
+    def removed(self, group: str, member: str, at_us: int, why: Removal) -> None:
+        """The log puts a member out."""
+        self.removals[(group, member)] = Removed(at_us, why)
