@@ -102,6 +102,7 @@ class AsyncConsumer:
         with core.in_poll():
             while True:
                 self._news.clear()
+                core.check_usable()
                 await self._settle()
                 rows = core.take(max_records)
                 left = deadline - time.monotonic()

@@ -116,6 +116,7 @@ class Consumer:
         with core.in_poll():
             while True:
                 self._news.clear()
+                core.check_usable()
                 self._settle()
                 rows = core.take(max_records)
                 left = deadline - time.monotonic()

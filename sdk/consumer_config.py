@@ -25,7 +25,8 @@ class ConsumerOptions(TypedDict, total=False):
     client_rack: where this process is; partitions with a replica there are preferred.
     group_assignor: ``"uniform"`` or ``"range"``: how this member wants partitions spread; None: as the group does it.
     session_timeout_ms: a member that is silent for so long is thrown out, and others get its partitions.
-    heartbeat_interval_ms: how often to be heard at least, in the background, whatever the application does.
+    heartbeat_interval_ms: how often to be heard at least, in the background, whatever the application does; at least
+        three times in a ``session_timeout_ms``.
     max_poll_interval_ms: a consumer that is not polled for so long leaves its group, and joins again at the next poll.
     enable_auto_commit, auto_commit_interval_ms: commit, about so often, what was handed out before the application came
         back for more; also when partitions go to others, and at the close.
@@ -125,6 +126,8 @@ class ConsumerConfig:
             value = getattr(self, name)
             if value is not None and not (isinstance(value, str) and value and is_text(value)):
                 raise IllegalArgumentError(f"{name} is {value!r}: give a string, or None")
+        if self.group_instance_id is not None and self.group_id is None:
+            raise IllegalArgumentError("group_instance_id is given without group_id: it names a member of a group")
         if self.group_assignor not in (None, "uniform", "range"):
             raise IllegalArgumentError(f"group_assignor is {self.group_assignor!r}: choose uniform or range, or None")
         if not isinstance(self.enable_auto_commit, bool):

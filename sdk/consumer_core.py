@@ -437,6 +437,7 @@ class ConsumerCore:
     async def close(self) -> None:
         """Stops fetching, leaves the group and closes connections."""
         self.closed = True
+        self.assignment.notify()  # Whoever is in a poll hears of it.
         self._stop_watching()
         self.fetcher.close()
         if self.group is not None:

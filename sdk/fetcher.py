@@ -161,10 +161,10 @@ class Fetcher:
             False where the partition is not known to be what it was when it was assigned.
         """
         topic = self._cluster.metadata.topics.get(state.tp.topic)
+        if state.pinned:  # The coordinator knows of topics and partitions before every node does.
+            return topic is not None and topic.topic_id == state.topic_id and state.tp.partition < len(topic.partitions)
         if topic is None or topic.topic_id == state.topic_id:
-            return topic is not None or not state.pinned
-        if state.pinned:
-            return False
+            return True
         if state.topic_id is not None:
             if self._config.auto_offset_reset == "none":
                 state.error = OffsetOutOfRangeError(

@@ -215,10 +215,8 @@ class GroupConsumer:
         topics = self.membership.topics
         wanted = {place: TopicPartition(topics[place.topic_id].topic, place.partition) for place in sorted(gained)}
         self._preparing.update(dict.fromkeys(wanted, look_up))
-        names = {tp.topic: place.topic_id for place, tp in wanted.items()}
-        self._cluster.watch_topics(names)
-        known = self._cluster.metadata.topics
-        if any(name not in known or known[name].topic_id != topic_id for name, topic_id in names.items()):
+        self._cluster.watch_topics({tp.topic for tp in wanted.values()})
+        if any(self._cluster.metadata.partition(*tp) is None for tp in wanted.values()):
             self._cluster.request_refresh()
         firsts = {place: topics[place.topic_id].first_partitions for place in wanted}
         self._run(self._look_up(wanted, firsts, look_up))
@@ -272,7 +270,8 @@ class GroupConsumer:
         """
         if self._step is not None:
             raise IllegalStateError(
-                "a rebalance listener may commit and seek, but not poll: it is called inside a poll"
+                "another poll is under way: a rebalance listener may commit and seek, but not poll, and a consumer"
+                " belongs to one thread or task at a time"
             )
         self.pending = False
         if self._error is not None:

@@ -15,7 +15,7 @@ from functools import partial
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.coordinators import STALE_COORDINATOR_ERRORS, Coordinators
-from quorumlog.sdk.errors import QuorumlogError, UnknownServerError
+from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
 from quorumlog.sdk.group_membership import Change, GroupMembership, Heartbeat, MembershipState
 from quorumlog.v1 import groups_pb2
 
@@ -47,6 +47,7 @@ class GroupSession:
         self._stream: tuple[NodeConnection, int] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
+        self._warned_of_twin = False
         self._closed = False
 
     def pump(self) -> None:
@@ -114,7 +115,7 @@ class GroupSession:
         else:
             response = future.result()
             if response.HasField("error"):
-                self._coordinators.learn_from(self._group_id, response.error)
+                self._warn_of_twin(self._coordinators.learn_from(self._group_id, response.error))
             was = self.membership.state
             change = self.membership.heard(heartbeat, response, now)
             if change.lost and self.membership.state is not MembershipState.REFUSED:
@@ -127,6 +128,14 @@ class GroupSession:
                 _log.info("consumer group %s: joined as %s", self._group_id, self.membership.member_id)
         self._on_change(change)
         self.pump()
+
+    def _warn_of_twin(self, error: QuorumlogError) -> None:
+        if isinstance(error, UnreleasedInstanceIdError) and not self._warned_of_twin:
+            self._warned_of_twin = True
+            _log.warning(
+                "consumer group %s: this member waits, at most for about session_timeout_ms (%d ms): %s",
+                self._group_id, self.membership.config.session_timeout_ms, error.message,
+            )  # fmt: skip
 
     def _arm_timer(self, now: float) -> None:
         if self._timer is not None:

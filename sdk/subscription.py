@@ -81,6 +81,9 @@ def checked_subscription(topics: Iterable[str], pattern: object, listener: objec
         raise IllegalArgumentError(f"pattern is {pattern!r}: give a regular expression as a string")
     if bool(names) == bool(pattern):
         raise IllegalArgumentError("give either topics or a pattern to subscribe to; unsubscribe ends a subscription")
-    if listener is not None and not all(callable(getattr(listener, kind.value, None)) for kind in Rebalance):
-        raise IllegalArgumentError(f"listener is {listener!r}: derive it from ConsumerRebalanceListener")
+    listens = not isinstance(listener, type) and all(
+        callable(getattr(listener, kind.value, None)) for kind in Rebalance
+    )
+    if listener is not None and not listens:
+        raise IllegalArgumentError(f"listener is {listener!r}: give an object derived from ConsumerRebalanceListener")
     return Subscription(names, pattern or "", listener)  # type: ignore[arg-type]
