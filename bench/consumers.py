@@ -28,7 +28,6 @@ class Consumers:
     topic: str
     members: int
     session_ms: int
-    heartbeat_ms: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -101,7 +100,6 @@ async def _run(task: Consumers) -> None:
             bootstrap_servers=task.bootstrap,
             group_id=task.group,
             session_timeout_ms=task.session_ms,
-            heartbeat_interval_ms=task.heartbeat_ms,
             enable_auto_commit=False,
             # Nothing is written: what is asked for in vain would only keep the nodes from what is measured.
             fetch_max_wait_ms=10_000,
@@ -110,7 +108,7 @@ async def _run(task: Consumers) -> None:
         for number in range(task.members)
     ]
     for consumer in consumers:
-        consumer.subscribe([task.topic])
+        await consumer.subscribe([task.topic])
     async with asyncio.TaskGroup() as tasks:
         for consumer in consumers:
             tasks.create_task(_poll(consumer))

@@ -196,7 +196,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--members", type=int, default=200, help="of the group, each with a partition; 200")
     parser.add_argument("--kills", type=int, default=5, help="how often the coordinator is killed; 5")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
-    parser.add_argument("--heartbeat-ms", type=int, default=3_000, help="heartbeat interval; 3000")
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
     parser.add_argument("--json", type=Path, help="write every figure to this file")
     given = parser.parse_args(arguments)
@@ -221,7 +220,6 @@ def main(arguments: list[str]) -> int:
                             TOPIC,
                             share + (number < rest),
                             given.session_ms,
-                            given.heartbeat_ms,
                         )
                     )
                 )

@@ -1,6 +1,6 @@
 """Many members of many groups in one process, heartbeats only: ``python -m bench.heartbeat_clients '{"groups": …}'``.
 
-Members run the SDK's own state machine (:class:`GroupMembership`); one stream to each node carries the heartbeats of
+Members run the SDK's own state machine (:class:`GroupMembership`); a few streams to each node carry the heartbeats of
 all of them, and nothing is read. Every second a line of JSON says how it goes, until standard input ends.
 """
 
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import heapq
+import itertools
 import json
 import sys
 import time
@@ -29,7 +30,10 @@ from quorumlog.v1 import errors_pb2, groups_pb2, groups_pb2_grpc
 #: A broken stream, or a coordinator that is looked for, is tried again after so long.
 RETRY_S = 0.5
 REPORT_S = 1.0
+TICK_S = 0.02
 FIND_TIMEOUT_S = 20.0
+#: Of one process, over all nodes: a stream takes a bounded number of heartbeats that wait for news.
+MEMBERS_PER_STREAM = 150
 
 
 @dataclass(slots=True, frozen=True)
@@ -47,7 +51,6 @@ class Clients:
     first_group: int
     groups: int
     members: int
-    heartbeat_ms: int
     session_ms: int
     join_per_s: float
 
@@ -76,28 +79,25 @@ def group_name(number: int) -> str:
     return f"group-{number:05d}"
 
 
-class _Node:
-    """One node: a stream of heartbeats, opened again when it breaks."""
+class _Stream:
+    """Heartbeats of some members to one node; opened again when it breaks."""
 
-    def __init__(self, address: str, crowd: _Crowd) -> None:
-        self._channel = grpc.aio.insecure_channel(address)
-        self.stub = groups_pb2_grpc.GroupsStub(self._channel)
+    def __init__(self, stub: groups_pb2_grpc.GroupsAsyncStub, crowd: _Crowd) -> None:
+        self._stub = stub
         self._crowd = crowd
         self._outgoing: asyncio.Queue[groups_pb2.GroupHeartbeatRequest] = asyncio.Queue()
         self._waiting: dict[int, tuple[_Member, Heartbeat]] = {}
-        self._next = 0
 
     def send(self, member: _Member, heartbeat: Heartbeat) -> None:
         """Sends a heartbeat; the crowd hears of its answer."""
-        self._next += 1
-        heartbeat.request.correlation_id = self._next
-        self._waiting[self._next] = member, heartbeat
+        heartbeat.request.correlation_id = number = next(self._crowd.numbers)
+        self._waiting[number] = member, heartbeat
         self._outgoing.put_nowait(heartbeat.request)
 
     async def run(self) -> None:
         """Carries heartbeats and answers, for ever."""
         while True:
-            call = self.stub.Heartbeat()
+            call = self._stub.Heartbeat()
             writing = asyncio.create_task(self._write(call))
             try:
                 async for response in call:
@@ -119,6 +119,18 @@ class _Node:
             await call.write(await self._outgoing.get())
 
 
+class _Node:
+    """One node, and the streams to it."""
+
+    def __init__(self, address: str, streams: int, crowd: _Crowd) -> None:
+        self.stub = groups_pb2_grpc.GroupsStub(grpc.aio.insecure_channel(address))
+        self.streams = [_Stream(self.stub, crowd) for _ in range(streams)]
+
+    def send(self, member: _Member, heartbeat: Heartbeat) -> None:
+        """Sends a heartbeat on the member's stream."""
+        self.streams[member.number % len(self.streams)].send(member, heartbeat)
+
+
 @dataclass(slots=True, eq=False)
 class _Member:
     number: int
@@ -132,10 +144,14 @@ class _Crowd:
 
     def __init__(self, task: Clients) -> None:
         self.progress = Progress()
+        #: Of heartbeats: they grow over all streams.
+        self.numbers = itertools.count(1)
         self._task = task
         self.errors: Counter[str] = Counter()
-        self._nodes = {address: _Node(address, self) for address in task.bootstrap.split(",")}
+        streams = -(-task.groups * task.members // MEMBERS_PER_STREAM)
+        self._nodes = {address: _Node(address, streams, self) for address in task.bootstrap.split(",")}
         self._homes: dict[str, _Node] = {}
+        self._moved = False
         self._timers: list[tuple[float, int]] = []
         self._members = [
             _Member(number, group_name(task.first_group + number % task.groups), self._membership(number))
@@ -147,7 +163,6 @@ class _Crowd:
         config = MembershipConfig(
             group_id=group_name(task.first_group + number % task.groups),
             session_timeout_ms=task.session_ms,
-            heartbeat_interval_ms=task.heartbeat_ms,
         )
         made = GroupMembership(config, lambda: f"member-{number}-{time.monotonic_ns()}", lambda failures: RETRY_S)
         made.subscribe([task.topic])
@@ -156,7 +171,7 @@ class _Crowd:
     async def run(self) -> None:
         """Joins, and goes on until standard input ends."""
         await self.find()
-        running = [asyncio.create_task(node.run()) for node in self._nodes.values()]
+        running = [asyncio.create_task(each.run()) for node in self._nodes.values() for each in node.streams]
         running += [asyncio.create_task(self._join()), asyncio.create_task(self._tick())]
         running.append(asyncio.create_task(self._report()))
         ended = asyncio.get_running_loop().run_in_executor(None, sys.stdin.buffer.read)
@@ -200,7 +215,10 @@ class _Crowd:
 
     async def _tick(self) -> None:
         while True:
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(TICK_S)
+            if self._moved:
+                self._moved = False
+                await self.find()
             now = time.monotonic()
             while self._timers and self._timers[0][0] <= now:
                 due, number = heapq.heappop(self._timers)
@@ -208,9 +226,10 @@ class _Crowd:
                 if due != member.looked_at_s:
                     continue
                 member.looked_at_s = None
-                for heartbeat in member.membership.overdue(now):
+                late = member.membership.overdue(now)
+                if late is not None:
                     self.errors["overdue"] += 1
-                    member.membership.unanswered(heartbeat, now)
+                    member.membership.unanswered(late, now)
                 self._lose(member.membership.check_session(now))
                 self._go_on(member)
 
@@ -227,6 +246,7 @@ class _Crowd:
         """Takes an answer, gives up at once what is to be given up, and goes on."""
         if response.HasField("error"):
             self.errors[errors_pb2.ErrorCode.Name(response.error.code)] += 1
+            self._moved = True
         else:
             self.progress.answered += 1
         change = member.membership.heard(heartbeat, response, time.monotonic())
@@ -257,9 +277,13 @@ class _Crowd:
             print(json.dumps(asdict(self.progress)), flush=True)
 
 
+async def _run(task: Clients) -> None:
+    await _Crowd(task).run()
+
+
 def main() -> None:
     """Runs the members given as JSON."""
-    uvloop.run(_Crowd(Clients(**json.loads(sys.argv[1]))).run())
+    uvloop.run(_run(Clients(**json.loads(sys.argv[1]))))
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """``python -m bench heartbeats``: what the heartbeats of many members cost three nodes, beside the same nodes idle.
 
-The members run in a few processes of their own and do nothing but their heartbeats: the SDK's state machine over one
-stream to each node per process. Nothing is written or read: all that nodes do beyond being idle is for the members.
+The members run in a few processes of their own and do nothing but their heartbeats: the SDK's state machine over a few
+streams to each node per process. Nothing is written or read: all that nodes do beyond being idle is for the members.
 """
 
 from __future__ import annotations
@@ -247,7 +247,6 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--groups", type=int, default=1_000, help="consumer groups; 1000")
     parser.add_argument("--members", type=int, default=10, help="members of each group; 10")
     parser.add_argument("--partitions", type=int, default=10, help="of the topic that all groups subscribe to; 10")
-    parser.add_argument("--heartbeat-ms", type=int, default=3_000, help="heartbeat interval; 3000")
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
     parser.add_argument("--join-rate", type=float, default=300.0, help="members that join per second; 300")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
@@ -268,8 +267,7 @@ def main(arguments: list[str]) -> int:
         return 1
     lines = lines_of(figures)
     title = (
-        f"{given.groups} groups x {given.members} members, a heartbeat every {given.heartbeat_ms} ms each, three nodes;"
-        f" load average before {figures.load_average:.1f}"
+        f"{given.groups} groups x {given.members} members, three nodes; load average before {figures.load_average:.1f}"
     )
     show(console, title, lines)
     if given.json is not None:
@@ -289,7 +287,6 @@ def _tasks(bootstrap: str, given: argparse.Namespace) -> list[Clients]:
             first,
             end - first,
             given.members,
-            given.heartbeat_ms,
             given.session_ms,
             given.join_rate / given.clients,
         )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,7 +27,7 @@ class MemberPlan:
     topic: str
     by_pattern: bool = False
     instance: str = ""
-    assignor: str = "uniform"
+    assignor: Literal["uniform", "range"] = "uniform"
     session_timeout_ms: int = 45_000
     heartbeat_interval_ms: int = 3_000
     max_poll_interval_ms: int = 300_000

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.chaos import compaction_rounds, exactly_once, retention_kills
+from quorumlog.chaos import compaction_rounds, exactly_once, group_rounds, retention_kills
 from quorumlog.chaos.checkers import Anomaly, check
 from quorumlog.chaos.leaderships import Leadership
 from quorumlog.chaos.link_proxy import LinkProxies
@@ -132,6 +132,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(exactly_once.NAME, exactly_once.SUMMARY, exactly_once.ROUNDS, None),
         Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
         Scenario(retention_kills.NAME, retention_kills.SUMMARY, retention_kills.ROUNDS, None),
+        Scenario(group_rounds.NAME, group_rounds.SUMMARY, group_rounds.ROUNDS, None),
     )
 }  # fmt: skip
 
@@ -292,6 +293,8 @@ def run_scenario(
         return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
     if name == retention_kills.NAME:
         return retention_kills.run_retention(seed, rounds, report_dir, say)
+    if name == group_rounds.NAME:
+        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say)
     wanted = scenario.rounds if rounds is None else rounds
     fault, bounds = scenario.fault, scenario.fault.bounds if scenario.fault else None
     report = announced(name, scenario.summary, seed, f"{wanted} rounds" if fault else "", say, bounds)

@@ -55,7 +55,7 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
 
 
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention", "groups"}
 
 
 def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:
@@ -79,6 +79,19 @@ def test_a_log_that_is_trimmed_serves_all_that_is_kept_and_no_more_whenever_a_no
     report = run_scenario("retention", rounds=4, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
     assert report.acknowledged > report.read > 0
+    assert node_processes() == []
+
+
+def test_groups_skip_nothing_and_repeat_only_uncommitted_work_whoever_dies(tmp_path: Path) -> None:
+    report = run_scenario("groups", rounds=1, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert report.acknowledged == report.read > 0
+    assert report.groups is not None
+    assert len(report.groups.rounds) == 1
+    assert [group.group for group in report.groups.groups] == ["plain", "lazy", "static"]
+    assert all(sum(group.duplicates.values()) == group.worked - report.read for group in report.groups.groups)
+    assert json.loads((tmp_path / "report.json").read_text())["groups"]["rounds"][0]["what"].startswith("node ")
+    assert (tmp_path / "groups.jsonl").stat().st_size > 0
     assert node_processes() == []
 
 
