@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping, MutableMapping
+from collections.abc import Iterable, Iterator, Mapping, MutableMapping
 
 from quorumlog.server.groups.group import Group, GroupHeader, StoredOffset
 from quorumlog.server.groups.member import Member, PartitionId
@@ -14,6 +14,10 @@ from quorumlog.v1 import group_log_pb2
 _PARTITION_BYTES = 4
 _OFFSET_BYTES = 48
 _MEMBER_BYTES = 64
+
+
+def _text_bytes(texts: Iterable[str]) -> int:
+    return sum(len(text.encode()) + 2 for text in texts)
 
 
 class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
@@ -98,8 +102,10 @@ class GroupEdit:
         if self.group.members.get(member.member_id) == member:
             return
         self._touch(member.member_id)
-        texts = sum(len(topic) + 2 for topic in member.subscription.topics) + len(member.subscription.pattern)
-        self.size_bytes += _MEMBER_BYTES + texts + _PARTITION_BYTES * (len(member.assigned) + len(member.revoking))
+        subscription = member.subscription
+        texts = (member.member_id, member.instance_id, member.rack, member.client_id, member.host, subscription.pattern)
+        partitions = len(member.assigned) + len(member.revoking)
+        self.size_bytes += _MEMBER_BYTES + _text_bytes((*texts, *subscription.topics)) + _PARTITION_BYTES * partitions
         self.group.put_members([member])
 
     def remove_member(self, member_id: str) -> None:
@@ -118,7 +124,7 @@ class GroupEdit:
 
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:
         """Stores a committed offset."""
-        self.size_bytes += _OFFSET_BYTES + len(stored.metadata)
+        self.size_bytes += _OFFSET_BYTES + _text_bytes((stored.metadata,))
         self._offsets[partition] = stored
 
     def remove_offset(self, partition: PartitionId) -> None:
