@@ -64,8 +64,10 @@ class Process:
             self.owned |= assigned
 
     def lose(self) -> None:
-        """It was thrown out, or has to suppose so: it stops working and joins anew."""
+        """It was thrown out, or has to suppose so: it stops working and joins anew. Answers to what it said before are
+        void: what they give it may be another's by now."""
         self.owned, self.to_revoke, self.epoch = set(), set(), 0
+        self.sent += 1
 
 
 class GroupMachine(RuleBasedStateMachine):
@@ -137,6 +139,22 @@ class GroupMachine(RuleBasedStateMachine):
         self.processes[f"m{self.made}"] = Process(f"m{self.made}", instance)
 
     @precondition(lambda self: self.processes)
+    @rule(answered=st.booleans())
+    def a_round_passes(self, answered: bool) -> None:
+        """What mostly happens: all are heard, and hear."""
+        self.decide([process.heartbeat() for process in self.processes.values()])
+        while answered and self.answers:
+            answer = self.answers.pop(0)
+            if answer.member_id in self.processes:
+                self.processes[answer.member_id].take(answer)
+
+    @rule()
+    def all_give_up(self) -> None:
+        for process in self.processes.values():
+            process.owned -= process.to_revoke
+            process.to_revoke = set()
+
+    @precondition(lambda self: self.processes)
     @rule(data=st.data())
     def a_member_sends_a_heartbeat(self, data: st.DataObject) -> None:
         self.requests.append(self._any(data).heartbeat())
@@ -206,13 +224,16 @@ class GroupMachine(RuleBasedStateMachine):
         process.lose()
         self.coordinator.decide(lambda draft: expire_rebalance(draft, GROUP, name, epoch))
 
+    @precondition(lambda self: self.partition_count() < 8)
     @rule()
     def the_topic_grows(self) -> None:
-        count = self.topics.by_name("t")
-        assert count is not None
-        if count.partitions < 8:
-            self.topics.put("t", count.partitions + 1)
+        self.topics.put("t", self.partition_count() + 1)
         self.coordinator.decide(lambda draft: topics_changed(draft, GROUP))
+
+    def partition_count(self) -> int:
+        topic = self.topics.by_name("t")
+        assert topic is not None
+        return topic.partitions
 
     def _any(self, data: st.DataObject) -> Process:
         return data.draw(st.sampled_from(list(self.processes.values())))
@@ -253,16 +274,15 @@ class GroupMachine(RuleBasedStateMachine):
             self._at_rest()
 
     def _at_rest(self) -> None:
-        group, topic = self.coordinator.group, self.topics.by_name("t")
-        assert topic is not None
+        group = self.coordinator.group
         assert group.members.keys() == self.processes.keys()
         assert group.state == (pb.GROUP_STABLE if self.processes else pb.GROUP_EMPTY)
         shares = [process.owned for process in self.processes.values()]
-        assert sum(map(len, shares)) == (topic.partitions if shares else 0)
+        assert sum(map(len, shares)) == (self.partition_count() if shares else 0)
         assert max(map(len, shares), default=0) - min(map(len, shares), default=0) <= 1
         for process in self.processes.values():
             assert process.owned == group.targets[process.member_id]
 
 
-GroupMachine.TestCase.settings = settings(max_examples=120, stateful_step_count=50, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
 TestGroupMachine = GroupMachine.TestCase
