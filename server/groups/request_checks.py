@@ -18,9 +18,14 @@ MAX_MEMBER_ID_LENGTH = 64
 
 def check_group_id(group_id: str) -> errors_pb2.Error | None:
     """Why a group cannot have this id, or None."""
-    if 1 <= len(group_id) <= MAX_NAME_LENGTH:
-        return None
-    return error(ErrorCode.INVALID_GROUP_ID, f"a group's id has 1 to {MAX_NAME_LENGTH} characters, not {len(group_id)}")
+    if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
+        return error(
+            ErrorCode.INVALID_GROUP_ID, f"a group's id has 1 to {MAX_NAME_LENGTH} characters, not {len(group_id)}"
+        )
+    # It ends up in tables, log lines and messages, as do the names of members.
+    if not group_id.isprintable():
+        return error(ErrorCode.INVALID_GROUP_ID, f"a group's id is of printable characters: {group_id} is not")
+    return None
 
 
 def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits) -> errors_pb2.Error | None:
@@ -32,6 +37,11 @@ def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimi
         return _invalid(f"a member's id has 1 to {MAX_MEMBER_ID_LENGTH} characters, not {len(request.member_id)}")
     if len(request.instance_id) > MAX_NAME_LENGTH:
         return _invalid(f"a static name has at most {MAX_NAME_LENGTH} characters, not {len(request.instance_id)}")
+    if len(request.rack) > MAX_NAME_LENGTH:
+        return _invalid(f"a rack's name has at most {MAX_NAME_LENGTH} characters, not {len(request.rack)}")
+    for name in (request.member_id, request.instance_id, request.rack):
+        if not name.isprintable():
+            return _invalid(f"names of members and racks are of printable characters: {name} is not")
     epoch = request.member_epoch
     if epoch < STATIC_LEAVE_EPOCH:
         return _invalid(f"{epoch} is no member epoch: join with 0, leave with -1, or with -2 to come back")

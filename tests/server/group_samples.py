@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
+from quorumlog.server.groups.client_origin import ClientOrigin
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import Group
 from quorumlog.server.groups.group_table import GroupTable
 from quorumlog.server.groups.heartbeats import heartbeats
 from quorumlog.server.groups.limits import GroupLimits
 from quorumlog.server.groups.member import PartitionId
-from quorumlog.server.groups.memberships import ClientOrigin
 from quorumlog.server.groups.records import partition_lists, partitions_of, whole_group
 from quorumlog.server.groups.topic_catalog import TopicInfo
 from quorumlog.v1 import group_log_pb2
@@ -168,6 +168,7 @@ class Client:
         self.wishes = wishes
         self.epoch = 0
         self.owned: set[PartitionId] = set()
+        self.to_revoke: set[PartitionId] = set()
         self.first_partitions: dict[str, int] = {}
 
     def beat(self, **changes: object) -> pb.GroupHeartbeatResponse | None:
@@ -190,8 +191,6 @@ class Client:
             self.to_revoke = self.owned - assigned
             self.owned |= assigned
             self.first_partitions = {row.topic: row.first_partitions for row in answer.assignment.topics}
-
-    to_revoke: set[PartitionId] = set()
 
     def revoke(self) -> None:
         """Gives up what it has to."""

@@ -284,5 +284,5 @@ class GroupMachine(RuleBasedStateMachine):
             assert process.owned == group.targets[process.member_id]
 
 
-GroupMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=50, deadline=None)
+GroupMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=50, deadline=None)
 TestGroupMachine = GroupMachine.TestCase

@@ -305,6 +305,11 @@ def test_a_member_keeps_its_static_name(coordinator: Coordinator) -> None:
     [
         ({"group_id": ""}, "INVALID_GROUP_ID"),
         ({"group_id": "g" * 250}, "INVALID_GROUP_ID"),
+        ({"group_id": "g\n"}, "INVALID_GROUP_ID"),
+        ({"member_id": "\x1b"}, "INVALID_REQUEST"),
+        ({"instance_id": "\x1b"}, "INVALID_REQUEST"),
+        ({"rack": "\n"}, "INVALID_REQUEST"),
+        ({"rack": "r" * 250}, "INVALID_REQUEST"),
         ({"member_id": ""}, "INVALID_REQUEST"),
         ({"member_id": "m" * 65}, "INVALID_REQUEST"),
         ({"instance_id": "i" * 250}, "INVALID_REQUEST"),
