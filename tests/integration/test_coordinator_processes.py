@@ -69,9 +69,9 @@ class RawMember:
         self._number += 1
         self._heartbeats.put(
             groups_pb2.GroupHeartbeatRequest(
-                correlation_id=self._number, group_id=self._group_id, member_id=self._member_id, member_epoch=self.epoch,
-                topics=[TOPIC], session_timeout_ms=self._session_ms, rebalance_timeout_ms=self._session_ms, full=full,
-                max_wait_ms=max_wait_ms, owned=self.assignment if self.epoch > 0 else (),
+                correlation_id=self._number, group_id=self._group_id, member_id=self._member_id,
+                member_epoch=self.epoch, topics=[TOPIC], session_timeout_ms=self._session_ms, rebalance_timeout_ms=self._session_ms,
+                full=full, max_wait_ms=max_wait_ms, owned=self.assignment if self.epoch > 0 else (),
             )
         )  # fmt: skip
 
