@@ -67,13 +67,19 @@ class RawMember:
 
     def send(self, *, full: bool = False, max_wait_ms: int = 0) -> None:
         self._number += 1
-        self._heartbeats.put(
-            groups_pb2.GroupHeartbeatRequest(
-                correlation_id=self._number, group_id=self._group_id, member_id=self._member_id,
-                member_epoch=self.epoch, topics=[TOPIC], session_timeout_ms=self._session_ms, rebalance_timeout_ms=self._session_ms,
-                full=full, max_wait_ms=max_wait_ms, owned=self.assignment if self.epoch > 0 else (),
-            )
-        )  # fmt: skip
+        request = groups_pb2.GroupHeartbeatRequest(
+            correlation_id=self._number,
+            group_id=self._group_id,
+            member_id=self._member_id,
+            member_epoch=self.epoch,
+            topics=[TOPIC],
+            session_timeout_ms=self._session_ms,
+            rebalance_timeout_ms=self._session_ms,
+            full=full,
+            max_wait_ms=max_wait_ms,
+            owned=self.assignment if self.epoch > 0 else (),
+        )
+        self._heartbeats.put(request)
 
     def receive(self) -> groups_pb2.GroupHeartbeatResponse:
         answer = next(self._answers)
