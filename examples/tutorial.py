@@ -5,9 +5,10 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Callable, Iterator
+import time
+from collections.abc import Callable, Iterator, Sequence
 
-from quorumlog.sdk import Admin, NewTopic, QuorumlogError
+from quorumlog.sdk import Admin, Consumer, ConsumerRecord, NewTopic, QuorumlogError
 from quorumlog.server.local import LocalCluster
 
 
@@ -45,3 +46,23 @@ def topic(servers: str, name: str, partitions: int = 1, **configs: object) -> It
             yield name
         finally:
             admin.delete_topics([name])
+
+
+def read(members: Sequence[Consumer], until: Callable[[], bool]) -> Iterator[tuple[Consumer, ConsumerRecord]]:
+    """Polls consumers in turn until a condition holds, at most 30 seconds; yields who has read what.
+
+    One after the other, for the sake of a short example: members of a group are threads, processes, machines.
+    """
+    deadline = time.monotonic() + 30
+    while not until():
+        assert time.monotonic() < deadline, "the story does not go on"
+        for member in members:
+            for records in member.poll(timeout_ms=20).values():
+                for record in records:
+                    yield member, record
+
+
+def settle(members: Sequence[Consumer], *counts: int) -> None:
+    """Polls members of a group, which read nothing meanwhile, until they have so many partitions, in any order."""
+    for _, record in read(members, lambda: sorted(len(member.assignment()) for member in members) == sorted(counts)):
+        raise AssertionError(f"nobody has sent anything yet, and here is {record}")
