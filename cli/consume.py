@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import signal
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -12,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple
 import typer
 
 from quorumlog.cli import record_text
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -39,8 +41,27 @@ POLL_RECORDS = 5000
 
 
 def consume(
-    topic: Annotated[str, typer.Argument(help="What to read.")],
+    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.")] = None,
     *,
+    group: Annotated[
+        str | None,
+        typer.Option(
+            "--group",
+            "-g",
+            help="Read as a member of this group: where it left off, and only this member's share of the partitions;"
+            " what has been printed is committed. What it has never read begins at the end, or with --from-beginning.",
+        ),
+    ] = None,
+    pattern: Annotated[
+        str | None,
+        typer.Option("--pattern", metavar="REGEX", help="With --group: all topics whose whole name matches (RE2)."),
+    ] = None,
+    instance_id: Annotated[
+        str | None,
+        typer.Option(
+            "--instance-id", help="With --group: a static member, whose partitions wait for it when it is restarted."
+        ),
+    ] = None,
     from_beginning: Annotated[
         bool, typer.Option("--from-beginning", help="Start with the first record kept, not with the next one.")
     ] = False,
@@ -84,25 +105,26 @@ def consume(
     """Prints each record as one line, until told to stop: by a limit, the end, a time-out or Ctrl-C."""
     to_line = _line_format(output, line_format, key_separator)
     start = _start(from_beginning, offset, from_time)
-    if start.offset is not None and partition is None:
-        raise CommandError("--offset needs --partition: offsets count within one partition", WRONG_USAGE)
-    partitions = _partitions(bootstrap_servers, topic, partition)
-    from quorumlog.sdk import Consumer
-
-    # Whoever names an offset wants that one: to go on elsewhere without a word would be wrong.
-    reset: Literal["none", "earliest"] = "earliest" if start.offset is None else "none"
+    source = _Source(bootstrap_servers, tuple(topics or ()), partition, start)
+    if group is not None:
+        membership = _Membership(group, pattern, instance_id)
+        _check_group_usage(source, membership, until_end)
+        opened = _open_in_group(source, membership)
+    else:
+        _check_usage(source, pattern, instance_id)
+        opened = _open(source)
     with (
-        Consumer(bootstrap_servers=bootstrap_servers, auto_offset_reset=reset) as consumer,
+        opened as (consumer, partitions),
         _output(file) as stream,
-        _progress(topic, max_records, file) as show,
+        _progress(", ".join(source.topics) or str(pattern), max_records, file) as show,
     ):
-        consumer.assign(partitions)
-        _seek(consumer, partitions, start)
         ends = consumer.end_offsets(partitions) if until_end else None
         received = 0
         for lines in _batches(consumer, to_line, max_records, timeout, ends):
             stream.write(b"".join(lines))
             stream.flush()
+            if group is not None:
+                _commit(consumer)
             received += len(lines)
             show(received)
     if max_records is not None and received < max_records and not until_end:
@@ -115,6 +137,106 @@ class _Start(NamedTuple):
     offset: int | None = None
     time_ms: int | None = None
     beginning: bool = False
+
+
+class _Source(NamedTuple):
+    """What to read, from where on."""
+
+    bootstrap_servers: str
+    topics: tuple[str, ...]
+    partition: int | None
+    start: _Start
+
+
+class _Membership(NamedTuple):
+    """In which group to read, all topics that match a pattern perhaps, under which static name."""
+
+    group: str
+    pattern: str | None
+    instance_id: str | None
+
+
+def _check_usage(source: _Source, pattern: str | None, instance_id: str | None) -> None:
+    if pattern is not None or instance_id is not None:
+        raise CommandError(f"--{'instance-id' if pattern is None else 'pattern'} needs --group", WRONG_USAGE)
+    if not source.topics:
+        raise CommandError("name a topic to read, or several", WRONG_USAGE)
+    if source.partition is not None and len(source.topics) > 1:
+        raise CommandError("--partition is of one topic: name one", WRONG_USAGE)
+    if source.start.offset is not None and source.partition is None:
+        raise CommandError("--offset needs --partition: offsets count within one partition", WRONG_USAGE)
+
+
+def _check_group_usage(source: _Source, membership: _Membership, until_end: bool) -> None:
+    if (membership.pattern is None) == (not source.topics):
+        raise CommandError("give either topics or --pattern", WRONG_USAGE)
+    if source.partition is not None or source.start.offset is not None or source.start.time_ms is not None:
+        raise CommandError(
+            "with --group the group says what to read, and from where on: leave --partition, --offset and --from-time"
+            " out; 'quorumlog groups reset-offsets' moves a group",
+            WRONG_USAGE,
+        )
+    if until_end:
+        raise CommandError("--until-end is not for groups, whose partitions move: use --timeout", WRONG_USAGE)
+
+
+@contextmanager
+def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
+    """A consumer of all that there is, or of one partition, at its start."""
+    partitions = _partitions(source.bootstrap_servers, source.topics, source.partition)
+    from quorumlog.sdk import Consumer
+
+    # Whoever names an offset wants that one: to go on elsewhere without a word would be wrong.
+    reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
+    with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset) as consumer:
+        consumer.assign(partitions)
+        _seek(consumer, partitions, source.start)
+        yield consumer, partitions
+
+
+@contextmanager
+def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
+    """A member of a group. It leaves when it is closed, so that others go on at once."""
+    if source.topics:
+        _partitions(source.bootstrap_servers, source.topics, None)  # A group waits for topics that do not exist.
+    from quorumlog.sdk import Consumer
+
+    with (
+        _ended_by_sigterm(),
+        Consumer(
+            bootstrap_servers=source.bootstrap_servers,
+            group_id=membership.group,
+            group_instance_id=membership.instance_id,
+            auto_offset_reset="earliest" if source.start.beginning else "latest",
+            enable_auto_commit=False,
+        ) as consumer,
+    ):
+        consumer.subscribe(source.topics, pattern=membership.pattern)
+        yield consumer, []
+
+
+@contextmanager
+def _ended_by_sigterm() -> Iterator[None]:
+    """SIGTERM ends the command as Ctrl-C does: a member that just went would be waited for until its session ends."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def _commit(consumer: Consumer) -> None:
+    """Commits what has been printed."""
+    from quorumlog.sdk import CommitFailedError
+
+    try:
+        consumer.commit()
+    except CommitFailedError as error:
+        # Stopped for too long, perhaps by Ctrl-Z: the partitions are with others, and this member joins again.
+        say(f"warning: {error.message}; others may print the last records again")
 
 
 def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> _Start:
@@ -194,7 +316,7 @@ def _line_format(output: OutputFormat, template: str | None, key_separator: str 
     return record_text.value_line
 
 
-def _partitions(bootstrap_servers: str, topic: str, partition: int | None) -> list[TopicPartition]:
+def _partitions(bootstrap_servers: str, topics: tuple[str, ...], partition: int | None) -> list[TopicPartition]:
     """The partitions to read.
 
     Raises:
@@ -204,13 +326,15 @@ def _partitions(bootstrap_servers: str, topic: str, partition: int | None) -> li
     from quorumlog.sdk import TopicPartition
 
     with connect(bootstrap_servers) as admin:
-        [description] = admin.describe_topics([topic])
-    numbers = [known.partition for known in description.partitions]
+        described = admin.describe_topics(topics)
+    found = [TopicPartition(topic.name, each.partition) for topic in described for each in topic.partitions]
     if partition is None:
-        return [TopicPartition(topic, number) for number in numbers]
-    if partition not in numbers:
-        raise CommandError(f"topic {topic} has no partition {partition}; it has {node_list(numbers)}")
-    return [TopicPartition(topic, partition)]
+        return found
+    chosen = [tp for tp in found if tp.partition == partition]
+    if not chosen:
+        numbers = node_list(tp.partition for tp in found)
+        raise CommandError(f"topic {topics[0]} has no partition {partition}; it has {numbers}")
+    return chosen
 
 
 @contextmanager
@@ -223,10 +347,10 @@ def _output(file: Path | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _progress(topic: str, max_records: int | None, file: Path | None) -> Iterator[Callable[[float], None]]:
+def _progress(what: str, max_records: int | None, file: Path | None) -> Iterator[Callable[[float], None]]:
     """A bar where the records themselves are not on the terminal."""
     if file is None and sys.stdout.isatty():
         yield lambda _received: None
         return
-    with progress(f"consuming {topic}", max_records, "records") as show:
+    with progress(f"consuming {what}", max_records, "records") as show:
         yield show

@@ -16,7 +16,7 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.reset_targets import Place, Target, Wish, target, within_log
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, TopicPartition
+    from quorumlog.sdk import Admin, GroupDescription, TopicPartition
 
 RESET_EXAMPLE = "Example: quorumlog groups reset-offsets billing --topic orders:0,1 --by-duration 1h30m --execute"
 DELETE_EXAMPLE = "Example: quorumlog groups delete-offsets billing --topic orders"
@@ -167,10 +167,19 @@ def _check_inactive(admin: Admin, group: str) -> None:
         [described] = admin.describe_groups([group])
     except GroupIdNotFoundError:
         return  # It may be given offsets before it exists.
-    if described.members:
+    check_without_members(described)
+
+
+def check_without_members(group: GroupDescription) -> None:
+    """Raises CommandError where a group has members, which would not notice what is done to it."""
+    if any(member.present for member in group.members):
+        count = plural(len(group.members), "member")
+        raise CommandError(f"group {group.group_id} is active ({group.state.value}, {count}): stop its members first")
+    if group.members:
+        names = ", ".join(str(member.instance_id) for member in group.members)
         raise CommandError(
-            f"group {group} is active ({described.state.value}, {plural(len(described.members), 'member')}):"
-            " stop its members first, they would not notice"
+            f"group {group.group_id} waits for its static members {names} to come back: try again when they have been"
+            " away for their session time-out"
         )
 
 

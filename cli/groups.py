@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 import typer
 
@@ -11,9 +11,6 @@ from quorumlog.cli import group_offsets, group_views
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import plural, print_json, print_table
-
-if TYPE_CHECKING:
-    from quorumlog.sdk import GroupDescription
 
 app = typer.Typer(no_args_is_help=True, help="Consumer groups: list, describe, reset-offsets, delete, delete-offsets.")
 
@@ -62,7 +59,7 @@ def delete(
         raise CommandError(f"group {twice} is named twice; name it once", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
         for group in admin.describe_groups(names):
-            _check_empty(group)
+            group_offsets.check_without_members(group)
         committed = {name: len(admin.list_group_offsets(name)) for name in names}
         if not dry_run:
             question = f"Delete {', '.join(names)} with all that was committed, for good?"
@@ -75,12 +72,6 @@ def delete(
     for name in names:
         done = "Would delete" if dry_run else "Deleted"
         print(f"{done} group {name}: {plural(committed[name], 'committed offset')}.")
-
-
-def _check_empty(group: GroupDescription) -> None:
-    if group.members:
-        count = plural(len(group.members), "member")
-        raise CommandError(f"group {group.group_id} has {count}: stop them first; nothing was deleted")
 
 
 app.command("describe", epilog=group_views.EXAMPLE)(group_views.describe)

@@ -18,12 +18,15 @@ from quorumlog.v1 import groups_pb2
 Run = Callable[..., Awaitable[str]]
 
 
-def member(name: str, assigned: list[int], target: list[int], **more: Any) -> groups_pb2.MemberDescription:
+def member(
+    name: str, assigned: list[int], target: list[int], instance_id: str = "", present: bool = True
+) -> groups_pb2.MemberDescription:
     """A member that subscribes to topic ``t``."""
     return groups_pb2.MemberDescription(
-        member_id=name, client_id=f"{name}-client", host="127.0.0.1", member_epoch=2, topics=["t"], present=True,
+        member_id=name, client_id=f"{name}-client", host="127.0.0.1", member_epoch=2, topics=["t"],
         assignment=[groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=assigned)],
-        target=[groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=target)], **more,
+        target=[groups_pb2.TopicPartitions(topic_id=TOPIC_ID, topic="t", partitions=target)],
+        instance_id=instance_id, present=present,
     )  # fmt: skip
 
 
@@ -152,13 +155,13 @@ async def test_the_state_names_the_coordinator(script: ScriptedCoordinators, run
 
 async def test_an_active_group_keeps_its_offsets_and_stays(refuse: Run, script: ScriptedCoordinators) -> None:
     line = await refuse("reset-offsets", "busy", "--topic", "t", "--to-earliest", "--execute")
-    assert line == (
-        "quorumlog: group busy is active (Stable, 2 members): stop its members first, they would not notice"
-    )
+    assert line == "quorumlog: group busy is active (Stable, 2 members): stop its members first"
     assert "stop its members" in await refuse("reset-offsets", "busy", "--all-topics", "--to-latest")
-    assert "busy has 2 members" in await refuse("delete", "idle", "busy", "--yes")
+    assert "busy is active" in await refuse("delete", "idle", "busy", "--yes")
     script.groups["busy"].subscribed = True
     assert "group_subscribed_to_topic" in await refuse("delete-offsets", "busy", "--topic", "t")
+    script.groups["busy"].members = [member("a", [0], [0], instance_id="i", present=False)]
+    assert "waits for its static members i to come back" in await refuse("delete", "busy", "--yes")
     assert script.groups["busy"].offsets[0].offset == 40
     assert script.count("CommitOffsets") == script.count("DeleteGroups") == 0
 

@@ -1,0 +1,117 @@
+"""``quorumlog consume --group``: members of a group on the command line."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from quorumlog.cli.main import main
+from quorumlog.sdk import Admin, GroupState, NewTopic, Producer
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+Run = Callable[..., str]
+RECORDS = 12
+
+
+@pytest.fixture(scope="module", autouse=True)
+def topics(quorumlog_cluster: LocalCluster) -> None:
+    """Twelve records in each of two topics, over three partitions."""
+    servers = quorumlog_cluster.bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        admin.create_topics([NewTopic(name, num_partitions=3) for name in ("orders", "payments")])
+        for number in range(RECORDS):
+            for topic in ("orders", "payments"):
+                producer.send(topic, f"{topic} {number}".encode(), partition=number % 3)
+
+
+@pytest.fixture
+def run(quorumlog_cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> Run:
+    """Runs a command that succeeds; returns what it printed."""
+    monkeypatch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
+
+    def command(*arguments: str) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments))
+        printed = capsys.readouterr()
+        assert (ended.value.code, printed.err) == (0, "")
+        return printed.out
+
+    return command
+
+
+@pytest.fixture
+def consumer(quorumlog_cluster: LocalCluster) -> Iterator[Callable[..., subprocess.Popen[str]]]:
+    """Starts ``consume`` as a process; kills what is left of them."""
+    started: list[subprocess.Popen[str]] = []
+    environment = os.environ | {"QUORUMLOG_BOOTSTRAP_SERVERS": quorumlog_cluster.bootstrap_servers}
+
+    def start(*arguments: str) -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "quorumlog.cli.main", "consume", *arguments]
+        started.append(subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE))
+        return started[-1]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def described(run: Run, group: str) -> list[dict[str, Any]]:
+    rows: list[dict[str, Any]] = json.loads(run("groups", "describe", group, "--output", "json"))
+    return rows
+
+
+def shares(admin: Admin, group_id: str) -> list[int]:
+    """How many partitions each member of a group has."""
+    if group_id not in [group.group_id for group in admin.list_groups(["Stable"])]:
+        return []
+    [group] = admin.describe_groups([group_id])
+    return sorted(len(member.assignment) for member in group.members)
+
+
+def test_a_group_goes_on_where_it_left_off(run: Run) -> None:
+    first = run("consume", "orders", "--group", "shared", "--from-beginning", "--max-records", "5").splitlines()
+    assert len(first) == 5
+    assert sum(row["current_offset"] or 0 for row in described(run, "shared")) == 5
+    rest = run("consume", "orders", "--group", "shared", "--from-beginning", "--max-records", "7").splitlines()
+    assert sorted(first + rest) == sorted(f"orders {number}" for number in range(RECORDS))
+    assert [(row["current_offset"], row["lag"], row["consumer_id"]) for row in described(run, "shared")] == [
+        (4, 0, None)
+    ] * 3
+    run("groups", "reset-offsets", "shared", "--topic", "orders:1", "--shift-by", "-2", "--execute")
+    again = run("consume", "orders", "--group", "shared", "--max-records", "2", "--output", "json").splitlines()
+    assert [(json.loads(line)["partition"], json.loads(line)["offset"]) for line in again] == [(1, 2), (1, 3)]
+
+
+def test_a_group_reads_several_topics_by_name_or_by_pattern(run: Run) -> None:
+    both = sorted(f"{topic} {number}" for topic in ("orders", "payments") for number in range(RECORDS))
+    count = ("--from-beginning", "--max-records", str(2 * RECORDS))
+    assert sorted(run("consume", "orders", "payments", "--group", "named", *count).splitlines()) == both
+    assert sorted(run("consume", "--pattern", "(order|payment)s", "--group", "matched", *count).splitlines()) == both
+    assert sorted(run("consume", "orders", "payments", *count).splitlines()) == both
+
+
+def test_members_share_the_partitions_and_leave_when_they_are_ended(
+    run: Run, consumer: Callable[..., subprocess.Popen[str]], quorumlog_cluster: LocalCluster
+) -> None:
+    ended = [consumer("orders", "--group", "pair", "--from-beginning"), consumer("orders", "--group", "pair")]
+    with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
+        deadline = time.monotonic() + 60
+        while shares(admin, "pair") != [1, 2]:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        for process in ended:
+            process.send_signal(signal.SIGTERM)
+        assert [process.wait(timeout=30) for process in ended] == [128 + signal.SIGTERM] * 2
+        [left] = admin.describe_groups(["pair"])  # They have left by themselves: their sessions last for 45 s.
+        assert (left.state, left.members) == (GroupState.EMPTY, ())
