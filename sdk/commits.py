@@ -64,28 +64,33 @@ class Commits:
             QuorumlogError: it failed, or took too long; other partitions than those it is about may be committed.
         """
         left = dict(offsets)
+        uncertain = False
         async with self._order:
             began_s = asyncio.get_running_loop().time()
 
             async def attempt() -> None:
+                nonlocal uncertain
                 try:
                     await self._attempt(left, committer)
-                except UnknownTopicOrPartitionError as error:
+                except QuorumlogError as error:
+                    uncertain |= not error.definite
                     # One that was just created may not be known to the coordinator yet; after that it is deleted.
-                    if asyncio.get_running_loop().time() - began_s > _UNKNOWN_TOPIC_S:
+                    late = asyncio.get_running_loop().time() - began_s > _UNKNOWN_TOPIC_S
+                    if isinstance(error, UnknownTopicOrPartitionError) and late:
                         error.retriable = False
                     raise
 
             try:
                 await self._cluster.retrying(attempt, self._limit_s, "the commit")
-            except _THROWN_OUT as error:
-                raise CommitFailedError(
-                    f"nothing was committed for group {self._group_id!r}: {error.message}"
-                ) from None
-            except StaleMemberEpochError as error:
-                raise CommitFailedError(
-                    f"not all was committed for group {self._group_id!r}: {error.message}"
-                ) from None
+            except QuorumlogError as error:
+                failure: QuorumlogError = error
+                # An earlier attempt that nobody answered may have been carried out: a member that was stopped finds
+                # itself thrown out, and what it had asked for before stored.
+                whole = not uncertain and len(left) == len(offsets)
+                if isinstance(error, (*_THROWN_OUT, StaleMemberEpochError)):
+                    what = "nothing" if whole else "perhaps not all"
+                    failure = CommitFailedError(f"{what} was committed for group {self._group_id!r}: {error.message}")
+                raise (failure if whole else failure.as_indefinite()) from None
 
     async def _attempt(
         self,

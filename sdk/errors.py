@@ -369,7 +369,10 @@ class OffsetMetadataTooLargeError(QuorumlogError):
 
 
 class CommitFailedError(QuorumlogError):
-    """Nothing was committed: the consumer is no member of its group any more, and others have its partitions."""
+    """The consumer may not commit: it is no member of its group any more, or others have its partitions.
+
+    ``definite``: nothing was committed. Else a part may have been, or all of it by an attempt that nobody answered.
+    """
 
 
 _Code = errors_pb2.ErrorCode

@@ -392,7 +392,7 @@ class GroupConsumer:
 
     def _commit_failed(self, why: str) -> CommitFailedError:
         return CommitFailedError(
-            f"nothing was committed for group {self._config.group_id!r}: {why}; poll goes on where the group has"
+            f"this consumer may not commit for group {self._config.group_id!r}: {why}; poll goes on where the group has"
             " committed, and max_poll_interval_ms says how long the work on one poll may take"
         )
 
