@@ -1,8 +1,9 @@
 """`make demo`: a three-node cluster on this machine loses its leader under load, and nothing else.
 
-Three real node processes; a topic with three partitions on all of them; a load of records with keys. While it runs,
-the leader of a partition is killed with SIGKILL, another takes over, the in-sync replicas shrink, the node comes back
-and they grow again. Then every record is read back twice: by a consumer and by PySpark.
+Three real node processes; a topic with three partitions on all of them; a load of records with keys, and a consumer
+group of two members that works on them. While it runs, the node that coordinates the group and leads a partition is
+killed with SIGKILL, others take over, the in-sync replicas shrink, the node comes back and they grow again. Then every
+record is read back twice: by a consumer and by PySpark.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
+from demo_group import Group
 from demo_load import Load
 from demo_spark import SparkCount, count_in_spark
 from rich import box
@@ -28,6 +30,7 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "orders"
+GROUP = "billing"
 PARTITIONS = 3
 RECORDS = 30_000
 RECORDS_PER_S = 2_500
@@ -57,6 +60,7 @@ class Story:
     shrink_s: float = 0.0
     grow_s: float = 0.0
     consumed: int = 0
+    worked_on: int = 0
     isr: dict[str, View] = field(default_factory=dict)
 
     @property
@@ -101,7 +105,7 @@ def tell(begin: float) -> None:
             chapter(f"A topic with {PARTITIONS} partitions, each on all three nodes")
             watch = TopicWatch(admin)
             create_topic(admin, watch)
-            fail_over(cluster, watch, story)
+            fail_over(cluster, admin, watch, story)
         chapter("Reading everything back")
         consume_all(cluster, story)
         chapter("The same records in PySpark (the first session takes a few seconds)")
@@ -144,17 +148,24 @@ def create_topic(admin: Admin, watch: TopicWatch) -> None:
     console.print(table)
 
 
-def fail_over(cluster: LocalCluster, watch: TopicWatch, story: Story) -> None:
+def fail_over(cluster: LocalCluster, admin: Admin, watch: TopicWatch, story: Story) -> None:
     """Load, SIGKILL of a leader, a new leader, the ISR shrinks; restart, the ISR grows; the load goes on throughout."""
-    chapter(f"{RECORDS:,} records with keys, acks=all, and a kill -9 in the middle")
-    with Load(cluster.bootstrap_servers, TOPIC, RECORDS, RECORDS_PER_S) as load, bar(load) as show:
-        await_load(load, show, lambda: load.acknowledged >= KILL_AFTER)
+    chapter(f"{RECORDS:,} records with keys, a group of two that works on them, and a kill -9 in the middle")
+    with (
+        Group(cluster.bootstrap_servers, TOPIC, GROUP, members=2) as group,
+        Load(cluster.bootstrap_servers, TOPIC, RECORDS, RECORDS_PER_S) as load,
+        bar(load) as show,
+    ):
+        await_load(load, show, lambda: load.acknowledged >= KILL_AFTER and group.settled)
+        hands = group.changes()
         before = watch.look()
         story.isr["before"] = snapshot(before)
-        story.partition, story.victim = choose_victim(before)
+        [described] = admin.describe_groups([GROUP])
+        story.partition, story.victim = choose_victim(before, described.coordinator)
+        coordinates = f" and coordinator of {GROUP}" if described.coordinator == story.victim else ""
         console.print(
             f"\n[bold red]kill -9 {cluster.pid(story.victim)}[/]   node {story.victim}, leader of"
-            f" {TOPIC}-{story.partition}, after {load.acknowledged:,} acknowledged records"
+            f" {TOPIC}-{story.partition}{coordinates}, after {load.acknowledged:,} acknowledged records"
         )
         killed = time.monotonic()
         cluster.kill(story.victim)
@@ -186,6 +197,7 @@ def fail_over(cluster: LocalCluster, watch: TopicWatch, story: Story) -> None:
         story.grow_s = time.monotonic() - restarted
         story.isr["after"] = snapshot(after)
         await_load(load, show, lambda: not load.running)
+        check_group(group, hands, story)
     if load.error is not None:
         raise StoryError(f"the producer stopped: {load.error}")
     if load.acknowledged != RECORDS:
@@ -198,12 +210,31 @@ def fail_over(cluster: LocalCluster, watch: TopicWatch, story: Story) -> None:
     )
 
 
-def choose_victim(partitions: list[PartitionDescription]) -> tuple[int, int]:
-    """A partition and its leader."""
-    for partition in partitions:
-        if partition.leader is not None:
-            return partition.partition, partition.leader
-    raise StoryError("no partition has a leader")
+def choose_victim(partitions: list[PartitionDescription], coordinator: int) -> tuple[int, int]:
+    """A partition and its leader: the one that coordinates the group too, if it leads a partition."""
+    leaders = [(partition.partition, partition.leader) for partition in partitions if partition.leader is not None]
+    if not leaders:
+        raise StoryError("no partition has a leader")
+    return next((found for found in leaders if found[1] == coordinator), leaders[0])
+
+
+def check_group(group: Group, changes: int, story: Story) -> None:
+    """Nothing was left out or done twice, and no partition went from one member to another."""
+    if not group.await_all(RECORDS, CHANGE_TIMEOUT_S):
+        raise StoryError(
+            f"the group has worked on {group.worked_on.total():,} records: {group.error or 'no more came'}"
+        )
+    worked_on = group.worked_on
+    if len(worked_on) != RECORDS or worked_on.total() != RECORDS:
+        raise StoryError(f"the group has worked on {worked_on.total():,} records, {len(worked_on):,} different ones")
+    if group.changes() != changes:
+        raise StoryError("partitions have changed hands although no member came or went")
+    story.worked_on = worked_on.total()
+    who = " and ".join(f"partition{'s' * (len(partitions) > 1)} {nodes(partitions)}" for partitions in group.partitions)
+    console.print(
+        f"group [bold]{GROUP}[/]: two members with {who}, [bold]{worked_on.total():,}[/] records worked on,"
+        " 0 left out, 0 twice; nobody's partitions have changed"
+    )
 
 
 def show_isr(story: Story) -> None:
@@ -294,6 +325,7 @@ def summarize(story: Story, spark: SparkCount, seconds: float) -> None:
     table = Table.grid(padding=(0, 2))
     for name, value in (
         ("records sent and acknowledged", f"{RECORDS:,}"),
+        ("worked on by the group", f"{story.worked_on:,}  (0 left out, 0 twice)"),
         ("records consumed", f"{story.consumed:,}  (0 lost, 0 twice)"),
         ("rows in Spark", f"{spark.rows:,}"),
         ("without a leader after kill -9", f"{story.gap_s:.2f} s"),
