@@ -74,7 +74,7 @@ class Coverage:
 
 
 def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) -> list[GroupAnomaly]:
-    """(a) No two members work on a partition at one time.
+    """(a) No two members work on a partition at one time. One that does not give up in time is put out while it works.
 
     Arguments:
         tolerance_us: so long a member may go on that was cut off: by how much its clock may lag behind its
@@ -83,7 +83,7 @@ def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) ->
     found: list[GroupAnomaly] = []
     latest: GroupOperation | None = None
     for own in sorted((each for each in operations if each.act is Act.OWN), key=lambda each: each.invoked_us):
-        if latest is not None and own.member != latest.member:
+        if latest is not None and own.member != latest.member and latest.ending is not Ending.OVERDUE:
             allowed = tolerance_us if latest.ending is Ending.LOST else 0
             if own.invoked_us < latest.returned_us - allowed:
                 message = (
@@ -93,6 +93,26 @@ def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) ->
                 found.append(GroupAnomaly(message, (latest, own)))
         if latest is None or own.returned_us >= latest.returned_us:
             latest = own
+    return found
+
+
+def work_while_owning(operations: list[GroupOperation]) -> list[GroupAnomaly]:
+    """(a) Nobody does work on a partition that it does not have, or has no more."""
+    owns: dict[str, list[GroupOperation]] = {}
+    for own in operations:
+        if own.act is Act.OWN:
+            owns.setdefault(own.member, []).append(own)
+    found: list[GroupAnomaly] = []
+    for work in operations:
+        if work.act is Act.PROCESS and not any(
+            own.invoked_us <= work.invoked_us and work.returned_us <= own.returned_us
+            for own in owns.get(work.member, ())
+        ):
+            message = (
+                f"{work.member} processes {work.part} from {work.offset} to {work.end} between {work.invoked_us} and"
+                f" {work.returned_us} µs, when it does not have it"
+            )
+            found.append(GroupAnomaly(message, (work, *owns.get(work.member, ()))))
     return found
 
 
@@ -244,7 +264,7 @@ def _fate(before: GroupOperation, owns: list[GroupOperation], commits: list[Grou
         ),
         None,
     )
-    ending = "went on beyond its session" if own is None else own.ending.value
+    ending = "had no right to it" if own is None else own.ending.value
     return f"{ending}, {'its commit was refused or not answered' if tried else 'nothing was committed of it'}"
 
 
@@ -273,12 +293,20 @@ class GroupVerdict:
     processed: int = 0
 
 
-def check_groups(history: GroupHistory, ends: Mapping[Part, int] | None = None, tolerance_us: int = 0) -> GroupVerdict:
+def check_groups(
+    history: GroupHistory,
+    ends: Mapping[Part, int] | None = None,
+    tolerance_us: int = 0,
+    *,
+    knows_when_work_ends: bool = False,
+) -> GroupVerdict:
     """Judges a history of consumer groups.
 
     Arguments:
         ends: how far each group was to come in each partition; of others that is not judged.
         tolerance_us: as of ``one_worker_at_a_time``.
+        knows_when_work_ends: it is so certain when members did what that work beyond their ownership is a broken
+            promise.
     """
     verdict = GroupVerdict()
     parts = history.by_part()
@@ -287,6 +315,8 @@ def check_groups(history: GroupHistory, ends: Mapping[Part, int] | None = None, 
         found = one_worker_at_a_time(operations, tolerance_us)
         for checker in CHECKERS:
             found += checker(operations)
+        if knows_when_work_ends:
+            found += work_while_owning(operations)
         if ends is not None and part in ends:
             found += all_processed(operations, ends[part]) if operations else _never_read(part, ends[part])
         again, wrong = duplicates(operations)

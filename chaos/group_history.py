@@ -37,6 +37,7 @@ class Ending(Enum):
     REVOKED = "gave it up"
     LEFT = "left"
     LOST = "was cut off or put out"
+    OVERDUE = "was put out for being late to give up"
     CRASHED = "crashed"
 
 
@@ -58,7 +59,7 @@ class GroupOperation:
         group, partition: where; a partition is ``topic-number``.
         member: which incarnation of a member: one that is started again under the same name is another.
         invoked_us, returned_us: when it began and ended. Of an OWN: from when to when the member worked on the
-            partition, at most as long as it was entitled to by its own clock.
+            partition, at most as long as its session lasted by its own clock.
         outcome: of a COMMIT or READ_COMMITTED. INFO: nobody knows whether it was stored.
         offset: of a COMMIT and READ_COMMITTED: the next record to be read; -1: nothing is committed. Of a PROCESS and
             PASS: the first record.

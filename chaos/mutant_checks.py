@@ -2,7 +2,7 @@
 
 A check is one of
 
-- ``simulation 4..40``: seeds of the simulator;
+- ``simulation 4..40``: seeds of the simulator; ``groups 4..40``: the same, all of them with consumer groups;
 - ``storms 0..60``: seeds of the storms over the bare core (``tests/raft/test_raft_storms.py``);
 - a test, or several, as pytest names them: ``tests/storage/test_model.py``.
 
@@ -22,7 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
 
-_SEEDED = re.compile(r"(simulation|storms) ([\d.,]+)")
+_SEEDED = re.compile(r"(simulation|groups|storms) ([\d.,]+)")
 _LONGEST_FINDING = 300
 
 
@@ -73,16 +73,16 @@ def run_check(check: str, checkout: Path) -> Verdict:
     if parts is None:
         return _run_tests(check.split("\n"), checkout)
     kind, seeds = parts
-    return _simulate(seeds) if kind == "simulation" else _storm(seeds, checkout)
+    return _storm(seeds, checkout) if kind == "storms" else _simulate(kind, seeds)
 
 
-def _simulate(seeds: str) -> Verdict:
+def _simulate(kind: str, seeds: str) -> Verdict:
     from quorumlog.chaos.simulation import Simulation
 
     for seed in seeds_of(seeds):
-        result = Simulation(seed).run()
+        result = Simulation(seed, with_groups=kind == "groups").run()
         if result.violation is not None:
-            return Verdict(result.violation, "simulation", seed, result.steps, result.events)
+            return Verdict(result.violation, kind, seed, result.steps, result.events)
     return Verdict()
 
 

@@ -300,13 +300,13 @@ class SimMember:
             self._end(work, ending)
 
     def _end(self, work: PartitionWork, ending: Ending) -> None:
-        """It is entitled to a partition up to the end of its session, and not once it was put out for being late."""
+        """It is entitled to a partition up to the end of its session."""
         del self.works[work.partition]
         work.end(ending)
         until_us = min(self._scheduler.now, self._entitled_until_us)
         removed = self._heard.removals.get((self.group_id, work.member_id))
         if removed is not None and removed.why is Removal.OVERDUE and removed.at_us >= work.since_us:
-            until_us = min(until_us, removed.at_us)
+            ending = Ending.OVERDUE
         self._record(work, Act.OWN, work.since_us, until_us=max(until_us, work.since_us), ending=ending)
 
     def still_owns(self, work: PartitionWork) -> bool:

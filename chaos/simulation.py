@@ -339,7 +339,7 @@ class Simulation:
             ),
             default=0,
         )
-        self._verdict = check_groups(self.group_history, self._group_ends, tolerance_us)
+        self._verdict = check_groups(self.group_history, self._group_ends, tolerance_us, knows_when_work_ends=True)
 
     def _rest(self) -> None:
         """Nobody wants anything and nothing is wrong: nobody may campaign."""

@@ -47,7 +47,7 @@ def handover() -> list[GroupOperation]:
 
 def messages(operations: list[GroupOperation], end: int = 4, tolerance_us: int = 0) -> str:
     """What is wrong."""
-    verdict = check_groups(GroupHistory(operations), {PART: end}, tolerance_us)
+    verdict = check_groups(GroupHistory(operations), {PART: end}, tolerance_us, knows_when_work_ends=True)
     return "; ".join(anomaly.message for anomaly in verdict.anomalies)
 
 
@@ -72,6 +72,7 @@ def test_a_handover_is_fine_and_what_was_done_twice_is_explained() -> None:
         (9, {"invoked_us": 49}, "b works on t-0 of group g from 49 µs on, and a, which was cut off"),
         (4, {"outcome": Outcome.OK, "invoked_us": 56}, "a commits offset 3 of t-0 of group g, asked for at 56 µs"),
         (8, {"invoked_us": 5}, "it belongs to nobody"),
+        (5, {"returned_us": 29}, "a processes t-0 of group g from 2 to 3 between 26 and 30 µs, when it does not have"),
         (8, {"offset": 1}, "b commits offset 1 of t-0 of group g after 2"),
         (6, {"offset": -1}, "b is told that committed is offset -1 of t-0 of group g after 2"),
         (6, {"offset": 7}, "b is told offset 7 of t-0 of group g: nobody committed that"),
@@ -91,6 +92,12 @@ def test_a_skew_of_clocks_is_allowed_to_those_who_were_cut_off_only() -> None:
     assert not messages(late, tolerance_us=1)
     late[5].ending = Ending.REVOKED
     assert "gave it up" in messages(late, tolerance_us=1)
+
+
+def test_who_is_late_to_give_up_is_put_out_while_it_works() -> None:
+    late = changed(9, invoked_us=40)
+    late[5].ending = Ending.OVERDUE
+    assert not messages(late)
 
 
 def test_records_that_are_not_kept_need_not_be_processed() -> None:
