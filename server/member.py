@@ -29,6 +29,7 @@ from quorumlog.server.groups.client_origin import ClientOrigin
 from quorumlog.server.groups.coordinator import Coordinator
 from quorumlog.server.groups.group_requests import GroupRequest
 from quorumlog.server.groups.node_groups import NodeGroups
+from quorumlog.server.hosted import Hosted
 from quorumlog.server.leader_elections import LeaderElections
 from quorumlog.server.links import Links
 from quorumlog.server.metadata_reads import MetadataReads
@@ -43,6 +44,7 @@ from quorumlog.server.producer_expiry import ProducerExpiry
 from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.reassignment import Reassignments
 from quorumlog.server.record_deletions import RecordDeletions
+from quorumlog.server.replica_endings import ReplicaEndings
 from quorumlog.server.retention import Retention
 from quorumlog.server.sealing import GroupSealer
 from quorumlog.server.snapshots import Snapshots
@@ -179,14 +181,17 @@ class Member:
         self.reassignments = Reassignments(
             options, host, self.partitions, lambda: self.metadata.image, self.broker, self.client, surroundings.log
         )
-        #: Groups of which there may be a replica here that was moved away.
-        self._to_leave = set(found)
+        self.endings = ReplicaEndings(
+            options.node_id, host, self.partitions, surroundings.snapshots, surroundings.former,
+            lambda: self.metadata.image, self._ended, surroundings.forget_group, surroundings.log,
+        )  # fmt: skip
+        self.endings.may_have_moved(found)
         logs = self.partitions.logs.values()
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
-        self._remove_deleted()
+        self.endings.find_deleted()
         self.partitions.reconcile(now)
         surroundings.log(
             "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.founders)
@@ -316,7 +321,7 @@ class Member:
             self.broker.controller_changed(self._now)
         self.reads.after_round()
         self.groups.metadata_changed()
-        self._leave()
+        self.endings.leave()
         self._checkpoint_metadata()
 
     def _checkpoint_metadata(self) -> None:
@@ -374,61 +379,29 @@ class Member:
     def _on_applied(self, result: ApplyResult) -> None:
         for topic in result.deleted:
             self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
-            for record in topic.partitions:
-                self._remove_replica(record.group)
-        if result.deleted:
-            self._around.former.forget(self.metadata.image.topic_table.was_deleted)
+            self.endings.deleted(record.group for record in topic.partitions)
         for group in sorted(result.changed_groups):
             self.partitions.ensure(self._now, group)
             self.partitions.metadata_changed(self._now, group)
             self._around.deliver_early(group)
-        self._to_leave |= result.changed_groups
+        self.endings.may_have_moved(result.changed_groups)
         self.peers_changed = self.peers_changed or result.brokers_changed
         self.topics.on_applied()
 
-    def _remove_replica(self, group: int) -> None:
-        """The metadata say that a group is no more, or not here: its replica ends, whoever waits for it is told, and
-        what it has on disk is destroyed. What comes late of it finds nothing."""
-        if not self.partitions.holds(group):
-            return
-        hosted = self.partitions.remove(group)
-        self._host.destroy(group, decided_by=METADATA_GROUP)
-        self._around.snapshots.group_gone(group)
-        self._around.forget_group(group)
+    def _ended(self, hosted: Hosted) -> None:
+        """This node has no replica of a partition any more: whoever waits for it is told."""
         if isinstance(hosted, Coordinator):
             self.groups.ended(hosted)
-        if not isinstance(hosted, Partition):
-            return
-        self.data.finish(hosted.end())
-        self.data.fetches.group_gone(self._now, group)
-        self.offsets.group_gone(group)
-        self.deletions.group_gone(group)
-
-    def _leave(self) -> None:
-        """Destroys replicas that were moved away.
-
-        Only now, with all applied that is known to be committed: a node that starts sees what it saw before once more,
-        and must not destroy a replica that came back for its having gone earlier.
-        """
-        to_leave, self._to_leave = self._to_leave, set()
-        for group in sorted(to_leave):
-            record = self.metadata.image.partitions.get(group)
-            if record is None or self._options.node_id in record.hosts or not self.partitions.holds(group):
-                continue
-            self._around.log("info", "replica_moved_away", group=group, replicas=list(record.replicas))
-            self._around.former.ended(group, self.partitions.term_of(group))
-            self._remove_replica(group)
-
-    def _remove_deleted(self) -> None:
-        """Replicas of topics that were deleted while this node was not told."""
-        for group in self.partitions.deleted():
-            self._remove_replica(group)
-        self._around.former.forget(self.metadata.image.topic_table.was_deleted)
+        elif isinstance(hosted, Partition):
+            self.data.finish(hosted.end())
+            self.data.fetches.group_gone(self._now, hosted.group)
+            self.offsets.group_gone(hosted.group)
+            self.deletions.group_gone(hosted.group)
 
     def _on_restored(self) -> None:
         self.peers_changed = True
-        self._remove_deleted()
-        self._to_leave |= {partition.group for partition in self.partitions}
+        self.endings.find_deleted()
+        self.endings.may_have_moved(partition.group for partition in self.partitions)
         self.partitions.reconcile(self._now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._now, partition.group)

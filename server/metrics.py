@@ -64,6 +64,7 @@ class Meters:
     fetch_requests: int = 0
     fetch_bytes: int = 0
     group_heartbeats: int = 0
+    offset_commits: int = 0
     admin_requests: int = 0
     requests_refused: int = 0
     fsync_seconds: Histogram = field(default_factory=lambda: Histogram(FSYNC_BUCKETS_S))

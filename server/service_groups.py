@@ -38,7 +38,6 @@ class GroupsService:
         """What the gRPC server serves."""
         kinds = {
             "FindCoordinators": pb.FindCoordinatorsRequest,
-            "CommitOffsets": pb.CommitOffsetsRequest,
             "FetchOffsets": pb.FetchOffsetsRequest,
             "ListGroups": pb.ListGroupsRequest,
             "DescribeGroups": pb.DescribeGroupsRequest,
@@ -46,8 +45,14 @@ class GroupsService:
             "DeleteOffsets": pb.DeleteOffsetsRequest,
         }
         handlers = {name: unary_handler(kind, self._requests, self._meters) for name, kind in kinds.items()}
+        handlers["CommitOffsets"] = unary_handler(
+            pb.CommitOffsetsRequest, self._requests, self._meters, self._count_commit
+        )
         handlers["Heartbeat"] = grpc.stream_stream_rpc_method_handler(self.heartbeat)
         return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    def _count_commit(self) -> None:
+        self._meters.offset_commits += 1
 
     async def heartbeat(self, _unused: object, context: Context) -> None:
         """Serves one stream of heartbeats."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TypeAlias
 
 import grpc
@@ -31,14 +32,22 @@ Handler: TypeAlias = "grpc.RpcMethodHandler[bytes, bytes]"
 Handlers: TypeAlias = "grpc.GenericRpcHandler[bytes, bytes]"
 
 
-def unary_handler(kind: type[ProtoMessage], requests: ClientRequests, meters: Meters) -> Handler:
+def unary_handler(
+    kind: type[ProtoMessage], requests: ClientRequests, meters: Meters, count: Callable[[], None] | None = None
+) -> Handler:
     """A handler that passes requests of one type to the node.
 
     A reply that is an error as a whole becomes a gRPC status.
+
+    Arguments:
+        count: counts a request; as one of administration unless given.
     """
 
     async def handle(data: bytes, context: Context) -> bytes:
-        meters.admin_requests += 1
+        if count is None:
+            meters.admin_requests += 1
+        else:
+            count()
         try:
             request = kind.FromString(data)
         except DecodeError:

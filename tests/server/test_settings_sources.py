@@ -51,6 +51,9 @@ def test_times_and_limits_reach_the_node_in_its_units() -> None:
     options = load({**FLAGS, "election_timeout_ms": 450, "max_batch_bytes": "65536"}).node_options()
     assert options.raft.election_timeout_us == 450_000
     assert options.limits.batch_bytes == 65_536
+    assert options.groups.limits.min_session_timeout_ms == 2_000
+    slow = load({**FLAGS, "election_timeout_ms": 1_500}).node_options()
+    assert slow.groups.limits.min_session_timeout_ms == 4_500
 
 
 def test_an_unknown_key_in_the_file_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:
@@ -85,6 +88,11 @@ def test_a_missing_setting_is_named_with_the_ways_to_give_it() -> None:
         ("controllers", "1@127.0.0.1:4", "give the same port in controllers and in listen"),
         ("broker_session_timeout_ms", "600", "at least twice broker_heartbeat_interval_ms"),
         ("max_batch_bytes", "-1", "expected a whole number of bytes"),
+        ("group_coordinators", "0", "expected a whole number from 1 to 1000"),
+        ("group_coordinators_replication_factor", "2", "1, 3, 5 or 7 replicas"),
+        ("group_min_session_timeout_ms", "1000", "at least three times election_timeout_ms"),
+        ("group_max_session_timeout_ms", "1000", "at least group_min_session_timeout_ms"),
+        ("offsets_retention_ms", "5", "at least 1000"),
     ],
 )
 def test_a_wrong_value_is_named_with_what_is_expected(name: str, value: str, said: str) -> None:
