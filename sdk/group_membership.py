@@ -280,7 +280,9 @@ class GroupMembership:
             return self.refused(error_from_proto(response.error), now_s)
         news = response.HasField("assignment") or response.member_epoch != heartbeat.request.member_epoch
         early = heartbeat.request.max_wait_ms / 2000 > now_s - heartbeat.sent_at_s and not heartbeat.request.full
-        self._interval_ms = response.heartbeat_interval_ms or self.config.heartbeat_interval_ms
+        self._interval_ms = self.config.heartbeat_interval_ms
+        if response.heartbeat_interval_ms:
+            self._interval_ms = min(self._interval_ms, response.heartbeat_interval_ms)
         self._due_at_s = now_s
         if early and not news:
             self._due_at_s += _EARLY_FRACTION * self._interval_ms / 1000

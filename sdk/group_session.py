@@ -101,10 +101,10 @@ class GroupSession:
             self._on_change(self.membership.refused(error, now))
 
     def _answered(self, heartbeat: Heartbeat, future: asyncio.Future[groups_pb2.GroupHeartbeatResponse]) -> None:
+        error = None if future.cancelled() else future.exception()
         if self._closed or future.cancelled():
             return
         now = self._clock()
-        error = future.exception()
         change = Change()
         if error is not None:
             if not isinstance(error, QuorumlogError):
