@@ -3,21 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Mapping, MutableMapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 
 from quorumlog.server.groups.group import Group, GroupHeader, StoredOffset
 from quorumlog.server.groups.member import Member, PartitionId
 from quorumlog.server.groups.records import header_record, member_record, offset_record, partition_lists, target_record
 from quorumlog.v1 import group_log_pb2
 
-#: About how many bytes a row takes in the log beside its texts; a partition, an offset, a member.
-_PARTITION_BYTES = 4
+#: About how many bytes a row takes in the log beside its texts: a partition, a topic's id, an offset, a member.
+_PARTITION_BYTES = 3
+_TOPIC_BYTES = 24
 _OFFSET_BYTES = 48
 _MEMBER_BYTES = 64
 
 
 def _text_bytes(texts: Iterable[str]) -> int:
     return sum(len(text.encode()) + 2 for text in texts)
+
+
+def _partition_bytes(partitions: Collection[PartitionId]) -> int:
+    return _PARTITION_BYTES * len(partitions) + _TOPIC_BYTES * len({topic_id for topic_id, _ in partitions})
 
 
 class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
@@ -104,8 +109,8 @@ class GroupEdit:
         self._touch(member.member_id)
         subscription = member.subscription
         texts = (member.member_id, member.instance_id, member.rack, member.client_id, member.host, subscription.pattern)
-        partitions = len(member.assigned) + len(member.revoking)
-        self.size_bytes += _MEMBER_BYTES + _text_bytes((*texts, *subscription.topics)) + _PARTITION_BYTES * partitions
+        self.size_bytes += _MEMBER_BYTES + _text_bytes((*texts, *subscription.topics))
+        self.size_bytes += _partition_bytes(member.assigned) + _partition_bytes(member.revoking)
         self.group.put_members([member])
 
     def remove_member(self, member_id: str) -> None:
@@ -119,7 +124,7 @@ class GroupEdit:
         changed = {member: target for member, target in targets.items() if self.group.targets.get(member) != target}
         for member_id, target in changed.items():
             self._touch(member_id)
-            self.size_bytes += len(member_id) + _PARTITION_BYTES * len(target)
+            self.size_bytes += len(member_id) + _partition_bytes(target)
         self.group.put_targets(changed)
 
     def put_offset(self, partition: PartitionId, stored: StoredOffset) -> None:

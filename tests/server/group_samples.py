@@ -155,6 +155,7 @@ class Coordinator:
         data = self.replica.to_snapshot(7)
         self.table, index = GroupTable.from_snapshot(data)
         assert index == 7
+        assert self.table.groups == self.replica.groups
         assert self.table.to_snapshot(7) == data
         self.replica, _ = GroupTable.from_snapshot(data)
 
