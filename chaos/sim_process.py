@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
@@ -39,6 +39,8 @@ EPOCH_MS = 1_700_000_000_000
 class _Pending:
     """A request that is not answered yet."""
 
+    kind: str
+    since_us: int
     answered: Answer
     served: Callable[[ProtoMessage], None] | None
     stream: int
@@ -176,7 +178,8 @@ class SimProcess:
     ) -> None:
         """A client's request has arrived."""
         self._requests += 1
-        self._pending[self._requests] = _Pending(answered, served, stream)
+        kind = type(message).__name__
+        self._pending[self._requests] = _Pending(kind, self._scheduler.now, answered, served, stream)
         self.deliver(ClientRequest(self._requests, message, stream=stream))
 
     def open_stream(self) -> int:
@@ -190,10 +193,18 @@ class SimProcess:
         """A client has closed a stream: nobody waits any more for what is pending on it."""
         for number, pending in self._pending.items():
             if pending.stream == stream:
-                self._pending[number] = _Pending(_nobody, None, stream)
+                self._pending[number] = replace(pending, answered=_nobody, served=None)
                 self.deliver(ClientGone(number))
         self._open_streams.discard(stream)
         self.deliver(StreamClosed(stream))
+
+    def waiting_since(self, before_us: int) -> list[str]:
+        """What kinds of requests came before some time, and are not answered though somebody waits for that."""
+        return [
+            pending.kind
+            for pending in self._pending.values()
+            if pending.since_us < before_us and pending.answered is not _nobody
+        ]
 
     def has_stream(self, stream: int) -> bool:
         """Whether a stream that a client has opened is still there: it ends with the process."""

@@ -39,6 +39,8 @@ MOST_REST_US = 300 * SECOND
 FALL_ASLEEP_US = 3 * SECOND
 #: After this long a member that leaves has been heard.
 LEAVE_US = SECOND
+#: No request may take longer.
+MOST_WAITING_US = 8 * SECOND
 #: After this long nothing is on its way any more that a spike of the network held up.
 SPIKES_END_US = SECOND // 10
 #: How often it is asked whether a cluster has converged: the answer looks at every log.
@@ -353,3 +355,7 @@ class Simulation:
         while calm.awake() and self.scheduler.now < end:
             self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)
         calm.check()
+        for node, process in self.cluster.processes.items():
+            forgotten = process.waiting_since(self.scheduler.now - MOST_WAITING_US)
+            if forgotten:
+                raise Violation(f"node {node} has not answered {forgotten} within {MOST_WAITING_US // SECOND} s")
