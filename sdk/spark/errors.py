@@ -29,6 +29,10 @@ class CheckpointError(SparkSourceError):
     """What a streaming query's checkpoint says cannot be used."""
 
 
+class DeliveryError(SparkSourceError):
+    """Rows cannot be written, or not be written once. Names the topic and the reason."""
+
+
 class SparkMissingError(SparkSourceError, ImportError):
     """PySpark is not installed."""
 

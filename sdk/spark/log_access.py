@@ -152,5 +152,12 @@ def _rows(entry: bytes, compacted_offset: int) -> StoredRows:
     by_leader = offsets is None and header.timestamp_type is TimestampType.LOG_APPEND_TIME
     append_time_ms = header.max_timestamp_ms if by_leader else None
     return StoredRows(
-        header.base_offset, int(header.timestamp_type), append_time_ms, columns, offsets, compacted_offset
+        header.base_offset,
+        int(header.timestamp_type),
+        append_time_ms,
+        columns,
+        offsets,
+        compacted_offset,
+        header.producer_id,
+        header.producer_epoch,
     )

@@ -29,13 +29,15 @@ READS = (
 )
 BATCH_READS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 STREAM_READS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
-WRITES = ("topic", "transactionId")
+WRITES = ("topic", "compression")
+BATCH_WRITES = ("transactionId",)
 _PURPOSES: dict[str, tuple[str, ...]] = {
     "any": SERVERS,
     "a read": READS,
     "a batch read": BATCH_READS,
     "a streaming read": STREAM_READS,
     "a write": WRITES,
+    "a batch write": BATCH_WRITES,
 }
 #: How alike an unknown name must be to a known one to count as a slip of the pen.
 _NEAR = 0.8
@@ -173,7 +175,7 @@ class GivenOptions:
         """Refuses strangers, and options that have no effect on what is being done.
 
         Arguments:
-            purposes: of ``a read``, ``a batch read``, ``a streaming read``, ``a write``.
+            purposes: of ``a read``, ``a batch read``, ``a streaming read``, ``a write``, ``a batch write``.
 
         Raises:
             OptionError: it names the option, and what it is for.

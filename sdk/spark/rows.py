@@ -30,6 +30,7 @@ class StoredRows(NamedTuple):
         columns: key, value, timestamp (us, UTC) and headers.
         offsets: of every row of a compacted batch, else None.
         compacted_offset: below it offsets may be missing.
+        producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
     """
 
     offset: int
@@ -38,6 +39,8 @@ class StoredRows(NamedTuple):
     columns: pa.RecordBatch
     offsets: Column | None = None
     compacted_offset: int = 0
+    producer_id: int = -1
+    producer_epoch: int = -1
 
     @property
     def end(self) -> int:

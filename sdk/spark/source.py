@@ -11,17 +11,27 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, InputPartition
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceReader,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    DataSourceWriter,
+    InputPartition,
+)
 from pyspark.sql.types import StructType
 
 from quorumlog.sdk.spark import planning, schema, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
-from quorumlog.sdk.spark.errors import SparkMissingError, plain_errors
+from quorumlog.sdk.spark.errors import OptionError, SparkMissingError, plain_errors
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.options import BatchOptions, parse_batch_options, parse_read_options, parse_stream_options
+from quorumlog.sdk.spark.outgoing import check_columns
 from quorumlog.sdk.spark.tasks import tasks_of
+from quorumlog.sdk.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
+    from quorumlog.sdk.spark.sink import LogStreamWriter
     from quorumlog.sdk.spark.stream_source import LogStreamReader
 
 
@@ -54,6 +64,26 @@ class QuorumlogDataSource(DataSource):
         with plain_errors():
             return _stream_reader()(parse_stream_options(self.options), schema)
 
+    def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
+        """A batch write of rows with the columns in ``schema``."""
+        from quorumlog.sdk.spark.sink import LogWriter
+
+        with plain_errors():
+            if overwrite:
+                raise OptionError("mode overwrite has no meaning for a log: use .mode('append')")
+            options = parse_write_options(self.options, streaming=False)
+            check_columns(schema, options.topic)
+            return LogWriter(options)
+
+    def streamWriter(self, schema: StructType, overwrite: bool) -> DataSourceStreamWriter:
+        """A streaming write of rows with the columns in ``schema``."""
+        with plain_errors():
+            if overwrite:
+                raise OptionError("output mode complete has no meaning for a log: use append or update")
+            options = parse_write_options(self.options, streaming=True)
+            check_columns(schema, options.topic)
+            return _stream_writer()(options)
+
 
 def _stream_reader() -> type[LogStreamReader]:
     """Imported late: batch reads do without what streams need of PySpark, which came with 4.2."""
@@ -62,6 +92,15 @@ def _stream_reader() -> type[LogStreamReader]:
     except ImportError as error:
         raise SparkMissingError(f"streaming reads need PySpark 4.2 or newer ({error})") from None
     return LogStreamReader
+
+
+def _stream_writer() -> type[LogStreamWriter]:
+    """Imported late, as above: Arrow batches for streaming writes came with 4.1."""
+    try:
+        from quorumlog.sdk.spark.sink import LogStreamWriter
+    except ImportError as error:
+        raise SparkMissingError(f"streaming writes need PySpark 4.1 or newer ({error})") from None
+    return LogStreamWriter
 
 
 class LogReader(DataSourceReader):

@@ -111,7 +111,7 @@ def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
         ({"startingOffsetsByTimestampStrategy": "earliest"}, ["startingOffsetsByTimestampStrategy", "error or latest"]),
         ({"maxOffsetsPerTrigger": "17"}, ["maxOffsetsPerTrigger ('17')", "for a streaming read", "a batch read"]),
         ({"groupId": "g"}, ["groupId", "a streaming read"]),
-        ({"transactionId": "g"}, ["transactionId", "for a write", "a batch read"]),
+        ({"transactionId": "g"}, ["transactionId", "for a batch write", "a batch read"]),
         ({"quorumlog.bootstrap.server": "a:1"}, ["quorumlog.bootstrap.server ", "mean quorumlog.bootstrap.servers"]),
         ({"quorumlog.zzz": "1"}, ["quorumlog.zzz", "quorumlog.bootstrap.servers"]),
         ({"startingOffset": "earliest"}, ["startingOffset", "did you mean startingOffsets"]),

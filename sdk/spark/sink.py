@@ -1,0 +1,235 @@
+"""The writing half of the data source: what Spark's API calls in a task, and how rows are written once.
+
+A task of a streaming query has a name that survives it: the query, its number, and the micro-batch as the epoch. A task
+that is run again, because it failed or because the query was restarted, claims the same epoch, reads back what runs
+before it have written, and adds the rest. So rows are in the log once, whatever order a shuffle brings them in. The
+design is docs/spark.md's.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+
+from quorumlog.sdk.delivery import ArrowFuture
+from quorumlog.sdk.errors import DuplicateSequenceMismatchError, QuorumlogError
+from quorumlog.sdk.producer import Producer
+from quorumlog.sdk.spark import outgoing, runs
+from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
+from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.outgoing import Spread, Target
+from quorumlog.sdk.spark.write_options import WriteOptions
+from quorumlog.sdk.spark.written import written_before
+
+#: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
+MAX_TASK_BYTES = 1 << 30
+#: What a producer may have under way.
+_BUFFER_BYTES = 64 << 20
+_LARGEST_BATCH_BYTES = 1 << 20
+#: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again.
+_ATTEMPTS = 5
+
+Piece = tuple[Target, pa.RecordBatch]
+
+
+@dataclass(frozen=True, slots=True)
+class Written(WriterCommitMessage):
+    """What one task has written."""
+
+    records: int
+
+
+class LogStreamWriter(DataSourceStreamArrowWriter):
+    """Writes micro-batches, each exactly once."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Writes the rows of one task of a micro-batch."""
+        task = TaskContext.get()
+        assert task is not None, "Spark writes in tasks"
+        query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
+        assert query is not None and batch is not None, "Spark names the query and the micro-batch of a task"
+        number = task.partitionId()
+        with plain_errors():
+            return write_once(self._options, runs.Name(f"spark-{query}-{number}", int(batch), number), iterator)
+
+
+class LogWriter(DataSourceArrowWriter):
+    """Writes the rows of a batch query: at least once, or once under a ``transactionId``."""
+
+    def __init__(self, options: WriteOptions) -> None:
+        self._options = options
+
+    def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
+        """Writes the rows of one task."""
+        task = TaskContext.get()
+        assert task is not None, "Spark writes in tasks"
+        number, transaction_id = task.partitionId(), self._options.transaction_id
+        with plain_errors():
+            if transaction_id is None:
+                return write_through(self._options, number, iterator)
+            return write_once(self._options, runs.Name(f"{transaction_id}-{number}", 0, number), iterator)
+
+
+def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Writes rows as they come. A task that is run again writes them again.
+
+    Raises:
+        DeliveryError: rows cannot be written; names the topic and the reason.
+    """
+    records = 0
+    counts: dict[str, int] = {}
+    with _producer(options) as producer:
+        sender = _Sender(producer)
+        for batch in batches:
+            rows = outgoing.rows_of(batch, options.topic)
+            new = [topic for topic in outgoing.topics_of(rows) if topic not in counts]
+            counts |= _partition_counts(options, new) if new else {}
+            here = {topic: counts[topic] for topic in outgoing.topics_of(rows)}
+            sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task)))
+            records += rows.num_rows
+        sender.finish()
+    return Written(records)
+
+
+def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.RecordBatch]) -> Written:
+    """Writes rows that no run under this name has written yet.
+
+    Raises:
+        DeliveryError: rows cannot be written, or are others than those of an earlier run; names the topic and the
+            reason.
+    """
+    rows = _gathered(options, batches)
+    topics = outgoing.topics_of(rows)
+    run = runs.begin(nodes_at(options.bootstrap_servers), name, topics, lambda: _look(options, topics))
+    how = Spread(run.note.partition_counts, run.note.timestamp_ms, name.task)
+    is_repeated = run.is_repeated
+    for attempt in range(1, _ATTEMPTS + 1):
+        stored = written_before(options.bootstrap_servers, name, run) if is_repeated else {}
+        rest = outgoing.rest_of(rows, stored, how) if stored else rows
+        again = [(target, batch) for target, found in stored.items() for batch in found]
+        try:
+            with _producer(options, name) as producer:
+                sender = _Sender(producer)
+                sender.send(again)
+                sender.send(_pieces(rest, how))
+                sender.finish()
+                producer.end_epoch()
+            break
+        except DuplicateSequenceMismatchError as error:
+            if attempt == _ATTEMPTS:
+                raise DeliveryError(
+                    f"what earlier runs of {name.producer} wrote cannot be read back as a whole ({error.message}): if"
+                    " retention has removed some of it, start the query anew with another checkpoint"
+                ) from None
+            is_repeated = True
+    return Written(rows.num_rows)
+
+
+def _gathered(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+    gathered: list[pa.Table] = []
+    size_bytes = 0
+    for batch in batches:
+        gathered.append(outgoing.rows_of(batch, options.topic))
+        size_bytes += batch.nbytes
+        if size_bytes > MAX_TASK_BYTES:
+            raise DeliveryError(
+                f"one task has more than {MAX_TASK_BYTES >> 20} MiB to write: repartition into more tasks, or limit"
+                " what a micro-batch reads (maxOffsetsPerTrigger)"
+            )
+    return pa.concat_tables(gathered) if gathered else outgoing.no_rows()
+
+
+def _look(options: WriteOptions, topics: list[str]) -> runs.Note:
+    catalog = ClusterCatalog(options.bootstrap_servers, newest=False)
+    shapes = catalog.describe(topics)
+    _refuse_unknown(topics, shapes)
+    partitions = [(topic, number) for topic in topics for number in range(shapes[topic].partition_count)]
+    bounds = catalog.bounds(shapes, partitions)
+    counts = {topic: shapes[topic].partition_count for topic in topics}
+    ends = {Target(*partition): bounds[partition].high_watermark for partition in partitions}
+    return runs.Note(time.time_ns() // 1_000_000, counts, ends, secrets.token_hex(4))
+
+
+def _partition_counts(options: WriteOptions, topics: list[str]) -> dict[str, int]:
+    shapes = ClusterCatalog(options.bootstrap_servers, newest=False).describe(topics)
+    _refuse_unknown(topics, shapes)
+    return {topic: shapes[topic].partition_count for topic in topics}
+
+
+def _refuse_unknown(topics: list[str], known: Iterable[str]) -> None:
+    missing = sorted(set(topics) - set(known))
+    if missing:
+        raise DeliveryError(
+            f"topic {missing[0]!r} does not exist: create it first, topics do not come to be by being written to"
+        )
+
+
+def _producer(options: WriteOptions, name: runs.Name | None = None) -> Producer:
+    return Producer(
+        bootstrap_servers=options.bootstrap_servers,
+        client_id="quorumlog-spark",
+        compression_type=options.compression,
+        batch_size=_LARGEST_BATCH_BYTES,
+        max_request_size=_LARGEST_BATCH_BYTES,
+        buffer_memory=_BUFFER_BYTES,
+        producer_name=None if name is None else name.producer,
+        producer_epoch=None if name is None else name.epoch,
+    )
+
+
+def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
+    """Rows as batches, partitions in turn: their leaders work side by side."""
+    by_target = [[(target, batch) for batch in outgoing.cut(records)] for target, records in outgoing.spread(rows, how)]
+    for turn in zip_longest(*by_target):
+        yield from (piece for piece in turn if piece is not None)
+
+
+class _Sender:
+    """Sends batches, and waits for all of them at the end."""
+
+    def __init__(self, producer: Producer) -> None:
+        self._producer = producer
+        self._sent: list[tuple[Target, ArrowFuture]] = []
+
+    def send(self, pieces: Iterable[Piece]) -> None:
+        """Hands batches to the producer; waits while it has as many as it may."""
+        for target, batch in pieces:
+            try:
+                sent = self._producer.send_arrow(target.topic, batch, partition=target.partition)
+            except QuorumlogError as error:
+                raise _failed(target, error) from None
+            self._sent.append((target, sent))
+
+    def finish(self) -> None:
+        """Waits until everything is written.
+
+        Raises:
+            DuplicateSequenceMismatchError: the log has other records under the name.
+            DeliveryError: something else went wrong.
+        """
+        self._producer.flush()
+        for target, sent in self._sent:
+            try:
+                sent.result()
+            except DuplicateSequenceMismatchError:
+                raise
+            except QuorumlogError as error:
+                raise _failed(target, error) from None
+
+
+def _failed(target: Target, error: QuorumlogError) -> QuorumlogError:
+    if isinstance(error, DuplicateSequenceMismatchError):
+        return error
+    return DeliveryError(f"{target} cannot be written to: {error.message}")

@@ -1,0 +1,112 @@
+"""Rows on their way from Spark into the log: where each goes, in what order, and what a second run adds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from quorumlog.sdk.record_batch import encode
+from quorumlog.sdk.spark.errors import DeliveryError
+from quorumlog.sdk.spark.outgoing import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
+from quorumlog.v1.entry import Codec
+from quorumlog.v1.payload import LOG_SCHEMA, write_payload
+
+NOW_MS = 1_700_000_000_000
+
+
+def rows(**columns: list[Any]) -> pa.Table:
+    return rows_of(pa.RecordBatch.from_pydict(columns), "t")
+
+
+def how(task: int = 0, **partition_counts: int) -> Spread:
+    return Spread(partition_counts, NOW_MS, task)
+
+
+def values(written: list[tuple[Target, pa.Table]]) -> dict[tuple[str, int], list[bytes]]:
+    return {(target.topic, target.partition): records.column("value").to_pylist() for target, records in written}
+
+
+def stored(table: pa.Table, by: Spread, partition: int) -> dict[Target, list[pa.RecordBatch]]:
+    """What a run that broke off after one partition has left."""
+    return {target: list(cut(records)) for target, records in spread(table, by) if target.partition == partition}
+
+
+def test_rows_go_where_they_say_else_by_key_else_in_turn_and_keep_their_order() -> None:
+    table = rows(
+        key=[b"a", None, b"a", b"other", None],
+        value=["1", "2", "3", "4", "5"],
+        partition=pa.array([None, 2, None, 0, None], pa.int32()),
+    )
+    # Kafka's partition of the key b"a" among three is 1; rows without key or partition begin with the task's number.
+    assert values(list(spread(table, how(task=5, t=3)))) == {
+        ("t", 0): [b"4"],
+        ("t", 1): [b"1", b"3"],
+        ("t", 2): [b"2", b"5"],
+    }
+
+
+def test_a_column_says_the_topic_of_each_row() -> None:
+    table = rows_of(pa.RecordBatch.from_pydict({"topic": ["b", "a", "b"], "value": [b"1", b"2", b"3"]}), None)
+    assert values(list(spread(table, how(a=1, b=1)))) == {("a", 0): [b"2"], ("b", 0): [b"1", b"3"]}
+
+
+def test_rows_without_a_key_fill_one_partition_before_they_go_to_the_next() -> None:
+    table = rows(value=[b"%d" % number for number in range(KEYLESS_RUN + 1)])
+    assert [records.num_rows for _, records in spread(table, how(t=2))] == [KEYLESS_RUN, 1]
+
+
+def test_rows_without_a_timestamp_have_that_of_the_first_run() -> None:
+    ((_, records),) = spread(rows(value=[b"1"]), how(t=1))
+    assert encode(next(cut(records)), Codec.NONE).max_timestamp_ms == NOW_MS
+
+
+@pytest.mark.parametrize(
+    ("columns", "line"),
+    [
+        ({"topic": ["t", None]}, "a row's topic is null"),
+        ({"topic": ["t", "t"], "partition": pa.array([0, 3], pa.int32())}, "partition 3 of topic t, which has 3"),
+        ({"topic": ["t", "t"], "partition": pa.array([0, -1], pa.int32())}, "partition is -1"),
+    ],
+)
+def test_rows_that_cannot_go_anywhere_are_one_clear_line(columns: dict[str, Any], line: str) -> None:
+    with pytest.raises(DeliveryError, match=line):
+        list(spread(rows_of(pa.RecordBatch.from_pydict({**columns, "value": ["1", "2"]}), None), how(t=3)))
+
+
+def test_a_second_run_adds_what_the_first_one_has_not_written_whatever_the_order() -> None:
+    keys = [b"%d" % (number % 7) for number in range(40)]
+    first = rows(key=keys, value=[b"%d" % number for number in range(40)])
+    again = rows(key=keys[::-1], value=[b"%d" % number for number in reversed(range(40))])
+    by = how(t=3)
+    there = stored(first, by, partition=1)
+    rest = values(list(spread(rest_of(again, there, by), by)))
+    everything = values(list(spread(first, by)))
+    assert {place: sorted(found) for place, found in rest.items()} == {
+        place: sorted(found) for place, found in everything.items() if place[1] != 1
+    }
+
+
+def test_a_second_run_counts_equal_rows_and_finds_rows_without_a_key_wherever_they_are() -> None:
+    table = rows(value=[b"same", b"same", b"same"])
+    by = how(t=2)
+    there = {Target("t", 1): list(cut(next(iter(spread(table.slice(0, 2), how(task=1, t=2))))[1]))}
+    assert rest_of(table, there, by).num_rows == 1
+
+
+def test_a_second_run_with_other_rows_is_refused() -> None:
+    by = how(t=1)
+    there = stored(rows(value=[b"1", b"2"]), by, partition=0)
+    with pytest.raises(DeliveryError, match="1 records that an earlier run of this batch wrote to topic t partition 0"):
+        rest_of(rows(value=[b"1", b"3"]), there, by)
+
+
+@pytest.mark.parametrize("codec", list(Codec))
+def test_a_batch_that_was_read_back_is_sent_again_byte_for_byte(codec: Codec) -> None:
+    """Else the log would not know it for a duplicate."""
+    table = rows(key=[None, b"k"] * 5_000, value=[b"%d" % (number * number) for number in range(10_000)])
+    for _, records in spread(table, how(t=3)):
+        for batch in cut(records):
+            written = write_payload(batch, codec)
+            assert write_payload(pa.ipc.read_record_batch(pa.py_buffer(written), LOG_SCHEMA), codec) == written
