@@ -9,6 +9,7 @@ from collections.abc import Callable
 import pytest
 from group_samples import GROUP, ORIGIN, Client, Coordinator, Topics, partitions, request, until_stable
 
+from quorumlog.server.groups.administration import delete_group
 from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.group import StoredOffset
 from quorumlog.server.groups.group_edit import OverlaidOffsets
@@ -180,6 +181,22 @@ def test_who_joins_and_leaves_in_one_draft_leaves_an_empty_group() -> None:
     coordinator = Coordinator(Topics(t=1))
     coordinator.heartbeats(request("a", 0), request("a", -1))
     assert not coordinator.group.members
+
+
+def test_a_group_that_is_deleted_and_joined_in_one_draft_begins_anew_with_its_epochs() -> None:
+    coordinator = Coordinator(Topics(t=1))
+    a = Client(coordinator, "a")
+    until_stable([a])
+    a.leave()
+    epoch = coordinator.group.group_epoch
+
+    def both(draft: Draft) -> None:
+        assert delete_group(draft, GROUP) is None
+        heartbeats(draft, [(request("b", 0), ORIGIN)])
+
+    coordinator.decide(both)
+    assert coordinator.group.members.keys() == {"b"}
+    assert coordinator.group.group_epoch == epoch + 1
 
 
 def test_overlaid_offsets_are_a_mapping() -> None:
