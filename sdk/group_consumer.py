@@ -19,7 +19,7 @@ from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.commits import Commits, Committer
 from quorumlog.sdk.consumer_config import ConsumerConfig
 from quorumlog.sdk.coordinators import Coordinators
-from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError
+from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError, UnknownServerError
 from quorumlog.sdk.group_membership import (
     Change,
     GroupMembership,
@@ -79,7 +79,7 @@ class GroupConsumer:
             lambda: uuid.uuid4().hex,
             cluster.backoff.delay_s,
         )
-        self._session = GroupSession(self.membership, cluster, coordinators, clock, self._changed)
+        self._session = GroupSession(self.membership, cluster, coordinators, clock, self._changed, self._failed)
         self.commits = Commits(cluster, coordinators, config.group_id, config.request_timeout_ms / 1000)
         self.subscription: Subscription | None = None
         self.pending = False
@@ -181,6 +181,7 @@ class GroupConsumer:
             self._prepare(change.gained)
         member = membership.state is MembershipState.MEMBER
         self._assignment.valid_until_s = membership.session_ends_s if member else float("inf")
+        self._committed_before_release &= self._revoked()
         if unannounced:  # The application has never heard of them.
             self._release(unannounced)
         if self._to_tell():
@@ -460,5 +461,18 @@ class GroupConsumer:
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        task.add_done_callback(self._look_at)
         return task
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Something that should never happen is told to whoever polls, who would wait for ever otherwise."""
+        _log.error("consumer group %s: the consumer has failed", self._config.group_id, exc_info=error)
+        self._assignment.valid_until_s = float("-inf")
+        self._error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+        self.pending = True
+        self._assignment.notify()

@@ -28,6 +28,7 @@ class GroupSession:
     Arguments:
         clock: monotonic seconds.
         on_change: told after each event, with what it changes for who works on the partitions; perhaps nothing.
+        on_defect: told of what should never happen: the session is over.
     """
 
     def __init__(
@@ -37,6 +38,7 @@ class GroupSession:
         coordinators: Coordinators,
         clock: Callable[[], float],
         on_change: Callable[[Change], None],
+        on_defect: Callable[[Exception], None],
     ) -> None:
         self.membership = membership
         self._group_id = membership.config.group_id
@@ -44,6 +46,7 @@ class GroupSession:
         self._coordinators = coordinators
         self._clock = clock
         self._on_change = on_change
+        self._on_defect = on_defect
         self._stream: tuple[NodeConnection, int] | None = None
         self._finding: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -52,8 +55,18 @@ class GroupSession:
 
     def pump(self) -> None:
         """Does what is due. On the loop's thread, whenever something may have changed."""
-        if self._closed:
-            return
+        if not self._closed:
+            self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is a defect
+            self.close()
+            self._on_defect(error)
+
+    def _pump(self) -> None:
         now = self._clock()
         membership = self.membership
         change = membership.check_session(now)
@@ -102,8 +115,15 @@ class GroupSession:
 
     def _answered(self, heartbeat: Heartbeat, future: asyncio.Future[groups_pb2.GroupHeartbeatResponse]) -> None:
         error = None if future.cancelled() else future.exception()
-        if self._closed or future.cancelled():
-            return
+        if not self._closed and not future.cancelled():
+            self._guarded(lambda: self._take_answer(heartbeat, future, error))
+
+    def _take_answer(
+        self,
+        heartbeat: Heartbeat,
+        future: asyncio.Future[groups_pb2.GroupHeartbeatResponse],
+        error: BaseException | None,
+    ) -> None:
         now = self._clock()
         change = Change()
         if error is not None:

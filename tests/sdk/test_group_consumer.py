@@ -26,6 +26,8 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.aio import AsyncConsumer
+from quorumlog.sdk.errors import UnknownServerError
+from quorumlog.sdk.group_membership import GroupMembership
 from quorumlog.v1 import errors_pb2, groups_pb2
 
 PARTITIONS = 4
@@ -356,6 +358,16 @@ async def test_a_listener_may_not_poll(cluster: ScriptedCluster, members: Script
         await consumer.subscribe(["t"], listener=Polls())
         with pytest.raises(IllegalStateError, match="not poll"):
             await until(has(consumer, PARTITIONS + 1), consumer)
+
+
+async def test_a_defect_is_told_to_who_polls(
+    cluster: ScriptedCluster, members: ScriptedMembers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with member(cluster, heartbeat_interval_ms=50) as consumer:
+        await until(has(consumer, PARTITIONS), consumer)
+        monkeypatch.setattr(GroupMembership, "heard", lambda *arguments: 1 // 0)
+        with pytest.raises(UnknownServerError, match="the consumer has failed, make a new one: ZeroDivision"):
+            await until(has(consumer, 0), consumer)
 
 
 async def test_a_group_that_is_full_says_so_and_is_asked_again(

@@ -216,7 +216,7 @@ def test_a_static_members_name_is_waited_for_as_long_as_a_killed_process_holds_i
     assert 8 <= now_s < 9.1 and attempts <= 10
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(data: st.DataObject) -> None:
     """``given`` is what the coordinator has told and not been told back; the member may work on nothing else."""
