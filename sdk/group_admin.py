@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.committed_offsets import from_wire, partitions_to_wire, to_wire
@@ -132,7 +132,24 @@ class GroupAdmin:
             remaining = [group_id for group_id in group_ids if group_id not in deleted]
             await self._coordinators.ask_each(remaining, ask, lambda group_id, _: deleted.add(group_id))
 
-        await self._cluster.retrying(attempt, self._limit_s, "delete_groups")
+        await self._change(attempt, "delete_groups")
+
+    async def _change(self, attempt: Callable[[], Awaitable[None]], what: str) -> None:
+        """Tries a change until it is made. One that nobody answered may have been made, whatever is said later."""
+        uncertain = False
+
+        async def noting() -> None:
+            nonlocal uncertain
+            try:
+                await attempt()
+            except QuorumlogError as error:
+                uncertain |= not error.definite
+                raise
+
+        try:
+            await self._cluster.retrying(noting, self._limit_s, what)
+        except QuorumlogError as error:
+            raise (error.as_indefinite() if uncertain else error) from None
 
     # --- committed offsets ---------------------------------------------------------------------------------------
 
@@ -176,11 +193,12 @@ class GroupAdmin:
             await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
 
         try:
-            await self._cluster.retrying(attempt, self._limit_s, "alter_group_offsets")
-        except (UnknownMemberIdError, NonEmptyGroupError):  # The former is said to a consumer outside of the group.
-            raise NonEmptyGroupError(
+            await self._change(attempt, "alter_group_offsets")
+        except (UnknownMemberIdError, NonEmptyGroupError) as error:  # The former is said to who is no member.
+            refused = NonEmptyGroupError(
                 f"group {group_id!r} has members, which go on from what they have committed: stop them first"
-            ) from None
+            )
+            raise (refused if error.definite else refused.as_indefinite()) from None
 
     async def _check_ranges(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         starts, ends = await asyncio.gather(
@@ -218,7 +236,7 @@ class GroupAdmin:
             await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
 
         try:
-            await self._cluster.retrying(attempt, self._limit_s, "delete_group_offsets")
+            await self._change(attempt, "delete_group_offsets")
         except GroupIdNotFoundError:
             if pending.attempts < 2:  # With its last offset a group goes: an earlier attempt's answer may be lost.
                 raise

@@ -165,6 +165,24 @@ async def test_groups_are_deleted_and_a_lost_answer_is_no_failure(
         await admin.delete_groups(["a"])
 
 
+async def test_a_refusal_after_a_lost_answer_is_not_said_to_be_without_effect(
+    script: ScriptedCoordinators, admin: AsyncAdmin
+) -> None:
+    def lose_the_answer_as_a_member_joins(asked: Asked) -> errors_pb2.Error | None:
+        if asked.method != "CommitOffsets" or script.groups.get("g", ScriptedGroup()).members:
+            return None
+        script.groups["g"] = active()
+        return error(Code.REQUEST_TIMED_OUT, definite=False)
+
+    script.refuse = lose_the_answer_as_a_member_joins
+    with pytest.raises(NonEmptyGroupError) as refused:
+        await admin.alter_group_offsets("g", {T0: 5})
+    assert not refused.value.definite
+    with pytest.raises(NonEmptyGroupError) as refused:
+        await admin.alter_group_offsets("g", {T0: 5})
+    assert refused.value.definite
+
+
 async def test_a_coordinator_that_fails_over_is_followed(script: ScriptedCoordinators, admin: AsyncAdmin) -> None:
     await admin.alter_group_offsets("g", {T0: 5})
     leader = script.leaders[script.partition("g")][0]
