@@ -27,6 +27,7 @@ NODES = 3
 EXPECTED = [
     ["Created topic orders", "PartitionCount: 3", "ReplicationFactor: 3"],
     ["Produced 3 records to orders", "anna bought 3 apples", "anna bought 2 plums", "bert bought 1 pear"],
+    ["LOG-END-OFFSET", "NEW-OFFSET", "this was a dry run", "again: bert bought 1 pear"],
     ["healthy: 3 nodes", "ClusterId:", "LeaderId:", "CurrentVoters:", '"partition": 2'],
     [
         "Configs: retention.ms=86400000",
