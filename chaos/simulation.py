@@ -19,6 +19,7 @@ from quorumlog.chaos.sim_clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.sim_cluster import SimCluster
 from quorumlog.chaos.sim_convergence import Calm, committed_end, missing_for_convergence
 from quorumlog.chaos.sim_faults import SimFaults, Struck
+from quorumlog.chaos.sim_group_probe import GroupProbe
 from quorumlog.chaos.sim_groups import SimGroup
 from quorumlog.chaos.sim_metadata_probe import MetadataProbe
 from quorumlog.chaos.sim_mover import PartitionMover
@@ -257,6 +258,14 @@ class Simulation:
             )
         for group in self.plan.groups:
             self._groups.append(SimGroup(group, self.cluster, self.scheduler, self.group_history))
+            GroupProbe(
+                group.name,
+                self.cluster,
+                self.scheduler,
+                self.cluster.invariants.coordinators,
+                lambda: self._readers_stopped,
+                self.plan.probe_us,
+            )
         if self.plan.late_topic is not None:
             # A topic comes to be in the middle of it all; convergence asks that its replicas agree too.
             self._topics["late"], delay = self.plan.late_topic
