@@ -139,7 +139,7 @@ class GroupRequests:
             none = "this node knows of no coordinators: FindCoordinators has them created, ask it first"
             return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)
         record = coordinator_of(topic, group_id)
-        led = self._leaderships.get(record.group)
+        led = self._leaderships.give(record.group)
         if led is not None and led.coordinator.leads:
             return led
         replica = self._partitions.coordinators.get(record.group)

@@ -119,9 +119,8 @@ class HeartbeatRequests:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due, on the node's clock."""
-        due = self._parked.next_deadline
-        return None if due is None else self._clock.due(due)
+        """When ``on_time`` is due, on the clock of attended time."""
+        return self._parked.next_deadline
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""

@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from itertools import islice
 from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
@@ -83,14 +84,8 @@ class Beat:
 
 Waiter: TypeAlias = Call | Beat
 
-
-def own_call(group_id: str, look: Callable[[Draft, str], object]) -> Call:
-    """A look that the coordinator itself takes at a group."""
-
-    def decide(draft: Draft) -> None:
-        look(draft, group_id)
-
-    return Call(group_id, decide, lambda answer: None, lambda problem: None)
+#: A look that the coordinator itself takes at a group, by its id.
+Look: TypeAlias = Callable[[Draft, str], object]
 
 
 @dataclass(slots=True, frozen=True)
@@ -141,6 +136,7 @@ class Leadership:
         self._group_changed = group_changed
         self._calls: deque[Call] = deque()
         self._beats: deque[Beat] = deque()
+        self._looks: dict[tuple[str, Look], None] = {}
         self._reads: list[_Read] = []
         self._decision: _Decision | None = None
         self._retry_at = 0
@@ -181,9 +177,9 @@ class Leadership:
         """Takes heartbeats that were decided before, as their groups have changed."""
         self._beats.extend(beats)
 
-    def look_at_all(self, look: Callable[[Draft, str], object]) -> None:
-        """Has each group looked at."""
-        self._calls.extend(own_call(group_id, look) for group_id in self.table.groups)
+    def look_at_all(self, look: Look) -> None:
+        """Has each group looked at, once, however often that is asked for until then."""
+        self._looks.update(dict.fromkeys((group_id, look) for group_id in self.table.groups))
 
     def read(self, call: Call, heartbeat: int) -> None:
         """Takes a call that changes nothing.
@@ -213,17 +209,20 @@ class Leadership:
 
     def decide(self) -> bool:
         """Decides what waits, unless a decision is on its way. True when there is something for the log."""
-        due = self._timers.next_deadline
-        has_work = self._calls or self._beats or (due is not None and due <= self._clock.attended)
-        if self._decision is not None or self._clock.now < self._retry_at or not has_work or not self.is_certain:
+        due = self.next_deadline
+        if due is None or due > self._clock.attended:
             return False
         draft = self._draft()
         calls: list[tuple[Call, ProtoMessage | None]] = []
         while self._calls and len(calls) < DECISION_CALLS and draft.size_bytes < DECISION_BYTES:
             call = self._calls.popleft()
             calls.append((call, call.decide(draft)))
+        looks = list(islice(self._looks, DECISION_CALLS))
+        for group_id, look in looks:
+            look(draft, group_id)
+            del self._looks[group_id, look]
         beats: list[Beat] = []
-        if not self._calls:
+        if not self._calls and not self._looks:
             # Heartbeats come last, all together: what a member is to have is computed once for all that has changed.
             # Whoever was heard by now is not silent, however late its heartbeat is decided.
             self._expire(draft)
@@ -239,7 +238,8 @@ class Leadership:
             if index is None:
                 self._calls.extendleft(call for call, _ in reversed(calls))
                 self._beats.extendleft(reversed(beats))
-                self._retry_at = self._clock.now + RETRY_US
+                self._looks.update(dict.fromkeys(looks))
+                self._retry_at = self._clock.attended + RETRY_US
                 return False
             self._decision = _Decision(index, [each for each in decided if draft.changed(each[0].group_id)])
         for waiter, answer in decided:
@@ -292,13 +292,13 @@ class Leadership:
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``decide`` is due, on the node's clock."""
+        """When ``decide`` is due, on the clock of attended time."""
         if self._decision is not None or not self.is_certain:
             return None
-        if self._calls or self._beats:
-            return max(self._clock.now, self._retry_at)
-        due = self._timers.next_deadline
-        return None if due is None else max(self._clock.due(due), self._retry_at)
+        due: int | None = self._clock.attended
+        if not (self._calls or self._beats or self._looks):
+            due = self._timers.next_deadline
+        return None if due is None else max(due, self._retry_at)
 
     def end(self) -> None:
         """The leadership is over: whoever waits is sent to the next leader."""
@@ -308,6 +308,7 @@ class Leadership:
             waiter.refuse(definite)
         self._calls.clear()
         self._beats.clear()
+        self._looks.clear()
         self._reads.clear()
         decision, self._decision = self._decision, None
         if decision is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -10,6 +11,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.groups.attended_clock import AttendedClock
 from quorumlog.server.groups.committed_offsets import expire_offsets
 from quorumlog.server.groups.coordinator import Coordinator
+from quorumlog.server.groups.draft import Draft
 from quorumlog.server.groups.heartbeat_requests import HeartbeatRequests
 from quorumlog.server.groups.leadership import Leadership
 from quorumlog.server.groups.topic_catalog import ImageCatalog
@@ -23,6 +25,8 @@ EXPIRY_US = 600_000_000
 EXPIRY_LOOKS = 4
 #: When topics were deleted, their offsets are looked for after this (µs): one look for many topics.
 DELETED_US = 5_000_000
+#: How soon a leader in doubt asks again whether it leads, when its disk was stalled (µs).
+DOUBT_US = 100_000
 #: A leader that was cut off goes on for at most so many election timeouts.
 GRACE_ELECTIONS = 2
 
@@ -75,11 +79,16 @@ class Leaderships:
         #: Led, but waiting until this node knows of the topics what the leader before knew.
         self._behind: set[int] = set()
         self._topics_seen = self._topics_now()
+        #: Those that were given something in this step, and deadlines of all, on the clock of attended time.
+        self._given: dict[int, None] = {}
+        self._timers: list[tuple[int, int]] = []
+        self._armed: dict[int, int] = {}
         retention_us = options.groups.offsets_retention_ms * 1000
         self._expiry_us = min(EXPIRY_US, retention_us // EXPIRY_LOOKS)
 
-    def get(self, group: int) -> LedCoordinator | None:
-        """A coordinator that this node leads, by its Raft group."""
+    def give(self, group: int) -> LedCoordinator | None:
+        """A coordinator that this node leads, by its Raft group, to be given something to decide in this step."""
+        self._given[group] = None
         return self._led.get(group)
 
     def __iter__(self) -> Iterator[LedCoordinator]:
@@ -91,9 +100,9 @@ class Leaderships:
         """A coordinator's group was stepped: follows its role, and decides what can be decided by now."""
         self._follow(coordinator)
         led = self._led.get(coordinator.group)
-        if led is not None and not led.is_doubtful:
+        if led is not None:
             led.leadership.after_round()
-            self._decide(led)
+            self._go_on(led)
 
     def _follow(self, coordinator: Coordinator) -> None:
         group = coordinator.group
@@ -125,6 +134,7 @@ class Leaderships:
     def end(self, group: int) -> None:
         """This node does not lead a coordinator any more, or has no replica of it."""
         self._behind.discard(group)
+        self._armed.pop(group, None)
         led = self._led.pop(group, None)
         if led is not None:
             led.coordinator.leadership = None
@@ -146,56 +156,74 @@ class Leaderships:
         """The metadata image moved on: leaders that waited for that begin, and if it is about topics, groups are looked
         at."""
         for group in sorted(self._behind):
-            self._follow(self._coordinators[group])
+            self.after_round(self._coordinators[group])
         before, now = self._topics_seen, self._topics_now()
         if now == before:
             return
         self._topics_seen = now
         is_deletion = now[1] - before[1] < now[0] - before[0]
-        for led in self._led.values():
+        for led in list(self._led.values()):
             led.leadership.look_at_all(topics_changed)
             if is_deletion:
                 led.expiry_due = min(led.expiry_due, self.clock.attended + DELETED_US)
-            self._decide(led)
+            self._go_on(led)
 
     # -- time -------------------------------------------------------------------------------------------------
 
     def on_time(self) -> None:
-        """Does what is due, and decides what has come in this step."""
-        for led in [led for led in self._led.values() if not led.coordinator.leads]:
-            self.end(led.coordinator.group)
-        for led in self._led.values():
-            if self.clock.stood_still:
+        """Does what is due, and decides what has come in this step. Coordinators of which neither is true cost
+        nothing."""
+        if self.clock.stood_still:
+            for led in self._led.values():
                 led.is_doubtful = True
-            if led.is_doubtful:
-                self._doubt(led)
-            if led.is_doubtful or not led.leadership.is_certain:
-                continue
-            led.heartbeats.on_time()
-            if self.clock.attended >= led.expiry_due:
-                self._look_for_expired(led)
-            self._decide(led)
+            self._given.update(dict.fromkeys(self._led))
+        while self._timers and self._timers[0][0] <= self.clock.attended:
+            armed, group = heapq.heappop(self._timers)
+            if self._armed.get(group) == armed:
+                del self._armed[group]
+                self._given[group] = None
+        given, self._given = self._given, {}
+        for group in given:
+            if group in self._led:
+                self._go_on(self._led[group])
 
-    def _doubt(self, led: LedCoordinator) -> None:
-        heartbeat = self._rounds.begin(self.clock.now, led.coordinator.group)
-        if heartbeat is not None:
+    def _go_on(self, led: LedCoordinator) -> None:
+        """Answers, looks and decides as far as that is due."""
+        if not led.coordinator.leads:
+            self.end(led.coordinator.group)
+            return
+        if led.is_doubtful:
+            heartbeat = self._rounds.begin(self.clock.now, led.coordinator.group)
+            if heartbeat is None:
+                self._arm(led, self.clock.attended + DOUBT_US)
+                return
             led.is_doubtful = False
             led.leadership.doubt(heartbeat)
-
-    def _look_for_expired(self, led: LedCoordinator) -> None:
-        led.expiry_due = self.clock.attended + self._expiry_us
-        retention_ms = self._options.groups.offsets_retention_ms
-        led.leadership.look_at_all(lambda draft, group_id: expire_offsets(draft, group_id, retention_ms))
-
-    def _decide(self, led: LedCoordinator) -> None:
+        if not led.leadership.is_certain:
+            return  # The group is stepped when a quorum has confirmed it.
+        led.heartbeats.on_time()
+        if self.clock.attended >= led.expiry_due:
+            led.expiry_due = self.clock.attended + self._expiry_us
+            led.leadership.look_at_all(self._expire_offsets)
         if led.leadership.decide():
             self._touch(led.coordinator.group)
+        due = (led.leadership.next_deadline, led.heartbeats.next_deadline, led.expiry_due)
+        self._arm(led, min(deadline for deadline in due if deadline is not None))
+
+    def _expire_offsets(self, draft: Draft, group_id: str) -> None:
+        expire_offsets(draft, group_id, self._options.groups.offsets_retention_ms)
+
+    def _arm(self, led: LedCoordinator, deadline: int) -> None:
+        # Deadlines mostly move away: a timer that is early is set anew when it fires.
+        group = led.coordinator.group
+        armed = self._armed.get(group)
+        if armed is None or deadline < armed:
+            self._armed[group] = deadline
+            heapq.heappush(self._timers, (deadline, group))
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        due: list[int | None] = []
-        for led in self._led.values():
-            if led.leadership.is_certain and not led.is_doubtful:
-                due += (led.leadership.next_deadline, led.heartbeats.next_deadline, self.clock.due(led.expiry_due))
-        return min((deadline for deadline in due if deadline is not None), default=None)
+        while self._timers and self._armed.get(self._timers[0][1]) != self._timers[0][0]:
+            heapq.heappop(self._timers)
+        return self.clock.due(self._timers[0][0]) if self._timers else None
