@@ -231,7 +231,8 @@ def lines_of(figures: HeartbeatFigures) -> list[Line]:
         Line("wake-ups per second of each node", _each(busy.wake_ups_per_s)),
         Line("private memory of a node per member of the cluster", f"{_each(figures.kib_per_member)} KiB"),
         Line("all joined and assigned", f"{figures.joined_s:.1f} s"),
-        Line("refusals and losses while measured", f"{sum(figures.errors.values())} / {figures.lost}", figures.lost, 0),
+        Line("refused while measured", ", ".join(f"{name} {n}" for name, n in figures.errors.items()) or "none"),
+        Line("partitions lost by members while measured", str(figures.lost), figures.lost, 0),
         Line("CPU of the clients", f"{figures.clients_percent:.0f} % of a core"),
         Line("the rest of the machine", f"{busy.others_percent:.0f} % of a core"),
     ]
