@@ -176,7 +176,7 @@ def _spread(gaps_ms: list[float]) -> str:
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m bench rebalance", description=__doc__)
-    parser.add_argument("--repetitions", type=int, default=5, help="of each of join, leave and crash; 5")
+    parser.add_argument("--repetitions", type=int, default=3, help="of each of join, leave and crash; 3")
     parser.add_argument("--only", choices=KINDS, help="measure one kind of change alone")
     parser.add_argument("--partitions", type=int, default=8, help="of the topic; 8")
     parser.add_argument("--interval-ms", type=float, default=20, help="between two records of a partition; 20")
