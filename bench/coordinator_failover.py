@@ -159,9 +159,10 @@ def measure(
         )
         lost_before = lost
         say(f"kill {number + 1} of {kills}: all {len(back_s)} back after {max(back_s):.2f} s")
-        cluster.start(before.coordinator)
-        cluster.wait_ready()
-        _await_in_sync(admin)
+        if number + 1 < kills:
+            cluster.start(before.coordinator)
+            cluster.wait_ready()
+            _await_in_sync(admin)
     return made
 
 
