@@ -387,8 +387,9 @@ class SimMember:
                     self.link.later(20_000, 120_000, work.give_up)
 
     def _commit_late(self, work: PartitionWork) -> None:
-        """A commit of what the member had done comes when it may have the partition no more: it was long on its way."""
-        if not work.dirty or self._rng.random() >= self._habits.zombies:
+        """A commit of what the member had done comes when it may have the partition no more: it was long on its way, or
+        is the second of its kind."""
+        if work.position <= 0 or self._rng.random() >= self._habits.zombies:
             return
         epoch = self._epoch
 
