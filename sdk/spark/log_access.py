@@ -48,17 +48,19 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
     nodes = nodes_at(bootstrap_servers)
     patience = Patience()
     position = wanted.start
+    log_start = 0
     refresh = False
     while position < wanted.end:
         try:
             for rows in _from_leader(nodes, wanted, position, refresh, patience):
                 patience.progress()
                 position = rows.end
-                yield rows
+                # A log may begin in the midst of a batch: what is before that is deleted, though it can be read.
+                yield rows.clip(log_start, rows.end) if rows.offset < log_start else rows
         except _LogMovedError as moved:
             if fail_on_data_loss:
                 raise missing(wanted, position, min(moved.log_start, wanted.end)) from None
-            position = moved.log_start
+            position = log_start = moved.log_start
         except UnknownTopicOrPartitionError as error:
             if not error.retriable and not fail_on_data_loss:
                 return

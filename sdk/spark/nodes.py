@@ -177,13 +177,17 @@ class Nodes:
 
         Raises:
             NoBrokersAvailableError: no node answers.
+            QuorumlogError: one has refused.
         """
         reasons = []
         for address in self.addresses():
             try:
                 answer = ask(address)
             except grpc.RpcError as error:
-                reasons.append(error_from_rpc(error, address).message)
+                failure = error_from_rpc(error, address)
+                if not failure.retriable:
+                    raise failure from None
+                reasons.append(failure.message)
                 continue
             self._answered = [address]
             return answer

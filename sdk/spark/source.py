@@ -8,7 +8,6 @@ steps but options and schema: topics and offsets travel in the partitions. Strea
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 import pyarrow as pa
 from pyspark.sql.datasource import (
@@ -23,16 +22,14 @@ from pyspark.sql.types import StructType
 
 from quorumlog.sdk.spark import planning, schema, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
-from quorumlog.sdk.spark.errors import OptionError, SparkMissingError, plain_errors
+from quorumlog.sdk.spark.errors import OptionError, plain_errors
 from quorumlog.sdk.spark.option_values import GivenOptions
-from quorumlog.sdk.spark.options import BatchOptions, parse_batch_options, parse_read_options, parse_stream_options
+from quorumlog.sdk.spark.options import BatchOptions, parse_batch_options, parse_read_options
 from quorumlog.sdk.spark.outgoing import check_columns
+from quorumlog.sdk.spark.sink import LogStreamWriter, LogWriter
+from quorumlog.sdk.spark.stream_source import LogStreamReader
 from quorumlog.sdk.spark.tasks import tasks_of
 from quorumlog.sdk.spark.write_options import parse_write_options
-
-if TYPE_CHECKING:
-    from quorumlog.sdk.spark.sink import LogStreamWriter
-    from quorumlog.sdk.spark.stream_source import LogStreamReader
 
 
 class QuorumlogDataSource(DataSource):
@@ -61,13 +58,10 @@ class QuorumlogDataSource(DataSource):
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """A streaming read of the columns in ``schema``."""
-        with plain_errors():
-            return _stream_reader()(parse_stream_options(self.options), schema)
+        return LogStreamReader(self.options, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> DataSourceWriter:
         """A batch write of rows with the columns in ``schema``."""
-        from quorumlog.sdk.spark.sink import LogWriter
-
         with plain_errors():
             if overwrite:
                 raise OptionError("mode overwrite has no meaning for a log: use .mode('append')")
@@ -82,25 +76,7 @@ class QuorumlogDataSource(DataSource):
                 raise OptionError("output mode complete has no meaning for a log: use append or update")
             options = parse_write_options(self.options, streaming=True)
             check_columns(schema, options.topic)
-            return _stream_writer()(options)
-
-
-def _stream_reader() -> type[LogStreamReader]:
-    """Imported late: batch reads do without what streams need of PySpark, which came with 4.2."""
-    try:
-        from quorumlog.sdk.spark.stream_source import LogStreamReader
-    except ImportError as error:
-        raise SparkMissingError(f"streaming reads need PySpark 4.2 or newer ({error})") from None
-    return LogStreamReader
-
-
-def _stream_writer() -> type[LogStreamWriter]:
-    """Imported late, as above: Arrow batches for streaming writes came with 4.1."""
-    try:
-        from quorumlog.sdk.spark.sink import LogStreamWriter
-    except ImportError as error:
-        raise SparkMissingError(f"streaming writes need PySpark 4.1 or newer ({error})") from None
-    return LogStreamWriter
+            return LogStreamWriter(options)
 
 
 class LogReader(DataSourceReader):

@@ -8,7 +8,8 @@ survive a restart is in the offsets, which Spark writes into the checkpoint befo
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
@@ -26,8 +27,9 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark import long_poll, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import plain_errors
+from quorumlog.sdk.spark.group_mirror import GroupMirror
 from quorumlog.sdk.spark.nodes import Patience
-from quorumlog.sdk.spark.options import StreamOptions
+from quorumlog.sdk.spark.options import StreamOptions, parse_stream_options
 from quorumlog.sdk.spark.rate_limits import Limits, TriggerDelay
 from quorumlog.sdk.spark.schema import check_projection
 from quorumlog.sdk.spark.stream_offsets import StreamOffset, ranges_between
@@ -39,6 +41,8 @@ from quorumlog.sdk.spark.tasks import tasks_of
 LONG_POLL_S = 1.0
 #: How often the records are counted that are too few for a micro-batch.
 _COUNT_EVERY_S = 0.1
+#: How long a query that ends waits for its progress to be shown.
+_LAST_COMMIT_S = 2.0
 
 Json = dict[str, Any]
 
@@ -46,22 +50,34 @@ Json = dict[str, Any]
 class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     """A streaming read.
 
+    Making one never fails: Spark would report that it has no reader to stop, instead of what is wrong. Options and
+    columns are checked by the first call.
+
     Arguments:
-        options: of the query.
+        given: the options, as the user gave them.
         columns: what to read of each record.
     """
 
-    def __init__(self, options: StreamOptions, columns: StructType) -> None:
-        with plain_errors():
-            check_projection(columns, options.read.include_headers)
-        self._options = options
+    def __init__(self, given: Mapping[str, str], columns: StructType) -> None:
+        self._given = dict(given)
         self._columns = columns
-        self._delay = TriggerDelay(options)
+        self._mirror: GroupMirror | None = None
         self._initial: StreamOffset | None = None
         self._target: LogView | None = None
         self._seen: LogView | None = None
         #: No micro-batch was run since the last look: the query waits for records.
         self._idle = False
+
+    @cached_property
+    def _options(self) -> StreamOptions:
+        with plain_errors():
+            options = parse_stream_options(self._given)
+            check_projection(self._columns, options.read.include_headers)
+        return options
+
+    @cached_property
+    def _delay(self) -> TriggerDelay:
+        return TriggerDelay(self._options)
 
     # --- where to begin, how far to go ---------------------------------------------------------------------------
 
@@ -89,7 +105,12 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latestOffset(self, start: Json, limit: ReadLimit) -> Json:
         """The end of the next micro-batch, or ``start`` where there is none."""
         with plain_errors():
-            end = self._advance(StreamOffset.from_json(start), self._limits(limit))
+            place = StreamOffset.from_json(start)
+            # What came before is done. Spark commits it only with the next micro-batch, and the last one never.
+            self._show(place)
+            end = self._advance(place, self._limits(limit))
+        if end is None and self._target is not None and self._mirror is not None:
+            self._mirror.flush(_LAST_COMMIT_S)
         return start if end is None else end.to_json()
 
     def _limits(self, limit: ReadLimit) -> Limits:
@@ -174,3 +195,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def commit(self, end: Json) -> None:
         """Spark will not ask for anything before ``end`` again."""
         self._idle = False
+        self._show(StreamOffset.from_json(end))
+
+    def _show(self, place: StreamOffset) -> None:
+        """Lets the consumer group see how far the query is, if there is one."""
+        group_id = self._options.group_id
+        if group_id is None or place.initial:
+            return
+        if self._mirror is None:
+            self._mirror = GroupMirror(self._options.read.bootstrap_servers, group_id)
+        self._mirror.show(place)

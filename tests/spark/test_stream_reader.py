@@ -12,8 +12,7 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadMaxRows, Read
 from pyspark.sql.types import BinaryType, StructField, StructType
 
 from quorumlog.sdk.spark import stream_source
-from quorumlog.sdk.spark.errors import DataLossError
-from quorumlog.sdk.spark.options import parse_stream_options
+from quorumlog.sdk.spark.errors import DataLossError, OptionError, SchemaError
 from quorumlog.sdk.spark.stream_source import Json, LogStreamReader
 from tests.spark.stand_in import NOW_MS, StandIn
 
@@ -28,7 +27,7 @@ def node() -> Iterator[StandIn]:
 
 def reader(node: StandIn, **options: str) -> LogStreamReader:
     given = {"quorumlog.bootstrap.servers": node.address, "subscribe": "t", "startingOffsets": "earliest"} | options
-    return LogStreamReader(parse_stream_options(given), VALUE)
+    return LogStreamReader(given, VALUE)
 
 
 def ends(offset: Json) -> dict[str, int]:
@@ -198,3 +197,31 @@ def test_a_topic_that_is_gone_or_another_stops_the_query_unless_allowed(node: St
     for before in (place, nothing):
         end = loose.latestOffset(before, ReadAllAvailable())
         assert values(loose, before, end) == [b"new", b"newer"]
+
+
+def test_progress_that_cannot_be_shown_is_logged_once_and_stops_nothing(
+    node: StandIn, caplog: pytest.LogCaptureFixture
+) -> None:
+    (log,) = node.create("t")
+    source = reader(node, groupId="g")
+    source.prepareForTriggerAvailableNow()
+    log.append([b"x"])
+    place = source.initialOffset()
+    for _ in range(3):
+        source = reader(node, groupId="g")
+        source.prepareForTriggerAvailableNow()
+        end = source.latestOffset(place, ReadAllAvailable())
+        assert source.latestOffset(end, ReadAllAvailable()) == end, "and its progress has been tried to show"
+        source.commit(end)
+    assert caplog.text.count("progress is not shown in group 'g': ") == 3, "once in each run"
+    assert "does not offer this call" in caplog.text
+
+
+def test_what_is_wrong_is_said_by_the_first_call_and_not_before(node: StandIn) -> None:
+    wrong = reader(node, endingOffsets="latest")
+    for call in (wrong.getDefaultReadLimit, wrong.prepareForTriggerAvailableNow, wrong.initialOffset):
+        with pytest.raises(OptionError, match="endingOffsets"):
+            call()
+    given = {"quorumlog.bootstrap.servers": node.address, "subscribe": "t"}
+    with pytest.raises(SchemaError, match="'valu'"):
+        LogStreamReader(given, StructType([StructField("valu", BinaryType())])).getDefaultReadLimit()

@@ -1,0 +1,145 @@
+"""A streaming query's progress as a consumer group's committed offsets, so that tools that show lag see the query.
+
+The checkpoint alone decides where a query goes on: nothing reads these offsets back, and a commit that fails is logged
+and made good by the next.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Mapping
+
+import grpc
+
+from quorumlog.sdk.errors import (
+    CoordinatorNotAvailableError,
+    QuorumlogError,
+    error_from_proto,
+    error_from_rpc,
+)
+from quorumlog.sdk.spark.nodes import Nodes, Patience, nodes_at
+from quorumlog.sdk.spark.stream_offsets import StreamOffset
+from quorumlog.v1 import groups_pb2 as pb
+from quorumlog.v1 import groups_pb2_grpc
+
+_log = logging.getLogger("quorumlog.sdk.spark")
+
+#: What one call may take. A coordinator that is silent for longer is looked for anew.
+_TIMEOUT_S = 3.0
+#: How long one place is tried before the next one is awaited.
+_PATIENCE_S = 20.0
+
+_Places = Mapping[tuple[bytes, int], int]
+
+
+class GroupMirror:
+    """Commits what it is shown, in a thread of its own: the query never waits for a coordinator. Of several places that
+    wait to be committed only the newest is.
+
+    Arguments:
+        group_id: the group; it must have no members, as a query is none.
+    """
+
+    def __init__(self, bootstrap_servers: str, group_id: str) -> None:
+        self._bootstrap_servers = bootstrap_servers
+        self._group_id = group_id
+        self._changed = threading.Condition()
+        self._wanted: _Places = {}
+        #: What was dealt with last: committed, or given up.
+        self._handled: _Places = {}
+        self._committed: dict[tuple[bytes, int], int] = {}
+        self._told = ""
+        threading.Thread(target=self._run, name=f"mirror to group {group_id}", daemon=True).start()
+
+    def show(self, offset: StreamOffset) -> None:
+        """The query has come so far. Returns at once."""
+        with self._changed:
+            self._wanted = {
+                (offset.topic_ids[topic], number): position for (topic, number), position in offset.positions.items()
+            }
+            self._changed.notify_all()
+
+    def flush(self, limit_s: float) -> bool:
+        """Waits until what was shown last is committed or given up; False if ``limit_s`` seconds did not suffice."""
+        with self._changed:
+            return self._changed.wait_for(lambda: self._handled == self._wanted, limit_s)
+
+    def _run(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._handled != self._wanted)
+                wanted = self._wanted
+            try:
+                self._commit(wanted)
+            except QuorumlogError as error:
+                self._tell(error)
+            with self._changed:
+                self._handled = wanted
+                self._changed.notify_all()
+
+    def _commit(self, wanted: _Places) -> None:
+        """Commits what is new in ``wanted``; gives way to a newer one that waits.
+
+        Raises:
+            QuorumlogError: it failed for good, or for too long.
+        """
+        news = {place: offset for place, offset in wanted.items() if self._committed.get(place) != offset}
+        patience = Patience(_PATIENCE_S)
+        while news and self._wanted is wanted:
+            try:
+                commit_offsets(nodes_at(self._bootstrap_servers), self._group_id, news)
+            except QuorumlogError as error:
+                patience.pause(error)
+            else:
+                self._committed.update(news)
+                self._told = ""
+                return
+
+    def _tell(self, error: QuorumlogError) -> None:
+        """A failure that lasts is told once."""
+        if error.message != self._told:
+            self._told = error.message
+            _log.warning("progress is not shown in group %r: %s", self._group_id, error.message)
+
+
+def commit_offsets(nodes: Nodes, group_id: str, places: Mapping[tuple[bytes, int], int]) -> None:
+    """Commits offsets, by topic id and partition, to a group without members. One attempt.
+
+    Raises:
+        QuorumlogError: nothing, or not all, was committed.
+    """
+    address = _coordinator(nodes, group_id)
+    request = pb.CommitOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=int(_TIMEOUT_S * 1000))
+    for (topic_id, partition), offset in places.items():
+        request.offsets.add(topic_id=topic_id, partition=partition, offset=offset, leader_epoch=-1)
+    try:
+        response = groups_pb2_grpc.GroupsStub(nodes.channel(address)).CommitOffsets(request, timeout=_TIMEOUT_S)
+    except grpc.RpcError as error:
+        raise error_from_rpc(error, address) from None
+    if response.HasField("error"):
+        raise error_from_proto(response.error)
+    failures = [error_from_proto(result.error) for result in response.results if result.HasField("error")]
+    if failures:
+        raise failures[0]
+
+
+def _coordinator(nodes: Nodes, group_id: str) -> str:
+    """The address of the node that coordinates a group; any node knows it."""
+    request = pb.FindCoordinatorsRequest(group_ids=[group_id])
+
+    def ask(address: str) -> pb.FindCoordinatorsResponse:
+        response: pb.FindCoordinatorsResponse = groups_pb2_grpc.GroupsStub(nodes.channel(address)).FindCoordinators(
+            request, timeout=_TIMEOUT_S
+        )
+        return response
+
+    response = nodes.first_answer(ask)
+    if response.HasField("error"):
+        raise error_from_proto(response.error)
+    (found,) = response.coordinators
+    if found.HasField("error"):
+        raise error_from_proto(found.error)
+    if found.node_id < 0:
+        raise CoordinatorNotAvailableError(f"group {group_id!r} has no coordinator at the moment: try again")
+    return f"{found.host}:{found.port}"

@@ -1,0 +1,253 @@
+"""Streams of a real cluster in a real Spark: every record once, whatever ends, moves or dies in between."""
+
+from __future__ import annotations
+
+import datetime as dt
+import itertools
+import json
+import random
+import threading
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
+from quorumlog.server.local import LocalCluster
+from tests.spark.stream_queries import Place, StreamedTopic
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+
+START_MS = 1_700_000_000_000
+_numbers = itertools.count(1)
+
+Stream = Callable[..., StreamedTopic]
+
+
+class Written:
+    """Topics and what was acknowledged of each."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.cluster = cluster
+        self.places: dict[str, list[Place]] = {}
+        self.admin = Admin(bootstrap_servers=cluster.bootstrap_servers)
+
+    def create(self, name: str, partitions: int = 1) -> str:
+        """Makes a topic whose records, with times made up, retention leaves alone."""
+        self.admin.create_topics([NewTopic(name, partitions, 3, {"retention.ms": "-1"})])
+        self.places[name] = []
+        return name
+
+    def write(self, topic: str, counts: list[int]) -> None:
+        """Writes so many records to each partition, a second of their made-up time after the other."""
+        with Producer(bootstrap_servers=self.cluster.bootstrap_servers) as producer:
+            sent = [
+                producer.send(topic, b"%d" % number, partition=partition, timestamp_ms=START_MS + 1000 * number)
+                for partition, count in enumerate(counts)
+                for number in range(count)
+            ]
+            done = [future.result(timeout=30) for future in sent]
+        self.places[topic] += [(topic, at.partition, at.offset) for at in done]
+
+
+@pytest.fixture(scope="module")
+def written(quorumlog_cluster: LocalCluster) -> Iterator[Written]:
+    topics = Written(quorumlog_cluster)
+    yield topics
+    topics.admin.close()
+
+
+@pytest.fixture
+def stream(spark: SparkSession, written: Written, tmp_path: Path) -> Stream:
+    """A query with a checkpoint of its own that begins with the first record."""
+
+    def make(**options: str) -> StreamedTopic:
+        chosen = {"startingOffsets": "earliest"} | options
+        folder = tmp_path / f"checkpoint-{next(_numbers)}"
+        return StreamedTopic(spark, written.cluster.bootstrap_servers, folder, **chosen)
+
+    return make
+
+
+def refusal(query: StreamedTopic, **options: str) -> str:
+    """The message of a query that must fail, with nothing of our own stack in it."""
+    with pytest.raises(StreamingQueryException) as raised:
+        query.drain(**options)
+    assert "Traceback" not in str(raised.value)
+    return str(raised.value)
+
+
+def test_available_now_reads_what_is_there_goes_on_at_the_checkpoint_and_keeps_to_its_limit(
+    stream: Stream, written: Written
+) -> None:
+    written.create("steps", 2)
+    written.write("steps", [60, 20])
+    whole, limited = stream(subscribe="steps"), stream(subscribe="steps")
+    whole.drain()
+    assert (whole.sizes(), whole.tasks) == ([80], [1]), "small partitions share a task"
+    assert sorted(whole.places) == sorted(written.places["steps"])
+    limited.drain(maxOffsetsPerTrigger="20")
+    assert limited.sizes() == [20, 20, 20, 20]
+    first = Counter(row["partition"] for row in limited.batches[0])
+    assert first == {0: 15, 1: 5}, "shares go by backlog"
+    written.write("steps", [5, 5])
+    for query in (whole, limited):
+        query.drain(groupId="lag of steps")
+        assert sorted(query.places) == sorted(written.places["steps"])
+        assert query.sizes()[-1] == 10
+        assert query.checkpoint()["steps"] == {"0": 65, "1": 25}
+        query.drain()
+        assert sorted(query.places) == sorted(written.places["steps"]), "nothing new, nothing read"
+    committed = written.admin.list_group_offsets("lag of steps")
+    assert {tp.partition: each.offset for tp, each in committed.items()} == {0: 65, 1: 25}
+
+
+def test_columns_times_and_tasks_are_as_asked_for(stream: Stream, written: Written) -> None:
+    written.create("times", 4)
+    written.write("times", [50] * 4)
+    since = stream(
+        subscribe="times", startingTimestamp=str(START_MS + 40_500), minPartitions="8", includeHeaders="true"
+    )
+    headers = "headers array<struct<key:string,value:binary>>"
+    since.drain(f"{headers}, topic string, offset bigint, partition int, timestamp timestamp")
+    rows = [row for batch in since.batches.values() for row in batch]
+    assert list(rows[0]) == ["headers", "topic", "offset", "partition", "timestamp"]
+    assert sorted((row["partition"], row["offset"]) for row in rows) == [
+        (p, o) for p in range(4) for o in range(41, 50)
+    ]
+    assert min(row["timestamp"] for row in rows) == dt.datetime.fromtimestamp(START_MS / 1000 + 41, dt.UTC)
+    assert since.tasks == [8]
+    places = json.dumps({"times": {"0": 48, "1": -1, "2": -2, "3": 50}})
+    some = stream(subscribe="times", startingOffsets=places, maxRecordsPerPartition="10")
+    some.drain()
+    assert sorted(some.places) == [("times", 0, 48), ("times", 0, 49), *(("times", 2, offset) for offset in range(50))]
+    assert some.tasks == [6], "two, and five times ten"
+
+
+def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_start(stream: Stream, written: Written) -> None:
+    written.create("grow-a")
+    written.write("grow-a", [3])
+    query = stream(subscribePattern="grow-.*", startingOffsets="latest")
+    query.drain()
+    assert query.places == []
+    written.admin.create_partitions({"grow-a": 3})
+    written.create("grow-b")
+    written.write("grow-a", [1, 2, 3])
+    written.write("grow-b", [4])
+    query.drain()
+    new = [*written.places["grow-a"][3:], *written.places["grow-b"]]
+    assert sorted(query.places) == sorted(new)
+
+
+def test_data_that_is_gone_stops_a_query_or_is_passed_over(stream: Stream, written: Written) -> None:
+    for topic in ("kept", "gone"):
+        written.create(topic)
+        written.write(topic, [10])
+    query = stream(subscribe="kept,gone")
+    query.drain()
+    written.write("kept", [10])
+    written.admin.delete_records({TopicPartition("kept", 0): 15})
+    message = refusal(query)
+    for words in ("topic kept partition 0", "offsets [10, 15) are gone", "failOnDataLoss"):
+        assert words in message
+    query.drain(failOnDataLoss="false")
+    assert query.places[20:] == [("kept", 0, offset) for offset in range(15, 20)]
+    written.admin.delete_topics(["gone"])
+    message = refusal(query)
+    assert "topic gone, which the query has read so far, is not there any more" in message
+    query.drain(failOnDataLoss="false")
+    written.create("gone")
+    written.write("gone", [3])
+    query.drain()
+    assert query.places[25:] == [("gone", 0, offset) for offset in range(3)], "a new topic, from its start"
+    written.admin.delete_topics(["gone"])
+    written.create("gone")
+    written.write("gone", [20])
+    assert "topic gone, which the query has read so far, was deleted and created anew" in refusal(query)
+    query.drain(failOnDataLoss="false")
+    assert query.places[28:] == [("gone", 0, offset) for offset in range(20)]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"subscribe": "nope"}, ["subscribe", "'nope'", "create the topic"]),
+        ({"subscribe": "wrong", "startingOffsets": '{"wrong": {"0": 3}}'}, ["startingOffsets", "offset 3", "[0, 0)"]),
+        ({"subscribe": "wrong", "startingTimestamp": "1"}, ["startingTimestamp", "wrong partition 0", "no record"]),
+        ({"subscribe": "wrong", "endingOffsets": "latest"}, ["endingOffsets", "for a batch read"]),
+        ({"subscribe": "wrong", "quorumlog.bootstrap.servers": "127.0.0.1:9"}, ["no node answers at 127.0.0.1:9"]),
+    ],
+)  # fmt: skip
+def test_a_wrong_stream_says_what_is_wrong(
+    stream: Stream, written: Written, options: dict[str, str], words: list[str]
+) -> None:
+    if "wrong" not in written.places:
+        written.create("wrong")
+    message = refusal(stream(**options))
+    for word in words:
+        assert word in message, message
+
+
+@contextmanager
+def producing(written: Written, topic: str, partitions: int) -> Iterator[None]:
+    """A producer that writes without pause in the background; what it was acknowledged is in ``written`` afterwards."""
+    enough = threading.Event()
+
+    def run() -> None:
+        with Producer(bootstrap_servers=written.cluster.bootstrap_servers) as producer:
+            futures = []
+            for number in itertools.count():
+                if enough.wait(0.002):
+                    break
+                futures += [producer.send(topic, b"%d" % number, partition=each) for each in range(partitions)]
+            places = [future.result(timeout=60) for future in futures]
+        written.places[topic] += [(topic, at.partition, at.offset) for at in places]
+
+    writer = threading.Thread(target=run)
+    writer.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        writer.join(120)
+
+
+def test_ten_restarts_while_a_node_dies_and_comes_back_lose_and_double_nothing(
+    stream: Stream, written: Written, record_property: Callable[[str, object], None]
+) -> None:
+    seed = random.randrange(1 << 30)
+    record_property("seed", seed)
+    print("seed", seed)
+    choose = random.Random(seed)
+    written.create("stormy", 4)
+    query = stream(subscribe="stormy", maxOffsetsPerTrigger="400")
+    victim = written.cluster.leader("stormy", 0)
+    with producing(written, "stormy", 4):
+        for restart in range(10):
+            batches = len(query.batches)
+            crash = choose.random() < 0.5
+            if crash:
+                query.failing = {batches + choose.randrange(2)}
+            running = query.start()
+            if restart == 3:
+                written.cluster.kill(victim)
+            if restart == 6:
+                written.cluster.start(victim)
+            if crash:
+                with pytest.raises(StreamingQueryException, match="fails after its work is done"):
+                    running.awaitTermination(60)
+            else:
+                reached = threading.Event()
+                while len(query.batches) <= batches + 1:
+                    assert running.isActive, running.exception()
+                    assert not reached.wait(0.02)
+                running.stop()
+    query.drain(maxOffsetsPerTrigger="100000")
+    assert len(query.places) == len(set(query.places))
+    assert sorted(query.places) == sorted(written.places["stormy"])
+    by_partition = [[offset for _, number, offset in query.places if number == each] for each in range(4)]
+    assert all(offsets == sorted(offsets) for offsets in by_partition), "in order"
