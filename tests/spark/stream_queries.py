@@ -2,15 +2,26 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
 
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming import StreamingQuery
 
 Row = dict[str, Any]
 Place = tuple[str, int, int]
+
+
+#: A machine that is busy with other things is given so many tries.
+MOST_STARTS = 5
+
+
+def is_slow_start(error: StreamingQueryException) -> bool:
+    """Spark gives a Python process ten seconds to start, which no setting changes."""
+    return "failed to connect back" in str(error)
 
 
 class InjectedError(Exception):
@@ -42,9 +53,15 @@ class StreamedTopic:
 
     def drain(self, schema: str | None = None, **options: str) -> StreamingQuery:
         """Runs with Trigger.AvailableNow until all is read."""
-        query = self.start(schema, until_now=True, **options)
-        assert query.awaitTermination(120)
-        return query
+        for attempt in itertools.count(1):
+            query = self.start(schema, until_now=True, **options)
+            try:
+                assert query.awaitTermination(120)
+                return query
+            except StreamingQueryException as error:
+                if attempt == MOST_STARTS or not is_slow_start(error):
+                    raise
+        raise AssertionError
 
     def _keep(self, frame: DataFrame, number: int) -> None:
         rows = frame.toArrow().to_pylist()

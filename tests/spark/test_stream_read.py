@@ -18,7 +18,7 @@ from pyspark.sql import SparkSession
 
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
-from tests.spark.stream_queries import Place, StreamedTopic
+from tests.spark.stream_queries import Place, StreamedTopic, is_slow_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -238,14 +238,16 @@ def test_ten_restarts_while_a_node_dies_and_comes_back_lose_and_double_nothing(
             if restart == 6:
                 written.cluster.start(victim)
             if crash:
-                with pytest.raises(StreamingQueryException, match="fails after its work is done"):
-                    running.awaitTermination(60)
+                with pytest.raises(StreamingQueryException) as raised:
+                    running.awaitTermination(120)
+                assert "fails after its work is done" in str(raised.value) or is_slow_start(raised.value)
             else:
                 reached = threading.Event()
-                while len(query.batches) <= batches + 1:
-                    assert running.isActive, running.exception()
+                while len(query.batches) <= batches + 1 and running.isActive:
                     assert not reached.wait(0.02)
                 running.stop()
+                failure = running.exception()
+                assert failure is None or is_slow_start(failure), failure
     query.drain(maxOffsetsPerTrigger="100000")
     assert len(query.places) == len(set(query.places))
     assert sorted(query.places) == sorted(written.places["stormy"])
