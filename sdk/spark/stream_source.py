@@ -28,7 +28,7 @@ from quorumlog.sdk.spark import long_poll, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import plain_errors
 from quorumlog.sdk.spark.group_mirror import GroupMirror
-from quorumlog.sdk.spark.nodes import Patience
+from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable
 from quorumlog.sdk.spark.options import StreamOptions, parse_stream_options
 from quorumlog.sdk.spark.rate_limits import Limits, TriggerDelay
 from quorumlog.sdk.spark.schema import check_projection
@@ -163,7 +163,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             try:
                 return LogView.of(self._catalog(newest=newest), self._options.read)
             except QuorumlogError as error:
-                patience.pause(error)
+                # A topic that went between two questions is judged by the next look.
+                patience.pause(lagging_is_retriable(error))
 
     def _wait(self, view: LogView, limit_s: float) -> None:
         ends = {partition: bounds.high_watermark for partition, bounds in view.bounds.items()}
