@@ -1,8 +1,8 @@
 """``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run.
 
 ``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core,
-``python -m bench compaction`` the passes of compaction and what producers notice of them; ``python -m bench rebalance``,
-``coordinator-failover`` and ``heartbeats`` consumer groups.
+``python -m bench compaction`` the passes of compaction and what producers notice of them, ``python -m bench
+rebalance``, ``coordinator-failover`` and ``heartbeats`` consumer groups.
 """
 
 from __future__ import annotations
