@@ -175,12 +175,14 @@ def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Cli
 def _take_place(draft: Draft, group_id: str, former: Member, member_id: str) -> None:
     """A new process of a static member has what the one before it had: nothing is assigned anew."""
     edit = draft.edit(group_id)
-    target = edit.group.targets[former.member_id]
+    # None yet when the former one has joined and left in this very draft.
+    target = edit.group.targets.get(former.member_id)
     edit.remove_member(former.member_id)
     edit.put_member(
         dataclasses.replace(former, member_id=member_id, member_epoch=JOIN_EPOCH, previous_epoch=JOIN_EPOCH)
     )
-    edit.put_targets({member_id: target})
+    if target is not None:
+        edit.put_targets({member_id: target})
 
 
 def _in_target(group: Group, member: Member) -> dict[PartitionId, int]:

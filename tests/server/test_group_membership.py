@@ -288,6 +288,15 @@ def test_a_static_name_has_one_process(coordinator: Coordinator) -> None:
     assert refused(coordinator.heartbeat(a.request())) == "FENCED_INSTANCE_ID"
 
 
+def test_a_static_member_may_join_leave_and_be_succeeded_in_one_draft(coordinator: Coordinator) -> None:
+    answers = coordinator.heartbeats(
+        request("a", 0, instance="one"), request("a", -2, instance="one"), request("a2", 0, instance="one")
+    )
+    assert coordinator.group.members.keys() == {"a2"}
+    assert answers[-1] is not None
+    assert partitions_of(answers[-1].assignment.topics) == partitions("t", 0, 1, 2, 3)
+
+
 def test_a_member_keeps_its_static_name(coordinator: Coordinator) -> None:
     a = Client(coordinator, "a", instance="one")
     until_stable([a])
