@@ -71,6 +71,8 @@ class GroupEdit:
         self._is_new = base is None
         self._offsets = OverlaidOffsets(self._base.offsets)
         self._touched: dict[str, None] = {}
+        #: Those of the log that were removed, though another of the same id may have come since.
+        self._removed: set[str] = set()
         self._has_copies = False
         self.group = Group(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
@@ -118,6 +120,8 @@ class GroupEdit:
         self._touch(member_id)
         self.size_bytes += len(member_id)
         self.group.remove_member(member_id)
+        if member_id in self._base.members:
+            self._removed.add(member_id)
 
     def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
         """Sets every member's part of the newest assignment."""
@@ -158,7 +162,7 @@ class GroupEdit:
         """What became of the group, for the log; None when nothing did."""
         base, group = self._base, self.group
         if self.is_deleted:
-            return None if self._is_new else self._change(version=0)
+            return None if self._is_new else self._change(version=0, removed_members=sorted(base.members))
         change = self._change(version=base.version + 1)
         if group.header != base.header:
             change.header.CopyFrom(header_record(group.header))
@@ -175,18 +179,24 @@ class GroupEdit:
         return None if change == self._change(version=base.version + 1) else change
 
     def _add_member(self, change: group_log_pb2.GroupChange, member_id: str) -> None:
-        before, now = self._base.members.get(member_id), self.group.members.get(member_id)
+        is_other = member_id in self._removed
+        before = None if is_other else self._base.members.get(member_id)
+        now = self.group.members.get(member_id)
+        if is_other:
+            change.removed_members.append(member_id)
         if now is None:
-            if before is not None:
-                change.removed_members.append(member_id)
             return
         self.group.check_member(now)
         if now != before:
             change.members.append(member_record(now))
         target = self.group.targets[member_id]
-        if target != self._base.targets.get(member_id):
+        if is_other or target != self._base.targets.get(member_id):
             change.targets.append(target_record(member_id, target))
 
-    def _change(self, version: int) -> group_log_pb2.GroupChange:
-        base_version = self._base.version
-        return group_log_pb2.GroupChange(group_id=self.group.group_id, base_version=base_version, version=version)
+    def _change(self, version: int, removed_members: Iterable[str] = ()) -> group_log_pb2.GroupChange:
+        return group_log_pb2.GroupChange(
+            group_id=self.group.group_id,
+            base_version=self._base.version,
+            version=version,
+            removed_members=removed_members,
+        )

@@ -45,7 +45,9 @@ class GroupTable:
 
     def _change(self, group: Group | None, change: group_log_pb2.GroupChange) -> None:
         if change.version == 0:
-            assert group is not None and not group.members, f"group {change.group_id} ends with members"
+            assert group is not None and group.members.keys() == set(change.removed_members), (
+                f"group {change.group_id} ends with members"
+            )
             del self.groups[change.group_id]
             return
         if group is None:
