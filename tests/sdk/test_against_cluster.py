@@ -177,7 +177,8 @@ def test_offsets_and_seeks(cluster: LocalCluster) -> None:
             assert at == OffsetAndTimestamp(expected, 1_700_000_000_000 + expected * 1000)
         assert consumer.offsets_for_times({tp: 1_700_000_009_001}) == {tp: None}
         consumer.seek(tp, 7)
-        assert [record.value for record in consumer.poll(timeout_ms=5000)[tp]] == [b"7", b"8", b"9"]
+        # A poll hands out what has been decoded by then, which may be one batch of three.
+        assert [next(consumer).value for _ in range(3)] == [b"7", b"8", b"9"]
         assert consumer.position(tp) == 10
         assert consumer.highwater(tp) == 10
 
