@@ -28,6 +28,7 @@ from quorumlog.server.groups.limits import GroupLimits
 from quorumlog.server.groups.member_timers import MemberTimers
 from quorumlog.server.groups.memberships import expire_rebalance, expire_session
 from quorumlog.server.groups.topic_catalog import TopicCatalog
+from quorumlog.server.groups.topic_changes import topics_changed
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -263,6 +264,9 @@ class Leadership:
             for member_id in change.removed_members:
                 self._timers.forget(change.group_id, member_id)
             self._track(change.group_id, [member.member_id for member in change.members])
+            if not change.base_version and change.group_id in self.table.groups:
+                # When topics came after the decision and before now, there was no such group to be looked at.
+                self._looks[change.group_id, topics_changed] = None
         decision = self._decision
         if decision is not None and (index, term) == (decision.index, self.term):
             self._decision = None

@@ -15,6 +15,7 @@ from quorumlog.server.groups.leadership import Call, Leadership
 from quorumlog.server.groups.limits import GroupLimits
 from quorumlog.server.groups.parked_heartbeats import PendingHeartbeat
 from quorumlog.server.groups.topic_catalog import ImageCatalog
+from quorumlog.server.groups.topic_changes import topics_changed
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -60,7 +61,7 @@ class Rig:
     """A leadership of a coordinator, with one topic of four partitions."""
 
     def __init__(self, table: GroupTable | None = None, max_calls: int = 100, max_parked: int = 100) -> None:
-        image = MetadataImage()
+        self.image = image = MetadataImage()
         topic = log.CreateTopic(name="t", topic_id=TOPIC_ID, partitions=[log.ReplicaSet(replicas=[1])] * 4)
         image.apply(1, log.MetadataCommand(create_topic=topic))
         self.led = Led(table=table or GroupTable())
@@ -171,6 +172,19 @@ def test_members_that_arrive_together_cost_one_write() -> None:
     rig.apply()
     assert len(rig.led.proposed) == 1
     assert sorted(len(rig.heartbeat(number).assignment.topics[0].partitions) for number in joins) == [1, 1, 1, 1]
+
+
+def test_topics_that_come_while_a_groups_first_join_is_on_its_way_are_looked_for_in_it() -> None:
+    rig = Rig()
+    waiting = rig.beat("a", 0, full=True)
+    rig.step()
+    more = log.AddPartitions(topic_id=TOPIC_ID, first_number=4, partitions=[log.ReplicaSet(replicas=[1])])
+    rig.image.apply(2, log.MetadataCommand(add_partitions=more))
+    rig.leadership.look_at_all(topics_changed)
+    rig.apply()
+    assert rig.heartbeat(waiting).member_epoch == 1
+    rig.step()
+    assert rig.led.proposed[-1].changes[0].header.topics[0].partitions == 5
 
 
 def test_a_decision_that_raft_does_not_take_is_made_again() -> None:
