@@ -112,7 +112,7 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
     """
     rows = _gathered(options, batches)
     topics = outgoing.topics_of(rows)
-    run = runs.begin(nodes_at(options.bootstrap_servers), name, topics, lambda: _look(options, topics))
+    run = runs.begin(nodes_at(options.bootstrap_servers), name, topics, lambda: first_look(options, topics))
     how = Spread(run.note.partition_counts, run.note.timestamp_ms, name.task)
     is_repeated = run.is_repeated
     for attempt in range(1, _ATTEMPTS + 1):
@@ -151,7 +151,12 @@ def _gathered(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> pa.Ta
     return pa.concat_tables(gathered) if gathered else outgoing.no_rows()
 
 
-def _look(options: WriteOptions, topics: list[str]) -> runs.Note:
+def first_look(options: WriteOptions, topics: list[str]) -> runs.Note:
+    """What a first run leaves for those after it.
+
+    Raises:
+        DeliveryError: a topic does not exist.
+    """
     catalog = ClusterCatalog(options.bootstrap_servers, newest=False)
     shapes = catalog.describe(topics)
     _refuse_unknown(topics, shapes)

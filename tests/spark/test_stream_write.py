@@ -1,0 +1,178 @@
+"""Streams and batches that are written to topics, on real Spark: exactly what was read, once, in order per key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.server.local import LocalCluster
+from tests.spark.stream_queries import MOST_STARTS, is_slow_start
+
+pytestmark = [pytest.mark.cluster, pytest.mark.spark]
+
+ROUNDS = 10
+KEYS = 12
+
+
+def create(cluster: LocalCluster, topic: str, partitions: int) -> None:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(topic, partitions, 3 if len(cluster.node_ids) > 1 else 1)])
+
+
+def write(cluster: LocalCluster, topic: str, first: int, count: int) -> None:
+    """Numbered records, keyed."""
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(first, first + count):
+            producer.send(topic, b"%d" % number, key=b"%d" % (number % KEYS))
+
+
+def read(cluster: LocalCluster, topic: str) -> pa.Table:
+    """All that a topic holds, partition by partition in order."""
+    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        partitions = [TopicPartition(topic, number) for number in consumer.partitions_for_topic(topic)]
+        left = sum(consumer.end_offsets(partitions).values())
+        tables: list[pa.Table] = []
+        while left:
+            tables.append(consumer.poll_arrow(timeout_ms=1_000))
+            left -= tables[-1].num_rows
+    return pa.concat_tables(tables)
+
+
+class Copy:
+    """A query from one topic to another, with one checkpoint."""
+
+    def __init__(
+        self, spark: SparkSession, cluster: LocalCluster, source: str, sink: str, checkpoint: Path,
+        plan: Callable[[DataFrame], DataFrame],
+    ) -> None:  # fmt: skip
+        self._spark, self._servers = spark, {"quorumlog.bootstrap.servers": cluster.bootstrap_servers}
+        self._source, self._sink, self._checkpoint, self._plan = source, sink, checkpoint, plan
+
+    def drain(self) -> None:
+        """Runs until all that is there has been written."""
+        for attempt in range(1, MOST_STARTS + 1):
+            reader = self._spark.readStream.format("quorumlog").options(**self._servers)
+            rows = reader.options(subscribe=self._source, startingOffsets="earliest", maxOffsetsPerTrigger="300").load()
+            writer = self._plan(rows).writeStream.format("quorumlog").options(**self._servers)
+            query = writer.options(topic=self._sink, checkpointLocation=str(self._checkpoint))
+            try:
+                assert query.trigger(availableNow=True).start().awaitTermination(100)
+                return
+            except StreamingQueryException as error:
+                if attempt == MOST_STARTS or not is_slow_start(error):
+                    raise
+
+    def forget_last_batch(self) -> None:
+        """As after a crash between the writing of a micro-batch and Spark's note that it is done."""
+        commits = self._checkpoint / "commits"
+        newest = max((path for path in commits.glob("[0-9]*")), key=lambda path: int(path.name))
+        newest.unlink()
+        (commits / f".{newest.name}.crc").unlink(missing_ok=True)
+
+
+def test_a_stream_from_topic_to_topic_survives_restarts_and_the_death_of_nodes(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    with LocalCluster(nodes=3) as cluster:
+        create(cluster, "in", 3)
+        create(cluster, "out", 4)
+        copy = Copy(
+            spark, cluster, "in", "out", tmp_path / "checkpoint", lambda rows: rows.select("key", "value", "timestamp")
+        )
+        for turn in range(ROUNDS):
+            write(cluster, "in", turn * 100, 100)
+            if turn == 3:
+                cluster.kill(cluster.leader("out", 0) or 1)
+                down = next(node for node in cluster.node_ids if not cluster.is_running(node))
+            if turn == 6:
+                cluster.start(down)
+            copy.drain()
+            copy.forget_last_batch()
+        copy.drain()
+        copied = read(cluster, "out")
+        by_key: dict[bytes, list[int]] = {}
+        for row in copied.select(["key", "value"]).to_pylist():
+            by_key.setdefault(row["key"], []).append(int(row["value"]))
+        assert by_key == {b"%d" % key: list(range(key, ROUNDS * 100, KEYS)) for key in range(KEYS)}
+
+
+def test_a_plan_that_shuffles_is_written_once_too(
+    spark: SparkSession, quorumlog_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    create(quorumlog_cluster, "unshuffled", 2)
+    create(quorumlog_cluster, "shuffled", 3)
+    copy = Copy(
+        spark, quorumlog_cluster, "unshuffled", "shuffled", tmp_path / "checkpoint",
+        lambda rows: rows.selectExpr("CAST(key AS STRING) AS key", "value").repartition(2, "key"),
+    )  # fmt: skip
+    write(quorumlog_cluster, "unshuffled", 0, 400)
+    copy.drain()
+    copy.forget_last_batch()
+    write(quorumlog_cluster, "unshuffled", 400, 50)
+    copy.drain()
+    values: Any = read(quorumlog_cluster, "shuffled").column("value").to_pylist()
+    assert sorted(map(int, values)) == list(range(450))
+
+
+def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
+    spark: SparkSession, quorumlog_cluster: LocalCluster
+) -> None:
+    create(quorumlog_cluster, "job", 3)
+    rows = spark.range(200).selectExpr(
+        "CAST(id % 7 AS STRING) AS key",
+        "IF(id % 10 = 0, NULL, CAST(id AS STRING)) AS value",
+        "CAST(IF(id % 3 = 0, id % 2, NULL) AS INT) AS partition",
+        "timestamp_millis(1700000000000 + id) AS timestamp",
+        "IF(id % 2 = 0, array(struct('h' AS key, CAST(CAST(id AS STRING) AS BINARY) AS value)), NULL) AS headers",
+    )
+    job = rows.write.format("quorumlog").option("quorumlog.bootstrap.servers", quorumlog_cluster.bootstrap_servers)
+    for _ in range(2):
+        job.option("topic", "job").option("transactionId", "nightly-7").mode("append").save()
+    written = read(quorumlog_cluster, "job").sort_by("timestamp").to_pylist()
+    assert [int(row["timestamp"].timestamp() * 1000 + 0.5) - 1_700_000_000_000 for row in written] == list(range(200))
+    for number, row in enumerate(written):
+        assert row["value"] == (None if number % 10 == 0 else b"%d" % number)
+        assert row["key"] == b"%d" % (number % 7)
+        assert number % 3 or row["partition"] == number % 2
+        assert row["headers"] == (None if number % 2 else [{"key": "h", "value": b"%d" % number}])
+
+
+@pytest.mark.parametrize(
+    ("columns", "options", "line"),
+    [
+        (["id AS v"], {"topic": "t"}, "column 'v' cannot be written"),
+        (["id AS value"], {"topic": "t"}, "column 'value' is bigint: cast it to binary or string"),
+        (["'k' AS key"], {"topic": "t"}, "there is no column 'value'"),
+        (["'v' AS value"], {}, "neither option topic nor a column 'topic'"),
+        (["'v' AS value", "'t' AS topic"], {"topic": "t"}, "option topic ('t') and a column 'topic' are given"),
+        (["'v' AS value"], {"topic": "t", "compression": "gzip"}, "option compression is 'gzip'"),
+        (["'v' AS value"], {"topic": "t", "subscribe": "t"}, "option subscribe ('t') is for a read"),
+        (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
+    ],
+)
+def test_what_cannot_be_written_is_one_clear_line(
+    spark: SparkSession, quorumlog_cluster: LocalCluster, columns: list[str], options: dict[str, str], line: str
+) -> None:
+    job = spark.range(1).selectExpr(*columns).write.format("quorumlog").mode("append")
+    with pytest.raises(Exception) as refused:  # noqa: PT011 - Spark has several classes for what Python raises
+        job.option("quorumlog.bootstrap.servers", quorumlog_cluster.bootstrap_servers).options(**options).save()
+    assert line in str(refused.value)
+
+
+def test_a_stream_in_complete_mode_is_refused(
+    spark: SparkSession, quorumlog_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    create(quorumlog_cluster, "counted", 1)
+    servers = {"quorumlog.bootstrap.servers": quorumlog_cluster.bootstrap_servers}
+    rows = spark.readStream.format("quorumlog").options(**servers, subscribe="counted").load()
+    counts = rows.groupBy("key").count().selectExpr("key", "CAST(count AS STRING) AS value")
+    writer = counts.writeStream.format("quorumlog").outputMode("complete").options(**servers, topic="counted")
+    with pytest.raises(Exception, match="output mode complete has no meaning for a log"):
+        writer.option("checkpointLocation", str(tmp_path)).trigger(availableNow=True).start().awaitTermination(100)
