@@ -63,6 +63,7 @@ class Candidacy:
         "_timer",
         "_transfer_deadline",
         "_transferee",
+        "_votes_from",
         "configuration",
         "configuration_index",
         "group",
@@ -91,6 +92,7 @@ class Candidacy:
         now: int,
         options: RaftOptions,
         check_chain: ChainCheck | None,
+        votes_from: int,
     ) -> None:
         if last.term > hard_state.term:
             # Term and vote were lost while entries survived: it might vote twice in a term (scenario 2).
@@ -108,6 +110,7 @@ class Candidacy:
         self.quiescent = False
         self._options = options
         self._sealer = sealer
+        self._votes_from = votes_from
         self._log = Log(
             store=store,
             anchor=anchor,
@@ -187,7 +190,7 @@ class Candidacy:
         self._count_votes(now)
 
     def _may_campaign(self) -> bool:
-        if not self.is_voter or self._log.has_pending_snapshot:
+        if not (self.is_voter and self._has_a_say) or self._log.has_pending_snapshot:
             return False
         # A committed configuration that is not applied here may give the group other voters than those whose votes
         # would be counted: two leaders in a term (scenario 9). Delivered entries are applied at once, so this waits
@@ -342,6 +345,7 @@ class Candidacy:
         free = self.vote == request.sender or (self.vote == NO_NODE and self.leader_id == NO_NODE)
         if request.pre_vote:
             free = free or request.term > self.term
+        free = free and self._has_a_say
         # A learner votes when asked: it may have been promoted without knowing it yet (scenario 10).
         granted = free and is_up_to_date(request.last_index, request.last_term, self._protected())
         if request.pre_vote:
@@ -361,6 +365,15 @@ class Candidacy:
             self.role = Role.FOLLOWER
             self._timer.restart(now, self._turn())
         self._send_when_durable(VoteResponse(self.node_id, request.sender, self.term, False, granted))
+
+    @property
+    def _has_a_say(self) -> bool:
+        """False of a replica that has come back to its group and not got as far yet as its former life may have.
+
+        It has forgotten what it acknowledged then. (Else a candidate that has not heard of any change since counts it
+        among the voters that it knows, and wins without what the former life has helped to commit: scenario 12.)
+        """
+        return self._log.commit_index >= self._votes_from
 
     def _protected(self) -> EntryId:
         """What a candidate's log must hold to have this replica's vote: as a rule all that this one has.

@@ -65,6 +65,8 @@ class RaftGroup(Replica):
         snapshot_source: gives the newest snapshot, or None, for followers that need entries that are gone.
         check_chain: called with (identity of the predecessor, entry) for every entry that is appended; raises if the
             entry does not name that predecessor.
+        votes_from: of a replica that was removed from the group and has come back: an index that its former life cannot
+            have gone beyond as a voter. It votes for nobody before it knows that to be committed.
 
     Raises:
         InvariantViolationError: what was found on disk cannot be what was written.
@@ -90,6 +92,7 @@ class RaftGroup(Replica):
         options: RaftOptions,
         snapshot_source: SnapshotSource | None = None,
         check_chain: ChainCheck | None = None,
+        votes_from: int = 0,
     ) -> None:
         if first_index != anchor.index + 1:
             raise InvariantViolationError(
@@ -109,6 +112,7 @@ class RaftGroup(Replica):
             now=now,
             options=options,
             check_chain=check_chain,
+            votes_from=votes_from,
         )
         self._snapshot_source = snapshot_source
         self._handed_hard_state = (hard_state.term, hard_state.vote)

@@ -79,6 +79,7 @@ class Partition:
         partition_epoch: counts changes of leader, ISR and replicas.
         target: where its replicas are to be, the preferred leader first; empty unless it is being moved.
         former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
+        moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
     """
 
     topic: Topic
@@ -91,6 +92,7 @@ class Partition:
     partition_epoch: int = 0
     target: tuple[int, ...] = ()
     former_targets: tuple[int, ...] = ()
+    moved_index: int = 0
 
     @property
     def is_moving(self) -> bool:
@@ -174,6 +176,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 partition_epoch=partition.partition_epoch,
                 target_replicas=partition.target,
                 former_targets=partition.former_targets,
+                moved_index=partition.moved_index,
             )
             for partition in topic.partitions
         ],
@@ -196,6 +199,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 row.partition_epoch,
                 tuple(row.target_replicas),
                 tuple(row.former_targets),
+                row.moved_index,
             )
         )
     return topic

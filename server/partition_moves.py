@@ -81,6 +81,7 @@ class PartitionMoves:
             partition.replicas = partition.wanted
             partition.target = partition.former_targets = ()
             partition.isr = partition.ordered(partition.isr)
+            partition.moved_index = max(partition.moved_index, moved.log_index)
             partition.partition_epoch += 1
             self._groups.discard(partition.group)
             result.changed_groups.add(partition.group)

@@ -134,6 +134,7 @@ class Partitions:
         raft = make_group(
             self._options, state, applied, applied, sealer, self._reader, self._rng, now,
             lambda: None if self._checkpoints.is_switching(group) else self.logs[group].snapshot,
+            self._former.votes_from(group),
         )  # fmt: skip
         log = Partition(
             identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
@@ -147,6 +148,7 @@ class Partitions:
         raft = make_group(
             self._options, state, state.anchor.index, decode_applied(state.table), sealer, self._reader, self._rng, now,
             lambda: None if self._checkpoints.is_writing(group) else self.coordinators[group].snapshot,
+            self._former.votes_from(group),
         )  # fmt: skip
         coordinator = Coordinator(
             identity, raft, sealer, state.snapshot, lambda snapshot: read_whole(self._reader, group, snapshot.data)
@@ -311,12 +313,14 @@ def make_group(
     rng: random.Random,
     now: int,
     snapshot_source: Callable[[], Snapshot | None] | None = None,
+    votes_from: int = 0,
 ) -> RaftGroup:
     """A group's Raft replica from what is durable of it.
 
     Arguments:
         applied: entries up to here are in the state machine already.
         committed: entries up to here are known to be committed, whatever the hard state says.
+        votes_from: it has a say once it knows that this index is committed.
     """
     hard_state = state.hard_state
     committed = min(max(hard_state.commit, committed), state.last.index)
@@ -337,4 +341,5 @@ def make_group(
         options=options.raft,
         check_chain=check_chain,
         snapshot_source=snapshot_source,
+        votes_from=votes_from,
     )

@@ -154,6 +154,7 @@ class Reassignments:
             group=group,
             leader_epoch=raft.term,
             replicas=raft.configuration.voters,
+            log_index=raft.applied_index,
         )
         deadline = now + self._options.controller_request_timeout_us
         self._client.ask(deadline, peer_pb2.ControllerRequest(replicas_moved=moved), told)

@@ -9,57 +9,15 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.main import main
-from quorumlog.server.local import LocalCluster
-
 pytestmark = pytest.mark.cluster
 
 Run = Callable[..., str]
 
 
 @pytest.fixture
-def outcome(
-    quorumlog_cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command against the module's cluster: exit status, what it printed, what it complained of."""
-    monkeypatch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
-    monkeypatch.setenv("COLUMNS", "120")
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(["topics", *arguments])
-        printed = capsys.readouterr()
-        status = ended.value.code
-        return status if isinstance(status, int) else 0, printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def run(outcome: Callable[..., tuple[int, str, str]]) -> Run:
-    """Runs a command that succeeds; returns what it printed."""
-
-    def command(*arguments: str) -> str:
-        status, printed, complaint = outcome(*arguments)
-        assert (status, complaint) == (0, "")
-        return printed
-
-    return command
-
-
-@pytest.fixture
-def refuse(outcome: Callable[..., tuple[int, str, str]]) -> Run:
-    """Runs a command that fails with a status; returns its one line of complaint."""
-
-    def command(status: int, *arguments: str) -> str:
-        got, printed, complaint = outcome(*arguments)
-        assert (got, printed) == (status, ""), complaint
-        [line] = complaint.splitlines()
-        assert line.startswith("quorumlog: ")
-        assert "internal error" not in line
-        return line
-
-    return command
+def command_group() -> tuple[str, ...]:
+    """What every command here begins with."""
+    return ("topics",)
 
 
 def described(run: Run, name: str) -> Any:

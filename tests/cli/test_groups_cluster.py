@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from quorumlog.cli.main import main
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 
@@ -31,48 +30,6 @@ def orders(quorumlog_cluster: LocalCluster) -> None:
         for number in range(RECORDS):
             for partition in (0, 1):
                 producer.send("orders", b"v", partition=partition, timestamp_ms=FIRST_MS + number * 1000)
-
-
-@pytest.fixture
-def outcome(
-    quorumlog_cluster: LocalCluster, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> Callable[..., tuple[int, str, str]]:
-    """Runs a command: exit status, what it printed, what it complained of."""
-    monkeypatch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
-
-    def run(*arguments: str) -> tuple[int, str, str]:
-        with pytest.raises(SystemExit) as ended:
-            main(list(arguments))
-        printed = capsys.readouterr()
-        status = ended.value.code
-        return status if isinstance(status, int) else 0, printed.out, printed.err
-
-    return run
-
-
-@pytest.fixture
-def run(outcome: Callable[..., tuple[int, str, str]]) -> Run:
-    """Runs a command that succeeds; returns what it printed."""
-
-    def command(*arguments: str) -> str:
-        status, printed, complaint = outcome(*arguments)
-        assert (status, complaint) == (0, "")
-        return printed
-
-    return command
-
-
-@pytest.fixture
-def refuse(outcome: Callable[..., tuple[int, str, str]]) -> Run:
-    """Runs a command that fails; returns its one line of complaint."""
-
-    def command(*arguments: str) -> str:
-        status, printed, complaint = outcome(*arguments)
-        assert (status, printed) == (1, ""), complaint
-        [line] = complaint.splitlines()
-        return line
-
-    return command
 
 
 @pytest.fixture
@@ -100,7 +57,7 @@ def test_a_group_from_its_first_offsets_to_its_deletion(run: Run, refuse: Run, t
     dry = run("groups", "reset-offsets", "life", "--topic", "orders:0,1", "--to-offset", "4")
     assert dry.splitlines()[-1] == "Nothing was changed: this was a dry run. Say --execute to do it."
     assert "life" not in listed(run)
-    assert "there is no group life" in refuse("groups", "describe", "life")
+    assert "there is no group life" in refuse(1, "groups", "describe", "life")
     run("groups", "reset-offsets", "life", "--topic", "orders:0,1", "--to-offset", "4", "--execute")
     assert "life" in listed(run)
     [_, heading, *rows] = [line.split() for line in run("groups", "describe", "life").splitlines() if line.strip(" ─")]
@@ -113,10 +70,10 @@ def test_a_group_from_its_first_offsets_to_its_deletion(run: Run, refuse: Run, t
     assert committed(run, "life") == {0: 4, 1: 9}
     assert run("groups", "delete-offsets", "life", "--topic", "orders:0").endswith("Deleted 1 committed offset.\n")
     assert committed(run, "life") == {1: 9}
-    assert "nothing of orders:0" in refuse("groups", "delete-offsets", "life", "--topic", "orders:0")
+    assert "nothing of orders:0" in refuse(1, "groups", "delete-offsets", "life", "--topic", "orders:0")
     assert run("groups", "delete", "life", "--dry-run") == "Would delete group life: 1 committed offset.\n"
     assert run("groups", "delete", "life") == "Deleted group life: 1 committed offset.\n"
-    assert "there is no group life" in refuse("groups", "delete", "life")
+    assert "there is no group life" in refuse(1, "groups", "delete", "life")
     assert "life" not in listed(run)
 
 
@@ -147,13 +104,13 @@ def test_offsets_outside_the_log_are_limited_with_a_warning(outcome: Callable[..
 
 def test_what_is_not_there_is_named(refuse: Run) -> None:
     to_earliest = ("groups", "reset-offsets", "nobody", "--to-earliest")
-    assert "'nope' does not exist" in refuse(*to_earliest, "--topic", "nope")
-    assert "no partition 9; it has 0,1,2" in refuse(*to_earliest, "--topic", "orders:9")
-    assert "nobody has committed nothing" in refuse(*to_earliest, "--all-topics")
+    assert "'nope' does not exist" in refuse(1, *to_earliest, "--topic", "nope")
+    assert "no partition 9; it has 0,1,2" in refuse(1, *to_earliest, "--topic", "orders:9")
+    assert "nobody has committed nothing" in refuse(1, *to_earliest, "--all-topics")
     shift = ("groups", "reset-offsets", "nobody", "--topic", "orders", "--shift-by", "1")
-    assert "nothing is committed of orders-0" in refuse(*shift)
-    assert "nothing of orders" in refuse("groups", "delete-offsets", "nobody", "--topic", "orders")
-    assert "249 characters" in refuse("groups", "describe", "x" * 250)
+    assert "nothing is committed of orders-0" in refuse(1, *shift)
+    assert "nothing of orders" in refuse(1, "groups", "delete-offsets", "nobody", "--topic", "orders")
+    assert "249 characters" in refuse(1, "groups", "describe", "x" * 250)
 
 
 def test_the_coordinators_can_be_seen(run: Run) -> None:

@@ -69,7 +69,8 @@ class CheckedCluster(Cluster):
         for leader in self.leading():
             core = self.core(leader)
             if core.is_configuration_everywhere and node_id not in core.configuration.members:
-                self.destroy(node_id, Configuration(core.configuration.voters, (node_id,)))
+                configuration = Configuration(core.configuration.voters, (node_id,))
+                self.destroy(node_id, configuration, votes_from=core.applied_index)
                 self.seen.pop(node_id, None)
                 return
 

@@ -117,6 +117,8 @@ class Replica:
     applied: list[Entry] = field(default_factory=list)
     #: (index, hash) of everything ever applied here, over all lives.
     applied_from: int = 0
+    #: From which index on a replica that came back has a say.
+    votes_from: int = 0
 
 
 class Cluster:
@@ -177,6 +179,7 @@ class Cluster:
             options=self.options,
             snapshot_source=lambda: self.snapshot_of(node_id),
             check_chain=check_chain,
+            votes_from=replica.votes_from,
         )
 
     def crash(self, node_id: int, synced: int = 0) -> None:
@@ -187,15 +190,15 @@ class Cluster:
         replica.unsynced = []
         replica.core = None
 
-    def destroy(self, node_id: int, configuration: Configuration) -> None:
+    def destroy(self, node_id: int, configuration: Configuration, votes_from: int) -> None:
         """Destroys a replica that was removed and makes a new one in its place, a learner as of ``configuration``.
 
         Of the former one only its term is remembered: the new one begins in the next, so that no leader takes an old
-        answer for one of its own, and no vote is given twice.
+        answer for one of its own, and no vote is given twice; and an index at which it had no vote any more.
         """
         term = self.replicas[node_id].disk.hard_state.term
         self.crash(node_id)
-        self.replicas[node_id] = Replica(node_id, Disk(configuration, HardState(term + 1)))
+        self.replicas[node_id] = Replica(node_id, Disk(configuration, HardState(term + 1)), votes_from=votes_from)
         self.start(node_id)
 
     def snapshot_of(self, node_id: int) -> Snapshot | None:

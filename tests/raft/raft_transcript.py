@@ -7,7 +7,8 @@
     campaign 1 / timeout 1 / wait 5ms                an election now; at its deadline; let time pass
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
     replace 1 2 3 4 [learners 5]                     node 1 proposes other voters
-    destroy 4 [voters 1 2 3]                         a removed replica is destroyed, and made anew as a learner
+    destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and made anew as a learner, which
+                                                     has a say once it knows that index 9 is committed
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
@@ -129,7 +130,8 @@ class Script:
         core.propose_configuration(self.cluster.now, Configuration(voters, learners))
 
     def do_destroy(self, words: list[str], options: dict[str, str]) -> None:
-        self.cluster.destroy(int(words[0]), Configuration(tuple(map(int, words[2:])), (int(words[0]),)))
+        configuration = Configuration(tuple(map(int, words[2:])), (int(words[0]),))
+        self.cluster.destroy(int(words[0]), configuration, int(options.get("from", "0")))
 
     def do_heartbeat(self, words: list[str], options: dict[str, str]) -> None:
         self.cluster.core(int(words[0])).heartbeat(self.cluster.now)

@@ -38,12 +38,15 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     synced(host, rows)
     # After a restart it knows it still.
     former = FormerReplicas(4, host, rows)
-    partition.replicas, partition.target = (1, 2, 3), (1, 2, 4)
+    partition.replicas, partition.target, partition.moved_index = (1, 2, 3), (1, 2, 4), 40
+    assert former.votes_from(1000) == 0
     state = former.begin(partition)
+    assert former.votes_from(1000) == 40, "no say before it has got as far as the move that removed it"
     assert state.hard_state == HardState(8)
     assert state.configuration == Configuration((1, 2, 3), (4,)), "a learner until the group says otherwise"
     writes = synced(host, rows)
     assert METADATA_GROUP in writes, "else a restart would destroy it once more for its having gone before"
+    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
 
 
 def test_a_partition_that_is_deleted_is_forgotten() -> None:
