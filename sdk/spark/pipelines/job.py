@@ -1,0 +1,337 @@
+"""What the pipelines share: options, a session, progress line by line, one line for an error."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import queue
+import re
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NoReturn
+
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.spark.errors import DeliveryError, OptionError, SparkSourceError
+from quorumlog.sdk.spark.option_values import SERVERS, GivenOptions
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+
+FAILURE = 1
+WRONG_USAGE = 2
+#: How often a query that says nothing is asked whether it lives, in seconds.
+_LIVENESS_S = 2.0
+#: Our own errors within what Spark makes of them; the last one is the cause.
+_OURS = re.compile(r"\bquorumlog\.[a-z_.]+\.\w+Error: (.+)")
+_MAX_LINE = 600
+
+
+class StoppedError(SparkSourceError):
+    """A signal has stopped a job before its end."""
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose errors are one line."""
+
+    def __init__(self, name: str, description: str, example: str) -> None:
+        super().__init__(
+            prog=name,
+            description=description,
+            epilog=f"example:\n  {example}",
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+            allow_abbrev=False,
+        )
+        self.add_argument("--bootstrap-servers", required=True, metavar="HOST:PORT,...", help="nodes to ask first")
+        self.add_argument("--master", metavar="URL", help="Spark's master (local[*]); spark-submit has its own option")
+        self.add_argument(
+            "--conf",
+            action="append",
+            default=[],
+            type=pair,
+            metavar="NAME=VALUE",
+            help="a setting of Spark; repeatable",
+        )
+
+    def error(self, message: str) -> NoReturn:
+        """Ends the process with one line and the status of wrong usage."""
+        self.exit(WRONG_USAGE, f"{self.prog}: {message} (--help shows how)\n")
+
+    def add_stream_options(self) -> None:
+        """Options of the pipelines that read a topic as a stream."""
+        self.add_argument("--from", dest="source", required=True, metavar="TOPIC,...", help="topics to read")
+        self.add_argument("--checkpoint", required=True, metavar="DIR", help="where the query keeps how far it is")
+        self.add_argument(
+            "--starting-offsets", default="earliest", metavar="WHERE",
+            help='where a new query begins: earliest, latest or {"TOPIC": {"0": 42, "1": -2}} (default: earliest)',
+        )  # fmt: skip
+        self.add_argument(
+            "--starting-timestamp", type=time_ms, metavar="TIME",
+            help="where a new query begins: 2026-01-31T12:00:00Z or milliseconds since 1970",
+        )  # fmt: skip
+        self.add_argument(
+            "--max-offsets-per-trigger", metavar="N", help="at most about so many records in a micro-batch"
+        )
+        self.add_argument(
+            "--trigger", type=duration, metavar="TIME", help="time between micro-batches, such as '1 minute'"
+        )
+        self.add_argument("--until-now", action="store_true", help="end when all that is there at the start is done")
+        self.add_argument(
+            "--option", action="append", default=[], type=pair, metavar="NAME=VALUE",
+            help="a further option of the source (docs/spark.md), such as failOnDataLoss=false; repeatable",
+        )  # fmt: skip
+
+
+def pair(text: str) -> tuple[str, str]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise argparse.ArgumentTypeError(f"{text!r} is not NAME=VALUE")
+    return name, value
+
+
+def time_ms(text: str) -> int:
+    """A time in milliseconds since the epoch; without a zone it is UTC."""
+    if text.isascii() and text.isdigit():
+        return int(text)
+    try:
+        moment = datetime.fromisoformat(text)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as 2026-01-31T12:00:00Z") from None
+    return int((moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp() * 1000)
+
+
+def duration(text: str) -> str:
+    """A time as Spark writes it, for windows, watermarks and triggers."""
+    if not re.fullmatch(r"\d{1,9}\s*(milliseconds?|seconds?|minutes?|hours?|days?)", text.strip()):
+        raise argparse.ArgumentTypeError(f"{text!r} is no time such as '10 seconds', '5 minutes' or '1 hour'")
+    return text.strip()
+
+
+def servers(given: argparse.Namespace) -> dict[str, str]:
+    """The option that says where the cluster is, checked.
+
+    Raises:
+        OptionError: it is none.
+    """
+    return {SERVERS[0]: GivenOptions({SERVERS[0]: given.bootstrap_servers}).bootstrap_servers()}
+
+
+def stream_options(given: argparse.Namespace, **more: str) -> dict[str, str]:
+    """The source's options, checked before a JVM is started for them.
+
+    Raises:
+        OptionError: one is wrong; names it.
+    """
+    from quorumlog.sdk.spark.options import parse_stream_options
+
+    options = {**servers(given), "subscribe": given.source, **more}
+    if given.starting_timestamp is not None:
+        options["startingTimestamp"] = str(given.starting_timestamp)
+    else:
+        options["startingOffsets"] = given.starting_offsets
+    if given.max_offsets_per_trigger is not None:
+        options["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
+    options |= dict(given.option)
+    parse_stream_options(options)
+    return options
+
+
+def require_topics(given: argparse.Namespace, *topics: str) -> None:
+    """Asks the cluster whether topics exist, before a JVM is started for them.
+
+    Raises:
+        QuorumlogError: there is no cluster, or no such topic.
+    """
+    from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+
+    known = ClusterCatalog(servers(given)[SERVERS[0]], newest=True).describe(topics)
+    for topic in topics:
+        if topic not in known:
+            raise DeliveryError(f"topic {topic!r} does not exist: create it with quorumlog topics create {topic}")
+
+
+def session(name: str, given: argparse.Namespace) -> SparkSession:
+    """The session that spark-submit has prepared, else one of this machine.
+
+    Raises:
+        SparkMissingError, JavaError: what Spark needs is not there.
+        OptionError: --master under spark-submit, which has it itself.
+    """
+    from quorumlog.sdk.spark.session import local_session
+
+    if "PYSPARK_GATEWAY_PORT" not in os.environ:
+        conf = {setting.replace(".", "__"): value for setting, value in given.conf}
+        return local_session(name, given.master or "local[*]", **conf)
+    if given.master is not None:
+        raise OptionError("--master is spark-submit's: give it before the file's name")
+    from pyspark.sql import SparkSession
+
+    from quorumlog.sdk.spark.source import QuorumlogDataSource
+
+    builder = SparkSession.builder.appName(name)
+    # Days and the times in results are UTC's, wherever the job runs.
+    for setting, value in ({"spark.sql.session.timeZone": "UTC"} | dict(given.conf)).items():
+        builder = builder.config(setting, value)
+    prepared = builder.getOrCreate()
+    # At Spark's own level, its log would bury the progress.
+    prepared.sparkContext.setLogLevel("WARN")
+    prepared.dataSource.register(QuorumlogDataSource)
+    return prepared
+
+
+def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str) -> DataFrame:
+    """The topics as a stream of the columns that the pipeline needs, and no others."""
+    return spark.readStream.format("quorumlog").schema(columns).options(**options).load()
+
+
+def exists(spark: SparkSession, *path: str) -> bool:
+    """Whether a file is there, on whatever file system Spark keeps it."""
+    jvm: Any = spark._jvm
+    place = jvm.org.apache.hadoop.fs.Path("/".join(path))
+    found: bool = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place)
+    return found
+
+
+def say(line: str) -> None:
+    """A line of progress."""
+    print(line, file=sys.stderr, flush=True)
+
+
+class StopSignal:
+    """Notices SIGINT and SIGTERM, once Spark has set its own handlers."""
+
+    def __init__(self) -> None:
+        self._received = threading.Event()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            signal.signal(number, lambda *_: self._received.set())
+
+    def __bool__(self) -> bool:
+        return self._received.is_set()
+
+
+@dataclass(slots=True)
+class Progress:
+    """What a query has done in this run."""
+
+    batches: int = 0
+    records: int = 0
+    ends: dict[str, Any] = field(default_factory=dict)
+    last_batch: int = -1
+
+    def add(self, report: Mapping[str, Any]) -> None:
+        """Takes in the report of a micro-batch and prints its line."""
+        if report["batchId"] <= self.last_batch or "addBatch" not in report["durationMs"]:
+            return
+        self.last_batch = report["batchId"]
+        self.batches += 1
+        self.records += report["numInputRows"]
+        for source in report["sources"]:
+            self.ends |= _offsets(source["endOffset"])
+        seconds = report["durationMs"]["triggerExecution"] / 1000
+        watermark = report.get("eventTime", {}).get("watermark")
+        kept = sum(operator["numRowsTotal"] for operator in report.get("stateOperators", ()))
+        say(
+            f"micro-batch {self.last_batch}: {report['numInputRows']:,} records in {seconds:.1f} s,"
+            f" up to {json.dumps(self.ends)}" + (f", watermark {watermark}, {kept:,} windows open" if watermark else "")
+        )
+
+
+def _offsets(end: Any) -> dict[str, Any]:
+    """Topics and offsets of what a report gives as text or as an object."""
+    parsed = json.loads(end) if isinstance(end, str) else end
+    return {name: value for name, value in (parsed or {}).items() if not name.startswith("$")}
+
+
+def run_stream(name: str, spark: SparkSession, writer: DataStreamWriter, given: argparse.Namespace) -> str:
+    """Runs a query to its end or until a signal, with a line for each micro-batch.
+
+    Returns:
+        The summary.
+
+    Raises:
+        pyspark.errors.PySparkException: the query has failed.
+    """
+    from pyspark.sql.streaming.listener import StreamingQueryListener
+
+    reports: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+    class Listener(StreamingQueryListener):
+        def onQueryStarted(self, event: Any) -> None:
+            pass
+
+        def onQueryProgress(self, event: Any) -> None:
+            reports.put(event.progress.json)
+
+        def onQueryIdle(self, event: Any) -> None:
+            pass
+
+        def onQueryTerminated(self, event: Any) -> None:
+            reports.put(None)
+
+    is_new = not exists(spark, given.checkpoint, "metadata")
+    say(f"{name}: {'a new query' if is_new else f'goes on at the checkpoint in {given.checkpoint}'}")
+    stop, began, progress = StopSignal(), time.monotonic(), Progress()
+    spark.streams.addListener(Listener())
+    writer = writer.queryName(name).option("checkpointLocation", given.checkpoint)
+    if given.until_now:
+        writer = writer.trigger(availableNow=True)
+    elif given.trigger is not None:
+        writer = writer.trigger(processingTime=given.trigger)
+    query = writer.start()
+    is_stopping = False
+    while True:
+        try:
+            report = reports.get(timeout=_LIVENESS_S)
+        except queue.Empty:
+            report = "" if query.isActive else None
+        if report is None:
+            break
+        if report:
+            progress.add(json.loads(report))
+        if stop and not is_stopping:
+            is_stopping = True
+            query.stop()
+    query.awaitTermination()
+    return (
+        f"{name}: {'stopped' if is_stopping else 'done'}, {progress.records:,} records in {progress.batches:,}"
+        f" micro-batches and {time.monotonic() - began:.1f} s"
+        + (f"; the next run goes on at {json.dumps(progress.ends)}" if progress.ends else "")
+    )
+
+
+def run(name: str, job: Callable[[], str]) -> int:
+    """Does a job and prints its summary; returns the exit status, and prints one line where the job has failed."""
+    try:
+        print(job(), flush=True)
+        return 0
+    except OptionError as error:
+        say(f"{name}: {error.message} (--help shows how)")
+        return WRONG_USAGE
+    except QuorumlogError as error:
+        say(f"{name}: {error.message}")
+    except KeyboardInterrupt:
+        say(f"{name}: stopped before it had begun")
+    except Exception as error:
+        from py4j.protocol import Py4JError
+        from pyspark.errors import PySparkException
+
+        if not isinstance(error, (PySparkException, Py4JError, OSError)):
+            raise
+        say(f"{name}: {one_line(str(error))}")
+    return FAILURE
+
+
+def one_line(text: str) -> str:
+    """What has happened, of all that Spark says about it."""
+    ours = _OURS.findall(text)
+    lines = [line.strip(" \t:") for line in text.splitlines() if line.strip(" \t:")]
+    if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
+        del lines[0]
+    return (ours[-1] if ours else lines[0] if lines else "Spark has failed without a word")[:_MAX_LINE]

@@ -1,0 +1,98 @@
+"""Counts and sums a topic's records per key and event-time window, and writes the figures to a topic, exactly once.
+
+Sums are decimals, which come out the same in whatever order a shuffle brings the numbers: a micro-batch that is run
+again has to have the same results, or the sink could not tell them from others.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from typing import TYPE_CHECKING
+
+from quorumlog.sdk.spark.pipelines import job
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+NAME = "window_totals"
+_COLUMNS = "key binary, value binary, timestamp timestamp"
+#: Digits of a number, and how many of them are decimals. Sums have ten digits more.
+_DIGITS, _DECIMALS = 28, 6
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Runs the command; returns its exit status."""
+    given = _parser().parse_args(arguments)
+    return job.run(NAME, lambda: _run(given))
+
+
+def _parser() -> job.Parser:
+    parser = job.Parser(
+        NAME,
+        "Counts a topic's records per key and window of time, sums their numbers, and writes the figures to another"
+        " topic, exactly once.\nA record of the result has the group's key, and as its value JSON such as\n"
+        '  {"start":"2026-01-31T12:00:00.000Z","end":"2026-01-31T12:01:00.000Z","count":3,"numbers":2,"sum":7.500000}',
+        "python -m quorumlog.sdk.spark.pipelines.window_totals --bootstrap-servers 127.0.0.1:19092 --from orders"
+        " \\\n    --to order-totals --field amount --window '1 minute' --watermark '10 seconds' --checkpoint totals",
+    )
+    parser.add_stream_options()
+    parser.add_argument("--to", required=True, metavar="TOPIC", help="topic of the results; has to exist")
+    parser.add_argument(
+        "--field",
+        metavar="NAME",
+        help="JSON field with the number, or a path such as $.order.amount; else the value is it",
+    )
+    parser.add_argument(
+        "--window", type=job.duration, default="1 minute", metavar="TIME", help="length of a window (default: 1 minute)"
+    )
+    parser.add_argument(
+        "--watermark", type=job.duration, default="10 seconds", metavar="TIME",
+        help="how late a record may be, by its timestamp beside the newest one's (default: 10 seconds)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--output-mode", choices=("append", "update"), default="append",
+        help="append: a window once, when no record can change it any more; update: whenever it has changed",
+    )  # fmt: skip
+    return parser
+
+
+def _run(given: argparse.Namespace) -> str:
+    options = job.stream_options(given)
+    job.require_topics(given, given.to)
+    spark = job.session(NAME, given)
+    totals = window_totals(job.read_stream(spark, options, _COLUMNS), given.field, given.window, given.watermark)
+    writer = totals.writeStream.format("quorumlog").options(**job.servers(given), topic=given.to)
+    return job.run_stream(NAME, spark, writer.outputMode(given.output_mode), given)
+
+
+def window_totals(rows: DataFrame, field: str | None, window: str, watermark: str) -> DataFrame:
+    """The plan: rows with key, value and timestamp to rows with key, value and timestamp.
+
+    Arguments:
+        field: JSON field or path of the number; None where the whole value is one.
+        window: length of the tumbling windows, as Spark writes times.
+        watermark: how late a record may be.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import DecimalType
+
+    text = f.col("value").cast("string")
+    if field is not None:
+        text = f.get_json_object(text, field if field.startswith("$") else f"$.{field}")
+    numbered = rows.withColumn("number", text.try_cast(DecimalType(_DIGITS, _DECIMALS)))
+    groups = numbered.withWatermark("timestamp", watermark).groupBy("key", f.window("timestamp", window))
+    figures = groups.agg(
+        f.count("*").alias("count"),
+        f.count("number").alias("numbers"),
+        f.sum("number").alias("sum"),
+        f.max("timestamp").alias("newest"),
+    )
+    result = f.struct("window.start", "window.end", "count", "numbers", "sum")
+    return figures.select(
+        "key", f.to_json(result, {"ignoreNullFields": "false"}).alias("value"), f.col("newest").alias("timestamp")
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,314 @@
+"""The pipelines as users run them: processes of their own, killed in the middle together with a node, and run again."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlparse
+
+import psutil
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from pyspark.sql import SparkSession
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.java import find_java_home
+from quorumlog.sdk.spark.pipelines import archive, backfill, job, window_totals
+from quorumlog.server.local import LocalCluster
+
+Row = dict[str, Any]
+
+RECORDS = 1_200
+KEYS = 7
+BEGINNING_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+STEP_MS = 90_000
+HOUR_MS = 3_600_000
+COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
+QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+DEADLINE_S = 110
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Three nodes and a topic of records with keys, without, without values, with headers, over thirty hours."""
+    with LocalCluster(nodes=3) as nodes:
+        with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
+            # The records are old: retention would remove them.
+            forever = {"retention.ms": "-1"}
+            admin.create_topics([NewTopic(name, 3, 3, forever) for name in ("orders", "totals", "again")])
+        with Producer(bootstrap_servers=nodes.bootstrap_servers) as producer:
+            for number in range(RECORDS):
+                producer.send(
+                    "orders",
+                    None if number % 50 == 0 else json.dumps({"n": number, "amount": f"{number}.1"}).encode(),
+                    key=None if number % 40 == 0 else b"%d" % (number % KEYS),
+                    headers=[("h", b"%d" % number)] if number % 3 == 0 else [],
+                    timestamp_ms=BEGINNING_MS + number * STEP_MS,
+                )
+        yield nodes
+
+
+def records_in(cluster: LocalCluster, topic: str) -> int:
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(3)]
+        return sum(consumer.end_offsets(partitions).values())
+
+
+def contents(cluster: LocalCluster, topic: str) -> list[Row]:
+    """All that a topic holds, partition by partition in order."""
+    left = records_in(cluster, topic)
+    tables: list[pa.Table] = []
+    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        while left:
+            tables.append(consumer.poll_arrow(timeout_ms=1_000))
+            left -= tables[-1].num_rows
+    assert left == 0
+    return [row for table in tables for row in table.to_pylist()]
+
+
+class Pipeline:
+    """A command, with its options."""
+
+    def __init__(self, module: Any, log: Path, *options: str) -> None:
+        self._module, self._log = module, log
+        self._options = [*options, "--conf", QUICK]
+
+    def kill_once(self, is_under_way: Callable[[str], bool]) -> None:
+        """Runs the command until it is in the middle, by what it has said or done, and kills all of its processes."""
+        process = self._start([sys.executable, "-m", self._module.__name__, "--master", "local[1]"])
+        deadline = time.monotonic() + DEADLINE_S
+        try:
+            while not is_under_way(self._log.read_text()):
+                assert process.poll() is None, f"it has ended: {self._log.read_text()}"
+                assert time.monotonic() < deadline, self._log.read_text()
+                time.sleep(0.01)
+        finally:
+            if process.poll() is None:
+                driver = psutil.Process(process.pid)
+                for one in (driver, *driver.children(recursive=True)):
+                    one.kill()
+            process.wait()
+
+    def finish(self, *, by_spark_submit: bool = False) -> str:
+        """Runs the command to its end; returns its summary."""
+        start = [sys.executable, "-m", self._module.__name__, "--master", "local[1]"]
+        if by_spark_submit:
+            script = Path(sys.executable).with_name("spark-submit")
+            start = [str(script), "--master", "local[1]", "--driver-java-options", QUICK.partition("=")[2]]
+            loopback = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+            start += [word for setting in loopback for word in ("--conf", setting)]
+            start.append(self._module.__file__)
+        process = self._start(start, stdout=subprocess.PIPE)
+        try:
+            summary, _ = process.communicate(timeout=DEADLINE_S)
+        finally:
+            process.kill()
+        assert process.returncode == 0, self._log.read_text()
+        return summary.decode()
+
+    def _start(self, command: list[str], stdout: int | None = None) -> subprocess.Popen[bytes]:
+        java = {"JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
+        environment = os.environ | java | {"PYSPARK_PYTHON": sys.executable}
+        with self._log.open("wb") as log:
+            return subprocess.Popen([*command, *self._options], stdout=stdout, stderr=log, env=environment)
+
+
+class NodeDown:
+    """A node that dies with the pipeline, and is back for the next test."""
+
+    def __init__(self, cluster: LocalCluster, topic: str) -> None:
+        self._cluster, self._topic = cluster, topic
+
+    def __enter__(self) -> None:
+        self._node = self._cluster.leader(self._topic, 0) or 1
+        self._cluster.kill(self._node)
+
+    def __exit__(self, *error: object) -> None:
+        self._cluster.start(self._node)
+        self._cluster.wait_ready()
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_totals_of_windows_are_written_once_over_a_kill(cluster: LocalCluster, tmp_path: Path) -> None:
+    totals = Pipeline(
+        window_totals, tmp_path / "log", "--bootstrap-servers", cluster.bootstrap_servers, "--from", "orders",
+        "--to", "totals", "--checkpoint", str(tmp_path / "checkpoint"), "--field", "amount", "--window", "1 hour",
+        "--watermark", "10 hours", "--max-offsets-per-trigger", "300", "--until-now",
+        "--conf", "spark.sql.shuffle.partitions=2",
+    )  # fmt: skip
+    totals.kill_once(lambda _: records_in(cluster, "totals") > 0)
+    with NodeDown(cluster, "totals"):
+        summary = totals.finish()
+    assert "goes on at the checkpoint" in (tmp_path / "log").read_text()
+    assert summary.startswith("window_totals: done, ") and '"orders"' in summary
+
+    watermark_ms = BEGINNING_MS + (RECORDS - 1) * STEP_MS - 10 * HOUR_MS
+    expected: dict[tuple[bytes | None, int], Row] = defaultdict(lambda: {"count": 0, "numbers": 0, "sum": None})
+    for row in contents(cluster, "orders"):
+        start_ms = int(row["timestamp"].timestamp() * 1000) // HOUR_MS * HOUR_MS
+        figures = expected[row["key"], start_ms]
+        figures["count"] += 1
+        if row["value"] is not None:
+            figures["numbers"] += 1
+            figures["sum"] = round((figures["sum"] or 0) + float(json.loads(row["value"])["amount"]), 6)
+    expected = {place: row for place, row in expected.items() if place[1] + HOUR_MS <= watermark_ms}
+    written = [(row["key"], json.loads(row["value"])) for row in contents(cluster, "totals")]
+    assert len(written) == len(expected) > 100
+    for key, result in written:
+        start = datetime.fromisoformat(result.pop("start"))
+        end = datetime.fromisoformat(result.pop("end"))
+        assert (end - start).total_seconds() == 3_600 and start.tzinfo == UTC
+        assert result == expected[key, int(start.timestamp()) * 1000]
+
+
+@pytest.mark.cluster
+@pytest.mark.spark
+@pytest.mark.timeout(300)
+def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
+    cluster: LocalCluster, tmp_path: Path
+) -> None:
+    files = tmp_path / "files"
+    common = ["--bootstrap-servers", cluster.bootstrap_servers]
+    copy = Pipeline(
+        archive, tmp_path / "archive-log", *common, "--from", "orders", "--into", str(files), "--checkpoint",
+        str(tmp_path / "checkpoint"), "--max-offsets-per-trigger", "150", "--until-now",
+    )  # fmt: skip
+    copy.kill_once(lambda said: "micro-batch 1:" in said)
+    with NodeDown(cluster, "orders"):
+        assert "archive: done, " in copy.finish(by_spark_submit=True)
+    original = contents(cluster, "orders")
+    assert sorted(archived(files), key=place) == sorted(original, key=place)
+
+    fill = Pipeline(
+        backfill, tmp_path / "backfill-log", *common, "--from", str(files), "--to", "again",
+        "--transaction-id", "again-1", "--tasks", "6",
+    )  # fmt: skip
+    fill.kill_once(lambda _: records_in(cluster, "again") > 0)
+    assert records_in(cluster, "again") < RECORDS
+    with NodeDown(cluster, "again"):
+        assert f"done, {RECORDS:,} records are in again" in fill.finish()
+    assert by_key(contents(cluster, "again")) == by_key(original)
+
+
+def archived(files: Path) -> list[Row]:
+    """The rows of the files that Spark lists; what a killed task has left is none of them."""
+    listed = set()
+    for manifest in (files / "_spark_metadata").glob("[0-9]*"):
+        listed |= {json.loads(line)["path"] for line in manifest.read_text().splitlines()[1:]}
+    rows = []
+    for path in (Path(unquote(urlparse(uri).path)) for uri in sorted(listed)):
+        table = pq.ParquetFile(path).read(columns=COLUMNS).to_pylist()
+        assert {f"date={row['timestamp']:%Y-%m-%d}" for row in table} <= {path.parent.name}
+        rows += table
+    return rows
+
+
+def place(row: Row) -> tuple[int, int]:
+    return row["partition"], row["offset"]
+
+
+def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:
+    """What the records of each key say, in order, and of those without, in none."""
+    keyed: dict[bytes, list[Row]] = defaultdict(list)
+    keyless: Counter[str] = Counter()
+    for row in rows:
+        said = {name: row[name] for name in ("value", "timestamp", "headers")}
+        if row["key"] is None:
+            keyless[repr(said)] += 1
+        else:
+            keyed[row["key"]].append(said)
+    return keyed, keyless
+
+
+@pytest.mark.parametrize(
+    ("module", "options", "status", "line"),
+    [
+        (archive, "--bootstrap-servers h:1 --from t --into d", 2, "the following arguments are required: --checkpoint"),
+        (archive, "--bootstrap-servers h --from t --into d --checkpoint c", 2, "'h' is not host:port"),
+        (
+            archive,
+            "--bootstrap-servers h:1 --from t --into d --checkpoint c --option startingOfsets=1",
+            2,
+            "did you mean",
+        ),
+        (
+            archive,
+            "--bootstrap-servers h:1 --from t --into d --checkpoint c --starting-offsets x",
+            2,
+            "startingOffsets",
+        ),
+        (
+            archive,
+            "--bootstrap-servers h:1 --from t --into d --checkpoint c --starting-timestamp soon",
+            2,
+            "is no time",
+        ),
+        (archive, "--bootstrap-servers h:1 --from t --into d --checkpoint c --conf master", 2, "is not NAME=VALUE"),
+        (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 1x", 2, "'1x' is no time"),
+        (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks 0", 2, "--tasks is 0"),
+        (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks x", 2, "invalid int value"),
+    ],
+)
+def test_wrong_usage_is_one_line(
+    module: Any, options: str, status: int, line: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    try:
+        result = module.main(options.split())
+    except SystemExit as ended:
+        result = ended.code
+    said = capsys.readouterr()
+    assert (result, said.out, said.err.count("\n")) == (status, "", 1)
+    assert line in said.err and said.err.startswith(f"{module.NAME}: ")
+
+
+@pytest.mark.parametrize("module", [archive, window_totals, backfill])
+def test_help_has_an_example(module: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        module.main(["--help"])
+    assert ended.value.code == 0
+    assert f"example:\n  python -m {module.__name__} --bootstrap-servers" in capsys.readouterr().out
+
+
+@pytest.mark.cluster
+def test_a_topic_that_is_missing_is_told_before_a_java_is_started(
+    cluster: LocalCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = f"--bootstrap-servers {cluster.bootstrap_servers} --from d --to nowhere --transaction-id i"
+    assert backfill.main(options.split()) == job.FAILURE
+    assert capsys.readouterr().err == (
+        "backfill: topic 'nowhere' does not exist: create it with quorumlog topics create nowhere\n"
+    )
+
+
+@pytest.mark.spark
+def test_an_archive_is_not_gone_on_with_under_another_checkpoint(spark: SparkSession, tmp_path: Path) -> None:
+    files, checkpoint = tmp_path / "files", tmp_path / "checkpoint"
+    archive.refuse_taken_directory(spark, str(files), str(checkpoint))
+    (files / "_spark_metadata").mkdir(parents=True)
+    with pytest.raises(OptionError, match="was written with another checkpoint"):
+        archive.refuse_taken_directory(spark, str(files), str(checkpoint))
+    checkpoint.mkdir()
+    (checkpoint / "metadata").touch()
+    archive.refuse_taken_directory(spark, str(files), str(checkpoint))
+
+
+def test_the_cause_is_told_of_all_that_spark_says() -> None:
+    said = (
+        "[STREAM_FAILED] Query failed\npyspark: Traceback\nquorumlog.sdk.spark.errors.DataLossError: it is gone\n at x"
+    )
+    assert job.one_line(said) == "it is gone"
+    assert (
+        job.one_line("[PATH_NOT_FOUND] Path does not exist: /x.\n at y") == "[PATH_NOT_FOUND] Path does not exist: /x."
+    )
