@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING, Any
 
 from quorumlog.sdk.spark.pipelines import job
 
@@ -62,8 +63,36 @@ def _run(given: argparse.Namespace) -> str:
     job.require_topics(given, given.to)
     spark = job.session(NAME, given)
     totals = window_totals(job.read_stream(spark, options, _COLUMNS), given.field, given.window, given.watermark)
-    writer = totals.writeStream.format("quorumlog").options(**job.servers(given), topic=given.to)
-    return job.run_stream(NAME, spark, writer.outputMode(given.output_mode), given)
+    target, writer = {**job.servers(given), "topic": given.to}, totals.writeStream.outputMode(given.output_mode)
+    if given.output_mode == "update":
+        return job.run_stream(NAME, spark, writer.foreachBatch(_updates_to(target)), given)
+    return job.run_stream(NAME, spark, writer.format("quorumlog").options(**target), given)
+
+
+def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
+    """Spark refuses output mode update to sinks in Python: here the sink's writer is called in the tasks themselves."""
+    from quorumlog.sdk.spark.sink import LogStreamWriter
+    from quorumlog.sdk.spark.write_options import parse_write_options
+
+    sink = LogStreamWriter(parse_write_options(target, streaming=True))
+
+    def write_task(rows: Iterable[Any]) -> Iterator[None]:
+        import pyarrow as pa
+
+        rows = list(rows)
+        keys, values, times_us = ([row[place] for row in rows] for place in range(3))
+        columns: list[Any] = [
+            pa.array([None if key is None else bytes(key) for key in keys], pa.binary()),
+            pa.array(values, pa.string()),
+            pa.array(times_us, pa.int64()).cast(pa.timestamp("us", "UTC")),
+        ]
+        sink.write(iter([pa.RecordBatch.from_arrays(columns, names=["key", "value", "timestamp"])]))
+        return iter(())
+
+    def write(updates: DataFrame, batch: int) -> None:
+        updates.selectExpr("key", "value", "unix_micros(timestamp)").rdd.mapPartitions(write_task).count()
+
+    return write
 
 
 def window_totals(rows: DataFrame, field: str | None, window: str, watermark: str) -> DataFrame:
