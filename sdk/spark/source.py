@@ -73,7 +73,7 @@ class QuorumlogDataSource(DataSource):
         """A streaming write of rows with the columns in ``schema``."""
         with plain_errors():
             if overwrite:
-                raise OptionError("output mode complete has no meaning for a log: use append or update")
+                raise OptionError("output mode complete has no meaning for a log: use append")
             options = parse_write_options(self.options, streaming=True)
             check_columns(schema, options.topic)
             return LogStreamWriter(options)
