@@ -135,8 +135,8 @@ def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[Target, pa.Table]]:
         mine = mine.combine_chunks()
         numbers = _numbers(mine, topic, how)
         records = _records(mine, how.timestamp_ms)
-        order = pc.array_sort_indices(numbers)
         if how.partition_counts[topic] > 1:
+            order = pc.array_sort_indices(numbers)
             numbers, records = numbers.take(order), records.take(order)
         for number, first, last in _runs(numbers):
             yield Target(topic, number), records.slice(first, last - first)

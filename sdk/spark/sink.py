@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import zip_longest
 from typing import Any
@@ -27,6 +27,7 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.outgoing import Spread, Target
+from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.write_options import WriteOptions
 from quorumlog.sdk.spark.written import written_before
 
@@ -94,9 +95,12 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
         sender = _Sender(producer)
         for batch in batches:
             rows = outgoing.rows_of(batch, options.topic)
-            new = [topic for topic in outgoing.topics_of(rows) if topic not in counts]
-            counts |= _partition_counts(options, new) if new else {}
-            here = {topic: counts[topic] for topic in outgoing.topics_of(rows)}
+            topics = outgoing.topics_of(rows)
+            new = [topic for topic in topics if topic not in counts]
+            if new:
+                shapes = _shapes(_catalog(options), new)
+                counts |= {topic: shapes[topic].partition_count for topic in new}
+            here = {topic: counts[topic] for topic in topics}
             sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task)))
             records += rows.num_rows
         sender.finish()
@@ -157,9 +161,8 @@ def first_look(options: WriteOptions, topics: list[str]) -> runs.Note:
     Raises:
         DeliveryError: a topic does not exist.
     """
-    catalog = ClusterCatalog(options.bootstrap_servers, newest=False)
-    shapes = catalog.describe(topics)
-    _refuse_unknown(topics, shapes)
+    catalog = _catalog(options)
+    shapes = _shapes(catalog, topics)
     partitions = [(topic, number) for topic in topics for number in range(shapes[topic].partition_count)]
     bounds = catalog.bounds(shapes, partitions)
     counts = {topic: shapes[topic].partition_count for topic in topics}
@@ -167,18 +170,19 @@ def first_look(options: WriteOptions, topics: list[str]) -> runs.Note:
     return runs.Note(time.time_ns() // 1_000_000, counts, ends, secrets.token_hex(4))
 
 
-def _partition_counts(options: WriteOptions, topics: list[str]) -> dict[str, int]:
-    shapes = ClusterCatalog(options.bootstrap_servers, newest=False).describe(topics)
-    _refuse_unknown(topics, shapes)
-    return {topic: shapes[topic].partition_count for topic in topics}
+def _catalog(options: WriteOptions) -> ClusterCatalog:
+    return ClusterCatalog(options.bootstrap_servers, newest=False)
 
 
-def _refuse_unknown(topics: list[str], known: Iterable[str]) -> None:
-    missing = sorted(set(topics) - set(known))
+def _shapes(catalog: ClusterCatalog, topics: list[str]) -> Mapping[str, TopicShape]:
+    """The topics, all of which have to exist."""
+    shapes = catalog.describe(topics)
+    missing = sorted(set(topics) - set(shapes))
     if missing:
         raise DeliveryError(
             f"topic {missing[0]!r} does not exist: create it first, topics do not come to be by being written to"
         )
+    return shapes
 
 
 def _producer(options: WriteOptions, name: runs.Name | None = None) -> Producer:
@@ -228,13 +232,12 @@ class _Sender:
         for target, sent in self._sent:
             try:
                 sent.result()
-            except DuplicateSequenceMismatchError:
-                raise
             except QuorumlogError as error:
                 raise _failed(target, error) from None
 
 
 def _failed(target: Target, error: QuorumlogError) -> QuorumlogError:
+    """The error of a batch, unless it is that the log has other records under the name."""
     if isinstance(error, DuplicateSequenceMismatchError):
         return error
     return DeliveryError(f"{target} cannot be written to: {error.message}")
