@@ -245,15 +245,20 @@ class CoordinatorModel:
 
     def _committed(self, where: str, before: ModelGroup, offset: pb.CommittedOffset) -> None:
         """Only an owner commits, by the epoch that gave it the partition or a later one of its own; what nobody has,
-        a member in its present epoch."""
+        a member in its present epoch. It may take a commit of its own back, by a later one, and nobody else's."""
         partition = TopicPartition(offset.topic_id, offset.partition)
+        label = CommitLabel.parse(offset.metadata)
         known = before.offsets.get(partition)
         if known is not None and known.offset > offset.offset:
-            raise Violation(f"{where}: committed of {partition} goes back from {known.offset} to {offset.offset}")
+            earlier = CommitLabel.parse(known.metadata)
+            if earlier.member != label.member or earlier.number >= label.number:
+                raise Violation(
+                    f"{where}: committed of {partition} goes back from {known.offset} ({earlier}) to {offset.offset}"
+                    f" ({label})"
+                )
         end = self.end_of(partition)
         if end is not None and offset.offset > end:
             raise Violation(f"{where}: {offset.offset} of {partition} is committed, its log ends at {end}")
-        label = CommitLabel.parse(offset.metadata)
         owners = {name: each for name, each in sorted(before.members.items()) if partition in each.owned}
         member = before.members.get(label.member)
         first = member.row.member_epoch if member is not None and not owners else None

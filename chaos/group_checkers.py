@@ -139,11 +139,48 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
 # -- committed offsets as a register ----------------------------------------------------------------------------------
 
 
+def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
+    """All but the commits that came behind a later one of their member: those are answered, and store nothing."""
+    newest: dict[str, int] = {}
+    counting: list[GroupOperation] = []
+    for each in operations:
+        if each.act is Act.COMMIT and each.outcome is Outcome.OK:
+            if each.number < newest.get(each.member, 0):
+                continue
+            newest[each.member] = each.number
+        counting.append(each)
+    return counting
+
+
+def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
+    """The commits of less than their member had asked to commit before. It may: it has read anew how far the group had
+    come while the earlier commit, which it had given up, was still on its way."""
+    most: dict[str, int] = {}
+    back: list[GroupOperation] = []
+    commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL)
+    for commit in sorted(commits, key=lambda each: (each.number, each.invoked_us)):
+        if commit.number and commit.offset < most.get(commit.member, -1):
+            back.append(commit)
+        most[commit.member] = max(commit.offset, most.get(commit.member, -1))
+    return back
+
+
+def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: list[GroupOperation]) -> bool:
+    """Whether it may be that only ``offset`` is committed at a time, though ``before`` had been."""
+    return any(
+        back.offset <= offset
+        and back.invoked_us <= by_us
+        and (back.outcome is Outcome.INFO or before.invoked_us <= back.returned_us)
+        for back in going_back
+    )
+
+
 def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[GroupAnomaly]:
-    """(c) Committed offsets never go back, and whoever asks is told no less than was acknowledged before, and nothing
-    that nobody has committed."""
+    """(c) Committed offsets go back only where a member takes its own commit back, and whoever asks is told no less
+    than was acknowledged before, and nothing that nobody has committed."""
     found: list[GroupAnomaly] = []
-    asked = [each for each in operations if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
+    asked = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
+    going_back = _that_go_back(asked)
     wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL} | {-1}
     # At one instant an invocation comes first: only what returned strictly earlier counts as before.
     moments = sorted(
@@ -160,7 +197,11 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
         if operation.outcome is not Outcome.OK:
             continue
         before = floors[number]
-        if before is not None and operation.offset < before.offset:
+        if (
+            before is not None
+            and operation.offset < before.offset
+            and not _taken_back(before, operation.offset, operation.returned_us, going_back)
+        ):
             what = "commits" if operation.act is Act.COMMIT else "is told that committed is"
             message = f"{operation.member} {what} offset {operation.offset} of {operation.part} after {before.offset}"
             found.append(GroupAnomaly(message, (before, operation)))
@@ -221,7 +262,8 @@ def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[
     committed before the second owner asked how far the group had come."""
     explained: list[Duplicate] = []
     found: list[GroupAnomaly] = []
-    commits = [each for each in operations if each.act is Act.COMMIT]
+    commits = [each for each in _that_count(operations) if each.act is Act.COMMIT]
+    going_back = _that_go_back(commits)
     owns = [each for each in operations if each.act is Act.OWN]
     work = _Work()
     for operation in operations:
@@ -232,7 +274,7 @@ def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[
         for first, end in work.covered.add(operation.offset, operation.end):
             read = work.reads.get(operation.member)
             before = next(each for each in work.done if each.offset < end and first < each.end)
-            settled = None if read is None else _committed_before(commits, first, read)
+            settled = None if read is None else _committed_before(commits, first, read, going_back)
             if read is None or settled is not None or read.offset > first:
                 message = (
                     f"{operation.member} processes {operation.part} from {first} to {end} again: {before.member} had"
@@ -246,9 +288,16 @@ def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[
     return explained, found
 
 
-def _committed_before(commits: list[GroupOperation], offset: int, read: GroupOperation) -> GroupOperation | None:
+def _committed_before(
+    commits: list[GroupOperation], offset: int, read: GroupOperation, going_back: list[GroupOperation]
+) -> GroupOperation | None:
     for commit in commits:
-        if commit.outcome is Outcome.OK and commit.offset > offset and commit.returned_us < read.invoked_us:
+        if (
+            commit.outcome is Outcome.OK
+            and commit.offset > offset
+            and commit.returned_us < read.invoked_us
+            and not _taken_back(commit, read.offset, read.returned_us, going_back)
+        ):
             return commit
     return None
 

@@ -65,6 +65,7 @@ class GroupOperation:
             PASS: the first record.
         end: of a PROCESS and PASS: after the last record.
         ending: of an OWN.
+        number: of a COMMIT: the how manieth of its member it is, where a later one may overtake it; 0 where none may.
     """
 
     group: str
@@ -77,6 +78,7 @@ class GroupOperation:
     offset: int = -1
     end: int = -1
     ending: Ending = Ending.OPEN
+    number: int = 0
 
     @property
     def part(self) -> Part:

@@ -68,13 +68,11 @@ class SimGroup:
     def heal(self) -> None:
         """Nothing more happens: all who live go on, and read everything."""
         self._healed = True
-        for member in self._members.values():
-            member.link.lose = 0.0
-            member.link.cut(0)
-            member.process.resume()
-            member.subscribe(self.plan.topics, self.plan.pattern)
         if not self._members:
             self._join()
+        for member in self._members.values():
+            member.heal()
+            member.subscribe(self.plan.topics, self.plan.pattern)
 
     def leave(self) -> None:
         """All members leave."""

@@ -48,6 +48,8 @@ class Commits:
         self._group_id = group_id
         self._limit_s = limit_s
         self._order = asyncio.Lock()
+        #: Of the last commit: the coordinator stores nothing of one that comes late, behind a later one.
+        self._number = 0
 
     async def commit(
         self,
@@ -66,12 +68,14 @@ class Commits:
         left = dict(offsets)
         uncertain = False
         async with self._order:
+            self._number += 1
+            number = self._number
             began_s = asyncio.get_running_loop().time()
 
             async def attempt() -> None:
                 nonlocal uncertain
                 try:
-                    await self._attempt(left, committer)
+                    await self._attempt(left, committer, number)
                 except QuorumlogError as error:
                     uncertain |= not error.definite
                     # One that was just created may not be known to the coordinator yet; after that it is deleted.
@@ -96,6 +100,7 @@ class Commits:
         self,
         left: dict[GroupPartition, OffsetAndMetadata],
         committer: Callable[[Collection[GroupPartition]], Committer],
+        number: int,
     ) -> None:
         """Commits what is left, and takes out what has been stored."""
         if not left:
@@ -106,6 +111,7 @@ class Commits:
             member_id=who.member_id,
             member_epoch=who.member_epoch,
             timeout_ms=self._attempt_ms,
+            number=number,
         )
         for place, committed in left.items():
             request.offsets.add(

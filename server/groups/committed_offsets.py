@@ -35,13 +35,26 @@ def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> gr
     for row in request.offsets:
         problem = _check_offset(draft, request, row)
         response.results.add(topic_id=row.topic_id, partition=row.partition, error=problem)
-        if problem is None:
-            stored = StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms)
+        if problem is None and not _is_late(draft, request, (row.topic_id, row.partition)):
+            committer = (request.member_id, request.number)
+            stored = StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms, *committer)
             edit = draft.edit(request.group_id)
             edit.put_offset((row.topic_id, row.partition), stored)
             if not edit.group.members and not edit.group.header.empty_since_ms:
                 edit.begin_empty(draft.wall_ms)
     return response
+
+
+def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
+    """Whether the member has committed the partition again since it sent this: it stores nothing, and is no error.
+
+    (Else an attempt that the client gave up, and that was on its way for long, would take the later one back, and the
+    next owner would do committed work again.)
+    """
+    group = draft.group(request.group_id)
+    counted = group is not None and request.member_id and request.number
+    stored = group.offsets.get(partition) if group is not None and counted else None
+    return stored is not None and stored.committer == request.member_id and stored.number > request.number
 
 
 def _check_committer(group: Group | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:

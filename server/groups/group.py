@@ -20,12 +20,16 @@ class StoredOffset:
     Arguments:
         leader_epoch: of the last record before it; -1 when unknown.
         commit_timestamp_ms: by the coordinator's clock.
+        committer: the member that committed it; empty for a client that is none.
+        number: of its commit; 0 where it does not count them.
     """
 
     offset: int
     leader_epoch: int
     metadata: str
     commit_timestamp_ms: int
+    committer: str = ""
+    number: int = 0
 
 
 @dataclass(slots=True, frozen=True)

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapp
 
 from quorumlog.server.groups.group import Group, GroupHeader, StoredOffset
 from quorumlog.server.groups.member import Member, PartitionId
-from quorumlog.server.groups.records import header_record, member_record, offset_record, partition_lists, target_record
+from quorumlog.server.groups.records import header_record, logged_offset, member_record, partition_lists, target_record
 from quorumlog.v1 import group_log_pb2
 
 #: About how many bytes a row takes in the log beside its texts: a partition, a topic's id, an offset, a member.
@@ -174,7 +174,7 @@ class GroupEdit:
             if stored is None and before is not None:
                 removed.append(partition)
             elif stored is not None and stored != before:
-                change.offsets.append(offset_record(partition, stored))
+                change.offsets.append(logged_offset(partition, stored))
         change.removed_offsets.extend(partition_lists(removed))
         return None if change == self._change(version=base.version + 1) else change
 

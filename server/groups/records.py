@@ -107,7 +107,7 @@ def target_record(member_id: str, target: Iterable[PartitionId]) -> group_log_pb
 
 
 def offset_record(partition: PartitionId, stored: StoredOffset, topic: str = "") -> groups_pb2.CommittedOffset:
-    """A committed offset as messages carry it."""
+    """A committed offset as answers carry it."""
     return groups_pb2.CommittedOffset(
         topic_id=partition[0],
         partition=partition[1],
@@ -119,9 +119,23 @@ def offset_record(partition: PartitionId, stored: StoredOffset, topic: str = "")
     )
 
 
+def logged_offset(partition: PartitionId, stored: StoredOffset) -> groups_pb2.CommittedOffset:
+    """A committed offset as it stands in the log."""
+    record = offset_record(partition, stored)
+    record.committer, record.commit_number = stored.committer, stored.number
+    return record
+
+
 def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
-    """The committed offset that ``offset_record`` wrote."""
-    return StoredOffset(record.offset, record.leader_epoch, record.metadata, record.commit_timestamp_ms)
+    """The committed offset that ``logged_offset`` wrote."""
+    return StoredOffset(
+        record.offset,
+        record.leader_epoch,
+        record.metadata,
+        record.commit_timestamp_ms,
+        record.committer,
+        record.commit_number,
+    )
 
 
 def whole_group(group: Group) -> group_log_pb2.GroupChange:
@@ -132,7 +146,7 @@ def whole_group(group: Group) -> group_log_pb2.GroupChange:
         header=header_record(group.header),
         members=[member_record(member) for _, member in sorted(group.members.items())],
         targets=[target_record(member_id, target) for member_id, target in sorted(group.targets.items())],
-        offsets=[offset_record(partition, stored) for partition, stored in sorted(group.offsets.items())],
+        offsets=[logged_offset(partition, stored) for partition, stored in sorted(group.offsets.items())],
     )
 
 

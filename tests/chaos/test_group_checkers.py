@@ -24,9 +24,10 @@ def act(
     *,
     outcome: Outcome = Outcome.OK,
     ending: Ending = Ending.REVOKED,
+    number: int = 0,
 ) -> GroupOperation:
     """An operation on the one partition."""
-    return GroupOperation("g", "t-0", member, kind, begin, end, outcome, offset, until, ending)
+    return GroupOperation("g", "t-0", member, kind, begin, end, outcome, offset, until, ending, number)
 
 
 def handover() -> list[GroupOperation]:
@@ -92,6 +93,29 @@ def test_a_skew_of_clocks_is_allowed_to_those_who_were_cut_off_only() -> None:
     assert not messages(late, tolerance_us=1)
     late[5].ending = Ending.REVOKED
     assert "gave it up" in messages(late, tolerance_us=1)
+
+
+def overtaken(commits: list[tuple[int, int, int]], told: int) -> list[GroupOperation]:
+    """A member commits (number, offset, when it gets there), reads anew how far it has come, and goes on from there."""
+    return [
+        act(Act.PROCESS, "a", 11, 20, 0, 4),
+        *(act(Act.COMMIT, "a", 20 + number, when, offset, number=number) for number, offset, when in commits),
+        act(Act.READ_COMMITTED, "a", 50, 51, told),
+        act(Act.PROCESS, "a", 60, 70, told, 4),
+        act(Act.OWN, "a", 10, 99, ending=Ending.OPEN),
+    ]
+
+
+def test_a_member_may_take_its_own_commit_back_by_a_later_one() -> None:
+    assert not messages(overtaken([(1, 4, 30), (2, 3, 40)], told=3))
+    assert not messages(overtaken([(1, 4, 30), (2, 3, 40)], told=4)), "as if the later one had not got there yet"
+    found = messages(overtaken([(1, 4, 30), (2, 3, 40)], told=2))
+    assert "a is told that committed is offset 2 of t-0 of group g after 4" in found
+
+
+def test_a_commit_that_comes_behind_a_later_one_of_its_member_stores_nothing() -> None:
+    assert not messages(overtaken([(2, 4, 30), (1, 3, 40)], told=4))
+    assert "is told that committed is offset 3" in messages(overtaken([(2, 4, 30), (1, 3, 40)], told=3))
 
 
 def test_who_is_late_to_give_up_is_put_out_while_it_works() -> None:

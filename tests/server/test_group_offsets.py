@@ -32,13 +32,16 @@ def commit(
     epoch: int = -1,
     metadata: str = "",
     group: str = GROUP,
+    number: int = 0,
 ) -> list[str]:
     """Commits; returns what became of each row, or of the request."""
     offsets = [
         pb.CommittedOffset(topic_id=topic, partition=number, offset=offset, leader_epoch=3, metadata=metadata)
         for (topic, number), offset in rows.items()
     ]
-    asked = pb.CommitOffsetsRequest(group_id=group, member_id=member, member_epoch=epoch, offsets=offsets)
+    asked = pb.CommitOffsetsRequest(
+        group_id=group, member_id=member, member_epoch=epoch, offsets=offsets, number=number
+    )
     answer = coordinator.decide(lambda draft: commit_offsets(draft, asked))
     if answer.HasField("error"):
         assert not answer.results
@@ -72,6 +75,18 @@ def test_a_member_commits_what_it_has(coordinator: Coordinator) -> None:
     assert committed(coordinator, [T1, T2], member="a", epoch=1) == {T1: 7}
     stored = coordinator.group.offsets[T0]
     assert (stored.leader_epoch, stored.metadata, stored.commit_timestamp_ms) == (3, "x", coordinator.wall_ms)
+
+
+def test_a_commit_that_comes_late_takes_no_later_one_back(coordinator: Coordinator) -> None:
+    """An attempt that the client gave up may be on its way for long. It is no error: nobody waits for it."""
+    a = Client(coordinator, "a")
+    until_stable([a])
+    assert commit(coordinator, {T0: 5}, member="a", epoch=1, number=1) == ["NONE"]
+    assert commit(coordinator, {T0: 9}, member="a", epoch=1, number=3) == ["NONE"]
+    assert commit(coordinator, {T0: 7, T1: 7}, member="a", epoch=1, number=2) == ["NONE", "NONE"]
+    assert committed(coordinator) == {T0: 9, T1: 7}
+    assert commit(coordinator, {T0: 2}, member="a", epoch=1, number=4) == ["NONE"], "a member may go back"
+    assert committed(coordinator) == {T0: 2, T1: 7}
 
 
 def test_an_older_epoch_counts_for_what_the_member_has_had_since(coordinator: Coordinator) -> None:

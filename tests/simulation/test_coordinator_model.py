@@ -31,9 +31,9 @@ def member(
     return row
 
 
-def offset(place: int, who: str, epoch: int, partition: int = 0) -> pb.CommittedOffset:
+def offset(place: int, who: str, epoch: int, partition: int = 0, number: int = 1) -> pb.CommittedOffset:
     """An offset with its label."""
-    label = str(CommitLabel(who, epoch, 1))
+    label = str(CommitLabel(who, epoch, number))
     return pb.CommittedOffset(topic_id=TOPIC, partition=partition, offset=place, metadata=label)
 
 
@@ -120,10 +120,16 @@ def test_only_owners_commit(shared: Log, row: pb.CommittedOffset, message: str |
         shared.put(offsets=[row])
 
 
-def test_committed_offsets_do_not_go_back(shared: Log) -> None:
-    shared.put(offsets=[offset(3, "a", 1)])
-    with pytest.raises(Violation, match="goes back from 3 to 2"):
-        shared.put(offsets=[offset(2, "a", 1)])
+@pytest.mark.parametrize("late", [offset(2, "a", 1, partition=3), offset(2, "b", 1, partition=3, number=9)])
+def test_committed_offsets_do_not_go_back(shared: Log, late: pb.CommittedOffset) -> None:
+    shared.put(offsets=[offset(3, "a", 1, partition=3, number=2)])
+    with pytest.raises(Violation, match=r"goes back from 3 \(a 1 2\) to 2"):
+        shared.put(offsets=[late])
+
+
+def test_a_member_may_take_its_own_commit_back(shared: Log) -> None:
+    shared.put(offsets=[offset(3, "a", 1, number=2)])
+    shared.put(offsets=[offset(2, "a", 1, number=3)])
 
 
 def test_a_member_is_put_out_after_a_session_of_silence(shared: Log) -> None:

@@ -25,15 +25,15 @@ _sym_db = _symbol_database.Default()
 from quorumlog.v1 import errors_pb2 as quorumlog_dot_v1_dot_errors__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/groups.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"9\n\x17\x46indCoordinatorsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\"t\n\x18\x46indCoordinatorsResponse\x12\x34\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.GroupCoordinator\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\x9e\x01\n\x10GroupCoordinator\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x03\x12\"\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Error\"`\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\xd1\x02\n\x15GroupHeartbeatRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x05\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x07 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x08 \x01(\r\x12\x0e\n\x06topics\x18\t \x03(\t\x12\x15\n\rtopic_pattern\x18\n \x01(\t\x12\x10\n\x08\x61ssignor\x18\x0b \x01(\t\x12,\n\x05owned\x18\x0c \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x0c\n\x04\x66ull\x18\r \x01(\x08\x12\x13\n\x0bmax_wait_ms\x18\x0e \x01(\r\"\xcf\x01\n\x16GroupHeartbeatResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x05 \x01(\r\x12\x31\n\nassignment\x18\x06 \x01(\x0b\x32\x1d.quorumlog.v1.GroupAssignment\"@\n\x0fGroupAssignment\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\x95\x01\n\x14\x43ommitOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12.\n\x07offsets\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\"\x9a\x01\n\x0f\x43ommittedOffset\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x03\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03\x12\r\n\x05topic\x18\x07 \x01(\t\"l\n\x15\x43ommitOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"[\n\x10PartitionOutcome\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\x93\x01\n\x13\x46\x65tchOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12-\n\x06topics\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\"j\n\x14\x46\x65tchOffsetsResponse\x12.\n\x07offsets\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"Q\n\x11ListGroupsRequest\x12(\n\x06states\x18\x01 \x03(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"z\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.GroupListing\x12\x14\n\x0c\x63oordinators\x18\x02 \x03(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\"Z\n\x0cGroupListing\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x0f\n\x07members\x18\x03 \x01(\x05\">\n\x15\x44\x65scribeGroupsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"l\n\x16\x44\x65scribeGroupsResponse\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.GroupDescription\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xf9\x01\n\x10GroupDescription\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x05 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x06 \x01(\t\x12\x30\n\x07members\x18\x07 \x03(\x0b\x32\x1f.quorumlog.v1.MemberDescription\x12\x13\n\x0b\x63oordinator\x18\x08 \x01(\x05\"\x9a\x02\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x06 \x01(\x05\x12\x0e\n\x06topics\x18\x07 \x03(\t\x12\x15\n\rtopic_pattern\x18\x08 \x01(\t\x12\x31\n\nassignment\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12-\n\x06target\x18\n \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x0f\n\x07present\x18\x0b \x01(\x08\"<\n\x13\x44\x65leteGroupsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"g\n\x14\x44\x65leteGroupsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.GroupOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"D\n\x0cGroupOutcome\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"k\n\x14\x44\x65leteOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"l\n\x15\x44\x65leteOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error*\x88\x01\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bGROUP_EMPTY\x10\x01\x12\x13\n\x0fGROUP_ASSIGNING\x10\x02\x12\x15\n\x11GROUP_RECONCILING\x10\x03\x12\x10\n\x0cGROUP_STABLE\x10\x04\x12\x0e\n\nGROUP_DEAD\x10\x05\x32\xd7\x05\n\x06Groups\x12\x61\n\x10\x46indCoordinators\x12%.quorumlog.v1.FindCoordinatorsRequest\x1a&.quorumlog.v1.FindCoordinatorsResponse\x12Z\n\tHeartbeat\x12#.quorumlog.v1.GroupHeartbeatRequest\x1a$.quorumlog.v1.GroupHeartbeatResponse(\x01\x30\x01\x12X\n\rCommitOffsets\x12\".quorumlog.v1.CommitOffsetsRequest\x1a#.quorumlog.v1.CommitOffsetsResponse\x12U\n\x0c\x46\x65tchOffsets\x12!.quorumlog.v1.FetchOffsetsRequest\x1a\".quorumlog.v1.FetchOffsetsResponse\x12O\n\nListGroups\x12\x1f.quorumlog.v1.ListGroupsRequest\x1a .quorumlog.v1.ListGroupsResponse\x12[\n\x0e\x44\x65scribeGroups\x12#.quorumlog.v1.DescribeGroupsRequest\x1a$.quorumlog.v1.DescribeGroupsResponse\x12U\n\x0c\x44\x65leteGroups\x12!.quorumlog.v1.DeleteGroupsRequest\x1a\".quorumlog.v1.DeleteGroupsResponse\x12X\n\rDeleteOffsets\x12\".quorumlog.v1.DeleteOffsetsRequest\x1a#.quorumlog.v1.DeleteOffsetsResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x19quorumlog/v1/groups.proto\x12\x0cquorumlog.v1\x1a\x19quorumlog/v1/errors.proto\"9\n\x17\x46indCoordinatorsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x0b\n\x03\x61ll\x18\x02 \x01(\x08\"t\n\x18\x46indCoordinatorsResponse\x12\x34\n\x0c\x63oordinators\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.GroupCoordinator\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\x9e\x01\n\x10GroupCoordinator\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0f\n\x07node_id\x18\x03 \x01(\x05\x12\x0c\n\x04host\x18\x04 \x01(\t\x12\x0c\n\x04port\x18\x05 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x06 \x01(\x03\x12\"\n\x05\x65rror\x18\x07 \x01(\x0b\x32\x13.quorumlog.v1.Error\"`\n\x0fTopicPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\r\n\x05topic\x18\x02 \x01(\t\x12\x12\n\npartitions\x18\x03 \x03(\x05\x12\x18\n\x10\x66irst_partitions\x18\x04 \x01(\x05\"\xd1\x02\n\x15GroupHeartbeatRequest\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\x10\n\x08group_id\x18\x02 \x01(\t\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x05\x12\x13\n\x0binstance_id\x18\x05 \x01(\t\x12\x0c\n\x04rack\x18\x06 \x01(\t\x12\x1c\n\x14rebalance_timeout_ms\x18\x07 \x01(\r\x12\x1a\n\x12session_timeout_ms\x18\x08 \x01(\r\x12\x0e\n\x06topics\x18\t \x03(\t\x12\x15\n\rtopic_pattern\x18\n \x01(\t\x12\x10\n\x08\x61ssignor\x18\x0b \x01(\t\x12,\n\x05owned\x18\x0c \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x0c\n\x04\x66ull\x18\r \x01(\x08\x12\x13\n\x0bmax_wait_ms\x18\x0e \x01(\r\"\xcf\x01\n\x16GroupHeartbeatResponse\x12\x16\n\x0e\x63orrelation_id\x18\x01 \x01(\x04\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\x11\n\tmember_id\x18\x03 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x04 \x01(\x05\x12\x1d\n\x15heartbeat_interval_ms\x18\x05 \x01(\r\x12\x31\n\nassignment\x18\x06 \x01(\x0b\x32\x1d.quorumlog.v1.GroupAssignment\"@\n\x0fGroupAssignment\x12-\n\x06topics\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\"\xa5\x01\n\x14\x43ommitOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12.\n\x07offsets\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\x12\x0e\n\x06number\x18\x06 \x01(\x04\"\xc4\x01\n\x0f\x43ommittedOffset\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\x0e\n\x06offset\x18\x03 \x01(\x03\x12\x14\n\x0cleader_epoch\x18\x04 \x01(\x03\x12\x10\n\x08metadata\x18\x05 \x01(\t\x12\x1b\n\x13\x63ommit_timestamp_ms\x18\x06 \x01(\x03\x12\r\n\x05topic\x18\x07 \x01(\t\x12\x11\n\tcommitter\x18\x08 \x01(\t\x12\x15\n\rcommit_number\x18\t \x01(\x04\"l\n\x15\x43ommitOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"[\n\x10PartitionOutcome\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x11\n\tpartition\x18\x02 \x01(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\x93\x01\n\x13\x46\x65tchOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\x11\n\tmember_id\x18\x02 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x03 \x01(\x05\x12-\n\x06topics\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x12\n\ntimeout_ms\x18\x05 \x01(\r\"j\n\x14\x46\x65tchOffsetsResponse\x12.\n\x07offsets\x18\x01 \x03(\x0b\x32\x1d.quorumlog.v1.CommittedOffset\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"Q\n\x11ListGroupsRequest\x12(\n\x06states\x18\x01 \x03(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"z\n\x12ListGroupsResponse\x12*\n\x06groups\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.GroupListing\x12\x14\n\x0c\x63oordinators\x18\x02 \x03(\x05\x12\"\n\x05\x65rror\x18\x03 \x01(\x0b\x32\x13.quorumlog.v1.Error\"Z\n\x0cGroupListing\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\'\n\x05state\x18\x02 \x01(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x0f\n\x07members\x18\x03 \x01(\x05\">\n\x15\x44\x65scribeGroupsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"l\n\x16\x44\x65scribeGroupsResponse\x12.\n\x06groups\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.GroupDescription\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"\xf9\x01\n\x10GroupDescription\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\x12\'\n\x05state\x18\x03 \x01(\x0e\x32\x18.quorumlog.v1.GroupState\x12\x13\n\x0bgroup_epoch\x18\x04 \x01(\x05\x12\x18\n\x10\x61ssignment_epoch\x18\x05 \x01(\x05\x12\x10\n\x08\x61ssignor\x18\x06 \x01(\t\x12\x30\n\x07members\x18\x07 \x03(\x0b\x32\x1f.quorumlog.v1.MemberDescription\x12\x13\n\x0b\x63oordinator\x18\x08 \x01(\x05\"\x9a\x02\n\x11MemberDescription\x12\x11\n\tmember_id\x18\x01 \x01(\t\x12\x13\n\x0binstance_id\x18\x02 \x01(\t\x12\x0c\n\x04rack\x18\x03 \x01(\t\x12\x11\n\tclient_id\x18\x04 \x01(\t\x12\x0c\n\x04host\x18\x05 \x01(\t\x12\x14\n\x0cmember_epoch\x18\x06 \x01(\x05\x12\x0e\n\x06topics\x18\x07 \x03(\t\x12\x15\n\rtopic_pattern\x18\x08 \x01(\t\x12\x31\n\nassignment\x18\t \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12-\n\x06target\x18\n \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x0f\n\x07present\x18\x0b \x01(\x08\"<\n\x13\x44\x65leteGroupsRequest\x12\x11\n\tgroup_ids\x18\x01 \x03(\t\x12\x12\n\ntimeout_ms\x18\x02 \x01(\r\"g\n\x14\x44\x65leteGroupsResponse\x12+\n\x07results\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.GroupOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"D\n\x0cGroupOutcome\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error\"k\n\x14\x44\x65leteOffsetsRequest\x12\x10\n\x08group_id\x18\x01 \x01(\t\x12-\n\x06topics\x18\x02 \x03(\x0b\x32\x1d.quorumlog.v1.TopicPartitions\x12\x12\n\ntimeout_ms\x18\x03 \x01(\r\"l\n\x15\x44\x65leteOffsetsResponse\x12/\n\x07results\x18\x01 \x03(\x0b\x32\x1e.quorumlog.v1.PartitionOutcome\x12\"\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x13.quorumlog.v1.Error*\x88\x01\n\nGroupState\x12\x1b\n\x17GROUP_STATE_UNSPECIFIED\x10\x00\x12\x0f\n\x0bGROUP_EMPTY\x10\x01\x12\x13\n\x0fGROUP_ASSIGNING\x10\x02\x12\x15\n\x11GROUP_RECONCILING\x10\x03\x12\x10\n\x0cGROUP_STABLE\x10\x04\x12\x0e\n\nGROUP_DEAD\x10\x05\x32\xd7\x05\n\x06Groups\x12\x61\n\x10\x46indCoordinators\x12%.quorumlog.v1.FindCoordinatorsRequest\x1a&.quorumlog.v1.FindCoordinatorsResponse\x12Z\n\tHeartbeat\x12#.quorumlog.v1.GroupHeartbeatRequest\x1a$.quorumlog.v1.GroupHeartbeatResponse(\x01\x30\x01\x12X\n\rCommitOffsets\x12\".quorumlog.v1.CommitOffsetsRequest\x1a#.quorumlog.v1.CommitOffsetsResponse\x12U\n\x0c\x46\x65tchOffsets\x12!.quorumlog.v1.FetchOffsetsRequest\x1a\".quorumlog.v1.FetchOffsetsResponse\x12O\n\nListGroups\x12\x1f.quorumlog.v1.ListGroupsRequest\x1a .quorumlog.v1.ListGroupsResponse\x12[\n\x0e\x44\x65scribeGroups\x12#.quorumlog.v1.DescribeGroupsRequest\x1a$.quorumlog.v1.DescribeGroupsResponse\x12U\n\x0c\x44\x65leteGroups\x12!.quorumlog.v1.DeleteGroupsRequest\x1a\".quorumlog.v1.DeleteGroupsResponse\x12X\n\rDeleteOffsets\x12\".quorumlog.v1.DeleteOffsetsRequest\x1a#.quorumlog.v1.DeleteOffsetsResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'quorumlog.v1.groups_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_GROUPSTATE']._serialized_start=3359
-  _globals['_GROUPSTATE']._serialized_end=3495
+  _globals['_GROUPSTATE']._serialized_start=3417
+  _globals['_GROUPSTATE']._serialized_end=3553
   _globals['_FINDCOORDINATORSREQUEST']._serialized_start=70
   _globals['_FINDCOORDINATORSREQUEST']._serialized_end=127
   _globals['_FINDCOORDINATORSRESPONSE']._serialized_start=129
@@ -49,41 +49,41 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_GROUPASSIGNMENT']._serialized_start=1056
   _globals['_GROUPASSIGNMENT']._serialized_end=1120
   _globals['_COMMITOFFSETSREQUEST']._serialized_start=1123
-  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1272
-  _globals['_COMMITTEDOFFSET']._serialized_start=1275
-  _globals['_COMMITTEDOFFSET']._serialized_end=1429
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1431
-  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1539
-  _globals['_PARTITIONOUTCOME']._serialized_start=1541
-  _globals['_PARTITIONOUTCOME']._serialized_end=1632
-  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1635
-  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1782
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1784
-  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=1890
-  _globals['_LISTGROUPSREQUEST']._serialized_start=1892
-  _globals['_LISTGROUPSREQUEST']._serialized_end=1973
-  _globals['_LISTGROUPSRESPONSE']._serialized_start=1975
-  _globals['_LISTGROUPSRESPONSE']._serialized_end=2097
-  _globals['_GROUPLISTING']._serialized_start=2099
-  _globals['_GROUPLISTING']._serialized_end=2189
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=2191
-  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=2253
-  _globals['_DESCRIBEGROUPSRESPONSE']._serialized_start=2255
-  _globals['_DESCRIBEGROUPSRESPONSE']._serialized_end=2363
-  _globals['_GROUPDESCRIPTION']._serialized_start=2366
-  _globals['_GROUPDESCRIPTION']._serialized_end=2615
-  _globals['_MEMBERDESCRIPTION']._serialized_start=2618
-  _globals['_MEMBERDESCRIPTION']._serialized_end=2900
-  _globals['_DELETEGROUPSREQUEST']._serialized_start=2902
-  _globals['_DELETEGROUPSREQUEST']._serialized_end=2962
-  _globals['_DELETEGROUPSRESPONSE']._serialized_start=2964
-  _globals['_DELETEGROUPSRESPONSE']._serialized_end=3067
-  _globals['_GROUPOUTCOME']._serialized_start=3069
-  _globals['_GROUPOUTCOME']._serialized_end=3137
-  _globals['_DELETEOFFSETSREQUEST']._serialized_start=3139
-  _globals['_DELETEOFFSETSREQUEST']._serialized_end=3246
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=3248
-  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=3356
-  _globals['_GROUPS']._serialized_start=3498
-  _globals['_GROUPS']._serialized_end=4225
+  _globals['_COMMITOFFSETSREQUEST']._serialized_end=1288
+  _globals['_COMMITTEDOFFSET']._serialized_start=1291
+  _globals['_COMMITTEDOFFSET']._serialized_end=1487
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_start=1489
+  _globals['_COMMITOFFSETSRESPONSE']._serialized_end=1597
+  _globals['_PARTITIONOUTCOME']._serialized_start=1599
+  _globals['_PARTITIONOUTCOME']._serialized_end=1690
+  _globals['_FETCHOFFSETSREQUEST']._serialized_start=1693
+  _globals['_FETCHOFFSETSREQUEST']._serialized_end=1840
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_start=1842
+  _globals['_FETCHOFFSETSRESPONSE']._serialized_end=1948
+  _globals['_LISTGROUPSREQUEST']._serialized_start=1950
+  _globals['_LISTGROUPSREQUEST']._serialized_end=2031
+  _globals['_LISTGROUPSRESPONSE']._serialized_start=2033
+  _globals['_LISTGROUPSRESPONSE']._serialized_end=2155
+  _globals['_GROUPLISTING']._serialized_start=2157
+  _globals['_GROUPLISTING']._serialized_end=2247
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_start=2249
+  _globals['_DESCRIBEGROUPSREQUEST']._serialized_end=2311
+  _globals['_DESCRIBEGROUPSRESPONSE']._serialized_start=2313
+  _globals['_DESCRIBEGROUPSRESPONSE']._serialized_end=2421
+  _globals['_GROUPDESCRIPTION']._serialized_start=2424
+  _globals['_GROUPDESCRIPTION']._serialized_end=2673
+  _globals['_MEMBERDESCRIPTION']._serialized_start=2676
+  _globals['_MEMBERDESCRIPTION']._serialized_end=2958
+  _globals['_DELETEGROUPSREQUEST']._serialized_start=2960
+  _globals['_DELETEGROUPSREQUEST']._serialized_end=3020
+  _globals['_DELETEGROUPSRESPONSE']._serialized_start=3022
+  _globals['_DELETEGROUPSRESPONSE']._serialized_end=3125
+  _globals['_GROUPOUTCOME']._serialized_start=3127
+  _globals['_GROUPOUTCOME']._serialized_end=3195
+  _globals['_DELETEOFFSETSREQUEST']._serialized_start=3197
+  _globals['_DELETEOFFSETSREQUEST']._serialized_end=3304
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_start=3306
+  _globals['_DELETEOFFSETSRESPONSE']._serialized_end=3414
+  _globals['_GROUPS']._serialized_start=3556
+  _globals['_GROUPS']._serialized_end=4283
 # @@protoc_insertion_point(module_scope)

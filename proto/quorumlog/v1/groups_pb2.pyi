@@ -367,6 +367,7 @@ class CommitOffsetsRequest(_message.Message):
     MEMBER_EPOCH_FIELD_NUMBER: _builtins.int
     OFFSETS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    NUMBER_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group."""
     member_id: _builtins.str
@@ -375,6 +376,10 @@ class CommitOffsetsRequest(_message.Message):
     """The member's epoch, or an older one since which it has owned the partitions (KIP-1251); -1 without a member."""
     timeout_ms: _builtins.int
     """How long the answer may take, in milliseconds."""
+    number: _builtins.int
+    """Grows with every commit of a member, for as long as it lives; a commit that is tried again keeps its own. One that
+    comes late, behind a later one of the same member, stores nothing. 0: not counted.
+    """
     @_builtins.property
     def offsets(self) -> _containers.RepeatedCompositeFieldContainer[Global___CommittedOffset]:
         """The offsets."""
@@ -387,10 +392,11 @@ class CommitOffsetsRequest(_message.Message):
         member_epoch: _builtins.int = ...,
         offsets: _abc.Iterable[Global___CommittedOffset] | None = ...,
         timeout_ms: _builtins.int = ...,
+        number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "offsets", b"offsets", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "member_epoch", b"member_epoch", "member_id", b"member_id", "number", b"number", "offsets", b"offsets", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -409,6 +415,8 @@ class CommittedOffset(_message.Message):
     METADATA_FIELD_NUMBER: _builtins.int
     COMMIT_TIMESTAMP_MS_FIELD_NUMBER: _builtins.int
     TOPIC_FIELD_NUMBER: _builtins.int
+    COMMITTER_FIELD_NUMBER: _builtins.int
+    COMMIT_NUMBER_FIELD_NUMBER: _builtins.int
     topic_id: _builtins.bytes
     """The topic's id: 16 bytes."""
     partition: _builtins.int
@@ -423,6 +431,10 @@ class CommittedOffset(_message.Message):
     """When it was committed, in milliseconds since the epoch; the coordinator's clock."""
     topic: _builtins.str
     """The topic's name; filled in by the coordinator, ignored in requests."""
+    committer: _builtins.str
+    """In the coordinator's log only: the member that committed it."""
+    commit_number: _builtins.int
+    """In the coordinator's log only: the number of its commit."""
     def __init__(
         self,
         *,
@@ -433,10 +445,12 @@ class CommittedOffset(_message.Message):
         metadata: _builtins.str = ...,
         commit_timestamp_ms: _builtins.int = ...,
         topic: _builtins.str = ...,
+        committer: _builtins.str = ...,
+        commit_number: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_timestamp_ms", b"commit_timestamp_ms", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["commit_number", b"commit_number", "commit_timestamp_ms", b"commit_timestamp_ms", "committer", b"committer", "leader_epoch", b"leader_epoch", "metadata", b"metadata", "offset", b"offset", "partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
