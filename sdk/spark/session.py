@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from quorumlog.sdk.spark.errors import SparkMissingError
+from quorumlog.sdk.spark.errors import JavaError, SparkMissingError
 from quorumlog.sdk.spark.java import find_java_home
 
 if TYPE_CHECKING:
@@ -56,12 +56,12 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
 
     Raises:
         SparkMissingError: PySpark is not installed.
-        JavaError: no Java runtime that Spark can use.
+        JavaError: no Java runtime that Spark can use, or it ends before Spark has begun.
     """
-    try:
-        from pyspark.sql import SparkSession
-    except ImportError as error:
-        raise SparkMissingError(f"PySpark is not installed ({error}): pip install 'quorumlog[spark]'") from None
+    require_pyspark()
+    from pyspark.errors import PySparkRuntimeError
+    from pyspark.sql import SparkSession
+
     os.environ["JAVA_HOME"] = str(find_java_home())
     os.environ["PYSPARK_PYTHON"] = os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
@@ -78,7 +78,28 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
         settings["spark.driver.extraJavaOptions"] = java_options.strip()
         for name, value in settings.items():
             builder = builder.config(name, value)
-        return builder.getOrCreate()
+        try:
+            return builder.getOrCreate()
+        except PySparkRuntimeError as error:
+            if error.getCondition() != "JAVA_GATEWAY_EXITED":
+                raise
+            given = ", ".join(name.replace("__", ".") for name in conf) or "none given"
+            raise JavaError(
+                f"Java has ended before Spark had begun; what it said stands above: correct the master ({master!r}) or"
+                f" the settings ({given}), or see to free memory"
+            ) from None
+
+
+def require_pyspark() -> None:
+    """Looks whether PySpark is there.
+
+    Raises:
+        SparkMissingError: it is not installed.
+    """
+    try:
+        import pyspark.sql  # noqa: F401 - whether it can be imported is the question
+    except ImportError as error:
+        raise SparkMissingError(f"PySpark is not installed ({error}): pip install 'quorumlog[spark]'") from None
 
 
 def _make_registration_visible() -> None:

@@ -35,7 +35,9 @@ from quorumlog.sdk.spark.written import written_before
 MAX_TASK_BYTES = 1 << 30
 #: What a producer may have under way.
 _BUFFER_BYTES = 64 << 20
-_LARGEST_BATCH_BYTES = 1 << 20
+_BATCH_BYTES = 1 << 20
+#: What a node takes at most: how large a row may be is the topic's to say.
+_LARGEST_ROW_BYTES = 8 << 20
 #: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again.
 _ATTEMPTS = 5
 
@@ -190,8 +192,8 @@ def _producer(options: WriteOptions, name: runs.Name | None = None) -> Producer:
         bootstrap_servers=options.bootstrap_servers,
         client_id="quorumlog-spark",
         compression_type=options.compression,
-        batch_size=_LARGEST_BATCH_BYTES,
-        max_request_size=_LARGEST_BATCH_BYTES,
+        batch_size=_BATCH_BYTES,
+        max_request_size=_LARGEST_ROW_BYTES,
         buffer_memory=_BUFFER_BYTES,
         producer_name=None if name is None else name.producer,
         producer_epoch=None if name is None else name.epoch,

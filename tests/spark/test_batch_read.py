@@ -12,7 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.sdk import Admin, NewTopic, Producer
@@ -122,14 +121,6 @@ def expected(topics: Topics, *names: str, headers: bool = False) -> list[Row]:
     return sorted(shown, key=lambda row: (row["topic"], row["partition"], row["offset"]))
 
 
-def refusal(read: Read, **options: str) -> str:
-    """The message of a read that must fail, with nothing of our own stack in it."""
-    with pytest.raises(PySparkException) as raised:
-        read(**options).count()
-    assert "Traceback" not in str(raised.value)
-    return str(raised.value)
-
-
 def test_every_column_of_every_row_is_as_it_was_produced(read: Read, topics: Topics) -> None:
     frame = read(subscribe="orders", includeHeaders="true")
     assert [(field.name, field.dataType.simpleString(), field.nullable) for field in frame.schema] == [
@@ -219,38 +210,6 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
     )
     total = 50_000 * 49_999 // 2
     assert frame.collect() == [(100_000, 10_000_000, 2 * total, 2 * total)]
-
-
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"subscribe": "orders", "assign": '{"orders": [0]}'}, ["exactly one", "subscribe and assign"]),
-        ({}, ["exactly one", "none"]),
-        ({"subscribe": "orders", "startingOffsets": '{"orders"'}, ["startingOffsets", '{"orders"']),
-        ({"subscribe": "order"}, ["subscribe", "'order'", "create the topic"]),
-        ({"assign": '{"orders": [3]}'}, ["partition 3", "orders", "0 to 2"]),
-        (
-            {"assign": '{"orders": [0]}', "endingOffsets": '{"orders": {"0": 41}}'},
-            ["endingOffsets", "offset 41", "orders partition 0", "[0, 40)"],
-        ),
-        ({"subscribe": "orders", "quorumlog.bootstrap.server": "h:1"}, ["mean quorumlog.bootstrap.servers"]),
-        ({"subscribe": "orders", "groupId": "g"}, ["groupId", "a streaming read"]),
-        ({"subscribe": "orders", "schema": "value string"}, ["'value'", "binary", "string"]),
-        (
-            {"subscribe": "orders", "quorumlog.bootstrap.servers": "127.0.0.1:9"},
-            ["no node answers at 127.0.0.1:9", "quorumlog.bootstrap.servers"],
-        ),
-    ],
-)
-def test_a_wrong_read_says_what_is_wrong(read: Read, options: dict[str, str], words: list[str]) -> None:
-    message = refusal(read, **options)
-    for word in words:
-        assert word in message, message
-
-
-def test_offsets_that_are_not_there_are_skipped_when_that_is_allowed(read: Read) -> None:
-    frame = read(assign='{"orders": [0]}', endingOffsets='{"orders": {"0": 41}}', failOnDataLoss="false")
-    assert frame.count() == 40
 
 
 def test_the_same_job_runs_in_executors_of_their_own(topics: Topics) -> None:

@@ -172,26 +172,6 @@ def test_data_that_is_gone_stops_a_query_or_is_passed_over(stream: Stream, writt
     assert query.places[28:] == [("gone", 0, offset) for offset in range(20)]
 
 
-@pytest.mark.parametrize(
-    ("options", "words"),
-    [
-        ({"subscribe": "nope"}, ["subscribe", "'nope'", "create the topic"]),
-        ({"subscribe": "wrong", "startingOffsets": '{"wrong": {"0": 3}}'}, ["startingOffsets", "offset 3", "[0, 0)"]),
-        ({"subscribe": "wrong", "startingTimestamp": "1"}, ["startingTimestamp", "wrong partition 0", "no record"]),
-        ({"subscribe": "wrong", "endingOffsets": "latest"}, ["endingOffsets", "for a batch read"]),
-        ({"subscribe": "wrong", "quorumlog.bootstrap.servers": "127.0.0.1:9"}, ["no node answers at 127.0.0.1:9"]),
-    ],
-)  # fmt: skip
-def test_a_wrong_stream_says_what_is_wrong(
-    stream: Stream, written: Written, options: dict[str, str], words: list[str]
-) -> None:
-    if "wrong" not in written.places:
-        written.create("wrong")
-    message = refusal(stream(**options))
-    for word in words:
-        assert word in message, message
-
-
 @contextmanager
 def producing(written: Written, topic: str, partitions: int) -> Iterator[None]:
     """A producer that writes without pause in the background; what it was acknowledged is in ``written`` afterwards."""

@@ -156,7 +156,6 @@ def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
         (["'v' AS value", "'t' AS topic"], {"topic": "t"}, "option topic ('t') and a column 'topic' are given"),
         (["'v' AS value"], {"topic": "t", "compression": "gzip"}, "option compression is 'gzip'"),
         (["'v' AS value"], {"topic": "t", "subscribe": "t"}, "option subscribe ('t') is for a read"),
-        (["'v' AS value"], {"topic": "nowhere"}, "topic 'nowhere' does not exist"),
     ],
 )
 def test_what_cannot_be_written_is_one_clear_line(

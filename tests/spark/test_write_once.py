@@ -126,9 +126,18 @@ def test_a_write_without_a_name_is_passed_through(options: WriteOptions) -> None
     assert written(options) == Counter({b"a": 2, b"b": 2})
 
 
+def test_a_row_may_be_as_large_as_its_topic_takes(options: WriteOptions) -> None:
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.alter_configs({options.topic or "": {"max.message.bytes": 4 << 20}})
+    who, large = name(), batch([random.Random(1).randbytes(3 << 20), b"small"])
+    for _ in range(2):
+        assert sink.write_once(options, who, [large]).records == 2
+    assert written(options) == Counter(large.column("value").to_pylist())
+
+
 def test_what_cannot_be_delivered_names_the_topic_and_the_reason(options: WriteOptions) -> None:
-    large = batch([bytes(2 << 20)])
-    with pytest.raises(DeliveryError, match=rf"topic {options.topic} partition \d cannot be written to: .*1048576"):
+    large = batch([random.Random(1).randbytes(2 << 20)])
+    with pytest.raises(DeliveryError, match=rf"topic {options.topic} partition \d cannot be written to: .*max.message"):
         sink.write_once(options, name(), [large])
     elsewhere = WriteOptions(options.bootstrap_servers, "nowhere", None, "none")
     with pytest.raises(DeliveryError, match="topic 'nowhere' does not exist"):

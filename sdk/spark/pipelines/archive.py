@@ -42,6 +42,7 @@ def _run(given: argparse.Namespace) -> str:
     from pyspark.sql import functions as f
 
     options = job.stream_options(given, includeHeaders="true")
+    job.require_sources(given)
     spark = job.session(NAME, given)
     # Spark's own default is a type without a time zone, which other readers take for local time.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")

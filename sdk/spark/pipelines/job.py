@@ -14,11 +14,13 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark.errors import DeliveryError, OptionError, SparkSourceError
 from quorumlog.sdk.spark.option_values import SERVERS, GivenOptions
+from quorumlog.sdk.spark.session import local_session, require_pyspark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -30,6 +32,7 @@ WRONG_USAGE = 2
 _LIVENESS_S = 2.0
 #: Our own errors within what Spark makes of them; the last one is the cause.
 _OURS = re.compile(r"\bquorumlog\.[a-z_.]+\.\w+Error: (.+)")
+_THEIR_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
 _MAX_LINE = 600
 
 
@@ -58,6 +61,10 @@ class Parser(argparse.ArgumentParser):
             metavar="NAME=VALUE",
             help="a setting of Spark; repeatable",
         )
+        self.add_argument(
+            "--log-level", choices=("off", "error", "warn", "info"), default="off",
+            help="of Spark's own log on stderr; why a job fails is said without it (default: off)",
+        )  # fmt: skip
 
     def error(self, message: str) -> NoReturn:
         """Ends the process with one line and the status of wrong usage."""
@@ -157,6 +164,18 @@ def require_topics(given: argparse.Namespace, *topics: str) -> None:
             raise DeliveryError(f"topic {topic!r} does not exist: create it with quorumlog topics create {topic}")
 
 
+def require_sources(given: argparse.Namespace) -> None:
+    """Asks about the topics that a new query is to read. One that goes on is judged by its checkpoint, which knows
+    whether a topic has never been there or is gone.
+
+    Raises:
+        QuorumlogError: there is no cluster, or no such topic.
+    """
+    if "://" in given.checkpoint or Path(given.checkpoint, "metadata").exists():
+        return
+    require_topics(given, *(topic.strip() for topic in given.source.split(",") if topic.strip()))
+
+
 def session(name: str, given: argparse.Namespace) -> SparkSession:
     """The session that spark-submit has prepared, else one of this machine.
 
@@ -164,11 +183,9 @@ def session(name: str, given: argparse.Namespace) -> SparkSession:
         SparkMissingError, JavaError: what Spark needs is not there.
         OptionError: --master under spark-submit, which has it itself.
     """
-    from quorumlog.sdk.spark.session import local_session
-
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = {setting.replace(".", "__"): value for setting, value in given.conf}
-        return local_session(name, given.master or "local[*]", **conf)
+        return local_session(name, given.master or "local[*]", log_level=given.log_level, **conf)
     if given.master is not None:
         raise OptionError("--master is spark-submit's: give it before the file's name")
     from pyspark.sql import SparkSession
@@ -181,7 +198,7 @@ def session(name: str, given: argparse.Namespace) -> SparkSession:
         builder = builder.config(setting, value)
     prepared = builder.getOrCreate()
     # At Spark's own level, its log would bury the progress.
-    prepared.sparkContext.setLogLevel("WARN")
+    prepared.sparkContext.setLogLevel(given.log_level.upper())
     prepared.dataSource.register(QuorumlogDataSource)
     return prepared
 
@@ -309,6 +326,7 @@ def run_stream(name: str, spark: SparkSession, writer: DataStreamWriter, given: 
 def run(name: str, job: Callable[[], str]) -> int:
     """Does a job and prints its summary; returns the exit status, and prints one line where the job has failed."""
     try:
+        require_pyspark()
         print(job(), flush=True)
         return 0
     except OptionError as error:
@@ -334,4 +352,5 @@ def one_line(text: str) -> str:
     lines = [line.strip(" \t:") for line in text.splitlines() if line.strip(" \t:")]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]
-    return (ours[-1] if ours else lines[0] if lines else "Spark has failed without a word")[:_MAX_LINE]
+    theirs = _THEIR_CLASS.sub("", lines[0]) if lines else "Spark has failed without a word"
+    return (ours[-1] if ours else theirs)[:_MAX_LINE]

@@ -60,6 +60,7 @@ def _parser() -> job.Parser:
 
 def _run(given: argparse.Namespace) -> str:
     options = job.stream_options(given)
+    job.require_sources(given)
     job.require_topics(given, given.to)
     spark = job.session(NAME, given)
     totals = window_totals(job.read_stream(spark, options, _COLUMNS), given.field, given.window, given.watermark)
