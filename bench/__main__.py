@@ -2,7 +2,8 @@
 
 ``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core,
 ``python -m bench compaction`` the passes of compaction and what producers notice of them, ``python -m bench
-rebalance``, ``coordinator-failover`` and ``heartbeats`` consumer groups.
+rebalance``, ``coordinator-failover`` and ``heartbeats`` consumer groups, ``python -m bench spark`` the data source of
+Spark.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import compaction, coordinator_failover, groups, heartbeats, lookups, rebalance, rounds, steady_state
+from bench import compaction, coordinator_failover, groups, heartbeats, lookups, rebalance, rounds, spark, steady_state
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -40,6 +41,7 @@ COMMANDS = {
     "rebalance": rebalance.main,
     "heartbeats": heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
+    "spark": spark.main,
 }
 
 

@@ -32,7 +32,7 @@ _Answer = TypeVar("_Answer")
 
 #: A node that is up answers a metadata request at once, from memory.
 _METADATA_TIMEOUT_S = 5.0
-_CHANNEL_OPTIONS = (
+CHANNEL_OPTIONS = (
     ("grpc.max_receive_message_length", 256 << 20),
     ("grpc.enable_http_proxy", 0),
     # An answer is received while the one before is being worked on; gRPC's own window would hold most of it back.
@@ -88,7 +88,7 @@ class Nodes:
         """The connection to the node at ``host:port``."""
         channel = self._channels.get(address)
         if channel is None:
-            channel = self._channels[address] = grpc.insecure_channel(address, options=_CHANNEL_OPTIONS)
+            channel = self._channels[address] = grpc.insecure_channel(address, options=CHANNEL_OPTIONS)
         return channel
 
     def stub(self, address: str) -> data_plane_pb2_grpc.DataPlaneStub:
