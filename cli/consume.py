@@ -207,8 +207,8 @@ def _open_in_group(source: _Source, membership: _Membership) -> Iterator[tuple[C
             bootstrap_servers=source.bootstrap_servers,
             group_id=membership.group,
             group_instance_id=membership.instance_id,
+            # Commits by itself too, where nothing has come yet: what is written while it is away is not to be missed.
             auto_offset_reset="earliest" if source.start.beginning else "latest",
-            enable_auto_commit=False,
         ) as consumer,
     ):
         consumer.subscribe(source.topics, pattern=membership.pattern)

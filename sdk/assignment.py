@@ -45,6 +45,7 @@ class PartitionState:
         failures: failed fetches in a row.
         read_epoch: the leader epoch of the last record before the position; -1 when unknown.
         committed: the offset that the group has committed, as far as this consumer knows; -1 when unknown.
+        said_done: the application has asked to commit this offset, since it came here; -1 otherwise.
         unproven: the position was committed, and the log has not yet been seen to reach it.
         pinned: read on behalf of a group, which says what becomes of it if the topic is deleted and made anew.
         revoked: the group has taken it away: nothing more is handed out, until it is released.
@@ -52,7 +53,7 @@ class PartitionState:
 
     __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
                  "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes", "read_epoch", "reset",
-                 "resetting", "retry_at_s", "revoked", "served", "session", "topic_id", "tp",
+                 "resetting", "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp",
                  "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
@@ -77,6 +78,7 @@ class PartitionState:
         self.served = 0
         self.read_epoch = -1
         self.committed = -1
+        self.said_done = -1
         self.unproven = False
         self.pinned = False
         self.revoked = False
@@ -115,6 +117,7 @@ class PartitionState:
         self.retry_at_s = 0.0
         self.failures = 0
         self.read_epoch = -1
+        self.said_done = -1
         self.unproven = False
 
 

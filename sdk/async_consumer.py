@@ -66,8 +66,10 @@ class AsyncConsumer:
     async def unsubscribe(self) -> None:
         """Reads nothing any more, and leaves the group; see :meth:`quorumlog.sdk.Consumer.unsubscribe`."""
         self._core.check_usable()
-        await self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
-        await self._core.unsubscribe()
+        try:
+            await self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
+        finally:
+            await self._core.unsubscribe()
 
     def subscription(self) -> set[str]:
         """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
@@ -97,9 +99,9 @@ class AsyncConsumer:
         core = self._core
         core.check_usable()
         await core.ensure_assigned()
-        core.came_back()
         deadline = time.monotonic() + timeout_ms / 1000
         with core.in_poll():
+            core.came_back()
             while True:
                 self._news.clear()
                 core.check_usable()
@@ -125,6 +127,7 @@ class AsyncConsumer:
     async def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
         group = self._core.require_group("a rebalance")
         try:
+            group.begins(step)
             told = subscription.tell(step) if subscription is not None else None
             if told is not None:
                 await told
@@ -266,8 +269,7 @@ class AsyncConsumer:
         group = self._core.group
         if group is None:
             return
-        if self._core.config.enable_auto_commit:
-            await group.commit_finally(done, limit_s)
+        await group.commit_finally(done if self._core.config.enable_auto_commit else {}, limit_s)
         for step in await group.farewell():
             await self._tell(group.subscription, step)
         self._core.call_back()

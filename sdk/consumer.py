@@ -111,9 +111,9 @@ class Consumer:
         core.check_usable()
         if not core.assigned:
             self._background.run(core.ensure_assigned())
-        core.came_back()
         deadline = time.monotonic() + timeout_ms / 1000
         with core.in_poll():
+            core.came_back()
             while True:
                 self._news.clear()
                 core.check_usable()
@@ -137,6 +137,7 @@ class Consumer:
     def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
         group = self._core.require_group("a rebalance")
         try:
+            group.begins(step)
             if subscription is not None:
                 subscription.tell(step)
         finally:
@@ -191,8 +192,10 @@ class Consumer:
         """Reads nothing any more. A member commits what was handed out (``enable_auto_commit``), gives its partitions
         up as in a close, and leaves the group."""
         self._core.check_usable()
-        self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
-        self._background.run(self._core.unsubscribe())
+        try:
+            self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
+        finally:
+            self._background.run(self._core.unsubscribe())
 
     def subscription(self) -> set[str]:
         """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
@@ -389,8 +392,8 @@ class Consumer:
         group = self._core.group
         if group is None:
             return
-        if self._core.config.enable_auto_commit:
-            self._background.run(group.commit_finally(done, limit_s))
+        done = done if self._core.config.enable_auto_commit else {}
+        self._background.run(group.commit_finally(done, limit_s))
         for step in self._background.run(group.farewell()):
             self._tell(group.subscription, step)
         self._core.call_back()

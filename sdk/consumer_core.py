@@ -6,8 +6,8 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import Any
 
@@ -325,17 +325,9 @@ class ConsumerCore:
         if self.group is not None and self._loop is not None and self.group.came_back():
             self._loop.call_soon_threadsafe(self.group.commit_done, self.consumed())
 
-    @contextmanager
-    def in_poll(self) -> Iterator[None]:
+    def in_poll(self) -> AbstractContextManager[None]:
         """While the application waits in a poll, it is not absent."""
-        if self.group is None:
-            yield
-            return
-        self.group.polling(True)
-        try:
-            yield
-        finally:
-            self.group.polling(False)
+        return nullcontext() if self.group is None else self.group.in_poll()
 
     def next_record(self) -> ConsumerRecord | None:
         """The next record of the last poll, for an application that iterates; None when a poll has to bring more."""
@@ -350,7 +342,7 @@ class ConsumerCore:
         """How far the application has come in each partition: the offset after what it has been given.
 
         Arguments:
-            but_the_last: not what it was given last, because it has failed over it.
+            but_the_last: not what it was given last, because it has failed over it; but for what it has committed.
         """
         places = self.iteration.positions()
         if but_the_last:
@@ -363,6 +355,8 @@ class ConsumerCore:
         with self.assignment.lock:
             for tp, state in self.assignment.states.items():
                 offset = places.get(tp, state.position)
+                if but_the_last and offset is not None and offset < state.said_done <= (state.position or 0):
+                    offset = state.said_done
                 if offset is not None:
                     known = state.read_epoch >= 0 and offset == state.position
                     consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
@@ -384,7 +378,12 @@ class ConsumerCore:
         """What a commit is about: what it is given, or all that has been consumed."""
         self.check_usable()
         self.require_group("commit")
-        return self.consumed() if offsets is None else checked_commits(offsets)
+        done = self.consumed() if offsets is None else checked_commits(offsets)
+        for tp, committed in done.items():
+            state = self.assignment.states.get(tp)
+            if state is not None:
+                state.said_done = committed.offset
+        return done
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits."""

@@ -11,7 +11,8 @@ from __future__ import annotations
 import asyncio
 import logging
 import uuid
-from collections.abc import Callable, Collection, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 from quorumlog.sdk.assignment import Assignment, PartitionState, Start
@@ -99,7 +100,10 @@ class GroupConsumer:
         self._auto_commit: asyncio.Task[None] | None = None
         self._next_commit_s = clock() + config.auto_commit_interval_ms / 1000
         self._last_poll_s = clock()
-        self._polling = 0
+        self._polling = False
+        #: What the listener has been told to give up, and has not returned from.
+        self._being_told: set[TopicPartition] = set()
+        self._committing: set[asyncio.Future[None]] = set()
         self._poll_timer: asyncio.TimerHandle | None = None
 
     # --- the application comes and goes --------------------------------------------------------------------------
@@ -116,10 +120,24 @@ class GroupConsumer:
         self._next_commit_s = now + self._config.auto_commit_interval_ms / 1000
         return True
 
-    def polling(self, inside: bool) -> None:
-        """The application is about to wait in a poll, or has left it. On its own thread."""
-        self._polling += 1 if inside else -1
-        self._last_poll_s = self._clock()
+    @contextmanager
+    def in_poll(self) -> Iterator[None]:
+        """While the application waits in a poll, it is not absent. On its own thread.
+
+        Raises:
+            IllegalStateError: it is in one already: what that one returns would count as done when this one begins.
+        """
+        if self._polling:
+            raise IllegalStateError(
+                "another poll is under way: a rebalance listener may commit and seek, but not poll, and a consumer"
+                " belongs to one thread or task at a time"
+            )
+        try:
+            self._polling = True
+            yield
+        finally:
+            self._polling = False
+            self._last_poll_s = self._clock()
 
     def out_of_date(self) -> bool:
         """Whether what has been taken out for the application must not be handed to it any more. On its own thread."""
@@ -270,10 +288,7 @@ class GroupConsumer:
             QuorumlogError: the group cannot be read any more; said once, then it is tried again.
         """
         if self._step is not None:
-            raise IllegalStateError(
-                "another poll is under way: a rebalance listener may commit and seek, but not poll, and a consumer"
-                " belongs to one thread or task at a time"
-            )
+            return self._step  # Ctrl-C has come before the application was told, or before it had said so.
         self.pending = False
         if self._error is not None:
             error, self._error = self._error, None
@@ -296,6 +311,7 @@ class GroupConsumer:
 
     def _begin(self, kind: Rebalance, partitions: Collection[TopicPartition]) -> RebalanceStep:
         self._step = RebalanceStep(kind, frozenset(partitions))
+        self.pending = True  # Until it is finished.
         return self._step
 
     def _join_again(self) -> None:
@@ -335,19 +351,26 @@ class GroupConsumer:
         self._assignment.place(states)
         return set(states)
 
+    def begins(self, step: RebalanceStep) -> None:
+        """The listener is about to be told. On the application's own thread."""
+        if step.kind is not Rebalance.ASSIGNED:
+            self._being_told |= step.partitions
+
     async def finished(self, step: RebalanceStep) -> None:
         """The application has been told."""
         self._step = None
         if step.kind is Rebalance.ASSIGNED:
             self._wake()
         else:
-            places = [self._active.pop(tp) for tp in step.partitions]
+            # None where the listener itself has unsubscribed.
+            places = [self._active.pop(tp) for tp in step.partitions if tp in self._active]
+            self._being_told -= step.partitions
             self._lost -= step.partitions
             self._committed_before_release -= step.partitions
             self._assignment.remove(step.partitions)
             if step.kind is Rebalance.REVOKED:
                 self._release(places)
-        self.pending = self.pending or self._to_tell() or self.membership.state is MembershipState.OUT
+        self.pending = self._to_tell() or self.membership.state is MembershipState.OUT
 
     # --- committing ----------------------------------------------------------------------------------------------
 
@@ -357,6 +380,15 @@ class GroupConsumer:
         Raises:
             CommitFailedError: this consumer does not have one of the partitions, or not any more.
         """
+        done = asyncio.get_running_loop().create_future()
+        self._committing.add(done)
+        try:
+            await self._commit(offsets)
+        finally:
+            self._committing.discard(done)
+            done.set_result(None)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         losses, as_member = self._losses, self.subscription is not None
         places = await self._places(offsets)
 
@@ -385,7 +417,7 @@ class GroupConsumer:
             topics = self._cluster.metadata.topics
             return {tp: GroupPartition(topics[tp.topic].topic_id, tp.partition) for tp in wanted}
         if self._lost:
-            raise self._commit_failed("this member was out of the group, and others have its partitions")
+            raise self._commit_failed("this member was out of the group, and others may have its partitions")
         for tp in partitions:
             if tp not in self._active:
                 raise self._commit_failed(f"{tp.topic}-{tp.partition} is not assigned to this member")
@@ -403,11 +435,14 @@ class GroupConsumer:
             self._auto_commit = self._run(self._commit_quietly(done))
 
     async def commit_finally(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
-        """Commits what the application has done, within limits, before it gives everything up."""
+        """Commits what the application has done, within limits, before it gives everything up; what it has asked for
+        to be committed (``commit_async``) before."""
         try:
             async with asyncio.timeout(limit_s):
-                if self._auto_commit is not None:
-                    await asyncio.wait([self._auto_commit])
+                await asyncio.sleep(0)  # What was asked for last has begun by now.
+                under_way = self._committing | ({self._auto_commit} if self._auto_commit is not None else set())
+                if under_way:
+                    await asyncio.wait(under_way)
                 await self._commit_quietly(done)
         except TimeoutError:
             _log.warning("consumer group %s: the last commit did not complete in time", self._config.group_id)
@@ -431,7 +466,8 @@ class GroupConsumer:
 
     async def farewell(self) -> list[RebalanceStep]:
         """What the application is told before it gives everything up."""
-        lost, kept = frozenset(self._lost), frozenset(self._active.keys() - self._lost)
+        lost = frozenset(self._lost - self._being_told)  # It may be the listener who ends it.
+        kept = frozenset(self._active.keys() - self._lost - self._being_told)
         steps = (RebalanceStep(Rebalance.LOST, lost), RebalanceStep(Rebalance.REVOKED, kept))
         return [step for step in steps if step.partitions]
 

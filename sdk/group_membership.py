@@ -264,6 +264,10 @@ class GroupMembership:
             return float("-inf")
         return self._heard_at_s + self.config.session_timeout_ms / 1000
 
+    def coordinator_changed(self) -> None:
+        """Another coordinator is asked: it gives whoever has the same static name a whole session, from now on."""
+        self._unreleased_since_s = None
+
     # --- what it says --------------------------------------------------------------------------------------------
 
     def heard(self, heartbeat: Heartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float) -> Change:

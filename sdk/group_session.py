@@ -94,6 +94,7 @@ class GroupSession:
         stream = (node, node.heartbeats.open())
         if stream != self._stream:
             self._stream = stream
+            self.membership.coordinator_changed()
             heartbeat.request.full = True
         node.heartbeats.submit(heartbeat.request).add_done_callback(partial(self._answered, heartbeat))
 

@@ -17,8 +17,9 @@ class ConsumerRebalanceListener:
     """Is told which partitions a consumer of a group gets and gives up: derive from it what is needed.
 
     Its methods are called inside ``poll`` (or the iteration, ``unsubscribe`` and ``close``) and nowhere else, in the
-    thread that calls these; they may commit and seek. With an ``AsyncConsumer`` they may be coroutines. What they raise
-    comes out of the poll; the partitions have changed hands all the same.
+    thread that calls these; they may commit and seek, and end it all (``unsubscribe``, ``close``). With an
+    ``AsyncConsumer`` they may be coroutines. What they raise comes out of the poll; the partitions have changed hands
+    all the same.
 
     Partitions that stay are not mentioned: they are read on, whatever happens to the others.
     """

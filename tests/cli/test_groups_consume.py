@@ -93,6 +93,18 @@ def test_a_group_goes_on_where_it_left_off(run: Run) -> None:
     assert [(json.loads(line)["partition"], json.loads(line)["offset"]) for line in again] == [(1, 2), (1, 3)]
 
 
+def test_a_group_that_has_seen_nothing_yet_skips_nothing_when_it_comes_back(
+    run: Run, quorumlog_cluster: LocalCluster
+) -> None:
+    servers = quorumlog_cluster.bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        admin.create_topics([NewTopic("quiet")])
+        producer.send("quiet", b"before").result(timeout=30)
+        assert run("consume", "quiet", "--group", "late", "--timeout", "3") == ""
+        producer.send("quiet", b"while it was away").result(timeout=30)
+    assert run("consume", "quiet", "--group", "late", "--max-records", "1") == "while it was away\n"
+
+
 def test_a_group_reads_several_topics_by_name_or_by_pattern(run: Run) -> None:
     both = sorted(f"{topic} {number}" for topic in ("orders", "payments") for number in range(RECORDS))
     count = ("--from-beginning", "--max-records", str(2 * RECORDS))

@@ -216,6 +216,22 @@ def test_a_static_members_name_is_waited_for_as_long_as_a_killed_process_holds_i
     assert 8 <= now_s < 9.1 and attempts <= 10
 
 
+def test_a_static_members_name_is_waited_for_anew_when_another_coordinator_leads() -> None:
+    """It gives the former process, which may have been killed, a whole session from its own beginning."""
+    membership = member(instance_id="i", session_timeout_ms=6000, heartbeat_interval_ms=1000)
+    membership.join(0)
+    now_s, moved = 0.0, False
+    while membership.state is MembershipState.JOINING:
+        if now_s > 7 and not moved:
+            membership.coordinator_changed()
+            moved = True
+        heartbeat = membership.heartbeat(now_s)
+        if heartbeat is not None:
+            membership.heard(heartbeat, refusal(Code.UNRELEASED_INSTANCE_ID, retriable=True), now_s)
+        now_s = max(now_s + 0.01, membership.next_at_s() or 0.0)
+    assert 15 <= now_s < 17.1
+
+
 @settings(max_examples=80, deadline=None)
 @given(st.data())
 def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(data: st.DataObject) -> None:
