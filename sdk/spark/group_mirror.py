@@ -48,16 +48,22 @@ class GroupMirror:
         self._wanted: _Places = {}
         #: What was dealt with last: committed, or given up.
         self._handled: _Places = {}
+        self._gave_up = False
         self._committed: dict[tuple[bytes, int], int] = {}
         self._told = ""
         threading.Thread(target=self._run, name=f"mirror to group {group_id}", daemon=True).start()
 
     def show(self, offset: StreamOffset) -> None:
         """The query has come so far. Returns at once."""
+        places = {(offset.topic_ids[topic], number): position for (topic, number), position in offset.positions.items()}
         with self._changed:
-            self._wanted = {
-                (offset.topic_ids[topic], number): position for (topic, number), position in offset.positions.items()
-            }
+            if self._gave_up:
+                # A query that has nothing to do shows the same place again: tools must not show its lag for ever.
+                self._gave_up, self._handled = False, {}
+            elif places == self._wanted:
+                # It is being tried, and stays so.
+                return
+            self._wanted = places
             self._changed.notify_all()
 
     def flush(self, limit_s: float) -> bool:
@@ -70,12 +76,14 @@ class GroupMirror:
             with self._changed:
                 self._changed.wait_for(lambda: self._handled != self._wanted)
                 wanted = self._wanted
+            gave_up = False
             try:
                 self._commit(wanted)
             except QuorumlogError as error:
                 self._tell(error)
+                gave_up = True
             with self._changed:
-                self._handled = wanted
+                self._handled, self._gave_up = wanted, gave_up
                 self._changed.notify_all()
 
     def _commit(self, wanted: _Places) -> None:

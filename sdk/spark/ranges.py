@@ -36,16 +36,21 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
 
 
 def _lost(wanted: OffsetRange, start: int, end: int, fail_on_data_loss: bool) -> None:
-    loss = missing(wanted, start, end)
     if fail_on_data_loss:
-        raise loss
-    _log.warning("left out, since failOnDataLoss is false: %s", loss.message)
+        raise missing(wanted, start, end)
+    _log.warning("left out, since failOnDataLoss is false: %s", _gone(wanted, start, end))
 
 
 def missing(wanted: OffsetRange, start: int, end: int) -> DataLossError:
     """The error that names what is gone."""
     return DataLossError(
+        f"{_gone(wanted, start, end)}: read from a later offset, or set failOnDataLoss to false to go on with what is"
+        " there"
+    )
+
+
+def _gone(wanted: OffsetRange, start: int, end: int) -> str:
+    return (
         f"topic {wanted.topic} partition {wanted.partition}: offsets [{start}, {end}) are gone, the query reads"
-        f" [{wanted.start}, {wanted.end}); retention or delete-records removed them: read from a later offset, or set"
-        " failOnDataLoss to false to go on with what is there"
+        f" [{wanted.start}, {wanted.end}); retention or delete-records removed them"
     )

@@ -42,7 +42,7 @@ LONG_POLL_S = 1.0
 #: How often the records are counted that are too few for a micro-batch.
 _COUNT_EVERY_S = 0.1
 #: How long a query that ends waits for its progress to be shown.
-_LAST_COMMIT_S = 2.0
+_LAST_COMMIT_S = 5.0
 
 Json = dict[str, Any]
 

@@ -170,6 +170,24 @@ def test_offsets_bound_each_partition(read: Read, topics: Topics) -> None:
     assert rows_of(frame) == [row for row in expected(topics, "orders") if row["offset"] in bounds[row["partition"]]]
 
 
+def test_times_bound_each_partition(read: Read, topics: Topics) -> None:
+    def between(partition: int, first_s: int, last_s: int) -> list[Row]:
+        bounds = [EPOCH + dt.timedelta(milliseconds=START_MS, seconds=seconds) for seconds in (first_s, last_s)]
+        rows = [row for row in expected(topics, "orders") if row["partition"] == partition]
+        return [row for row in rows if bounds[0] <= row["timestamp"] < bounds[1]]
+
+    def times(*seconds: int) -> str:
+        return json.dumps({"orders": {str(p): START_MS + 1000 * each for p, each in enumerate(seconds)}})
+
+    whole = read(subscribe="orders", startingTimestamp=str(START_MS + 20_500), endingTimestamp=str(START_MS + 60_000))
+    assert rows_of(whole) == [row for partition in range(3) for row in between(partition, 21, 60)]
+    late = {"startingOffsetsByTimestamp": times(100, 5_000, 90), "startingOffsetsByTimestampStrategy": "latest"}
+    single = read(subscribe="orders", **late, endingOffsetsByTimestamp=times(110, 6_000, 5_000))
+    assert rows_of(single) == [*between(0, 100, 110), *between(2, 90, 5_000)], "nothing is as late in partition 1"
+    none = read(subscribe="orders", startingTimestamp=str(2 * START_MS), **late)
+    assert none.count() == 0, "the time for all counts before those for each"
+
+
 def test_an_empty_topic_and_an_empty_range_have_no_rows(read: Read) -> None:
     assert read(subscribe="empty").count() == 0
     same = json.dumps({"empty": {"0": 0}})

@@ -7,6 +7,7 @@ import itertools
 import json
 import random
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,10 +16,11 @@ from pathlib import Path
 import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming import StreamingQuery
 
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
-from tests.spark.stream_queries import Place, StreamedTopic, is_slow_start
+from tests.spark.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
 
@@ -126,6 +128,76 @@ def test_columns_times_and_tasks_are_as_asked_for(stream: Stream, written: Writt
     some.drain()
     assert sorted(some.places) == [("times", 0, 48), ("times", 0, 49), *(("times", 2, offset) for offset in range(50))]
     assert some.tasks == [6], "two, and five times ten"
+
+
+def reach(query: StreamedTopic, running: StreamingQuery, sizes: list[int]) -> None:
+    """Waits until micro-batches of these sizes are done, or the query has failed."""
+    wait_for(lambda: query.sizes() == sizes or not running.isActive)
+
+
+def started(query: StreamedTopic, sizes: list[int], **options: str) -> StreamingQuery:
+    """A query that has begun: its micro-batches are of these sizes."""
+    for _ in range(MOST_STARTS):
+        running = query.start(**options)
+        reach(query, running, sizes)
+        if running.isActive:
+            return running
+        failure = running.exception()
+        assert failure is not None and is_slow_start(failure), failure
+    raise AssertionError
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline_s, never = time.monotonic() + 60, threading.Event()
+    while not condition():
+        assert time.monotonic() < deadline_s
+        never.wait(0.02)
+
+
+def test_few_records_wait_for_more_up_to_a_delay(stream: Stream, written: Written) -> None:
+    written.create("few")
+    written.write("few", [5])
+    query = stream(subscribe="few", minOffsetsPerTrigger="10", maxOffsetsPerTrigger="20", maxTriggerDelay="1h")
+    running = started(query, [5])
+    written.write("few", [3])
+    other = stream(subscribe="few")
+    other.drain()
+    assert (other.sizes(), query.sizes()) == ([8], [5]), "three are too few; who does not ask for more has read them"
+    written.write("few", [32])
+    reach(query, running, [5, 20, 15])
+    assert running.isActive, running.exception()
+    running.stop()
+    written.write("few", [1])
+    running = started(query, [5, 20, 15, 1], maxTriggerDelay="100ms")
+    written.write("few", [2])
+    reach(query, running, [5, 20, 15, 1, 2])
+    running.stop()
+    assert query.places == written.places["few"]
+
+
+def test_progress_is_shown_in_a_group_whose_coordinator_dies(stream: Stream, written: Written) -> None:
+    written.create("watched", 2)
+    written.write("watched", [4, 6])
+    group, admin = "watchers", written.admin
+
+    def committed() -> dict[int, int]:
+        return {tp.partition: each.offset for tp, each in admin.list_group_offsets(group).items()}
+
+    query = stream(subscribe="watched", groupId=group)
+    running = started(query, [10])
+    wait_for(lambda: committed() == {0: 4, 1: 6})
+    coordinator = admin.describe_groups([group])[0].coordinator
+    written.cluster.kill(coordinator)
+    try:
+        written.write("watched", [1, 2])
+        wait_for(lambda: committed() == {0: 5, 1: 8})
+        assert admin.describe_groups([group])[0].coordinator != coordinator
+        assert running.isActive, running.exception()
+    finally:
+        running.stop()
+        written.cluster.start(coordinator)
+        written.cluster.wait_ready()
+    assert sorted(query.places) == sorted(written.places["watched"])
 
 
 def test_new_partitions_and_new_topics_of_a_pattern_are_read_from_their_start(stream: Stream, written: Written) -> None:
