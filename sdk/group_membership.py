@@ -33,6 +33,8 @@ LEAVE_EPOCH = -1
 LEAVE_STATIC_EPOCH = -2
 #: Beyond the time that it may wait at the coordinator, an answer may be on its way for so long.
 ANSWER_PATIENCE_S = 1.0
+#: A session that a new coordinator grants is longer than its time-out by two election timeouts: 1.2 s by default.
+_LONGER_SESSION_MS = 3000
 #: An answer without news that comes long before its time (the coordinator parks no more) is followed by the next
 #: heartbeat after this part of the interval: else the two would play ping-pong.
 _EARLY_FRACTION = 0.1
@@ -324,7 +326,8 @@ class GroupMembership:
             # Its former process may have been killed: then the name is free after a session timeout.
             if self._unreleased_since_s is None:
                 self._unreleased_since_s = now_s
-            patience_s = (self.config.session_timeout_ms + 2 * self.config.heartbeat_interval_ms) / 1000
+            more_ms = max(2 * self.config.heartbeat_interval_ms, _LONGER_SESSION_MS)
+            patience_s = (self.config.session_timeout_ms + more_ms) / 1000
             if now_s - self._unreleased_since_s < patience_s:
                 self._due_at_s = now_s + min(1.0, self.config.heartbeat_interval_ms / 1000)
                 return _NOTHING
