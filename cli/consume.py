@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import signal
 import sys
 import threading
@@ -339,11 +340,15 @@ def _partitions(bootstrap_servers: str, topics: tuple[str, ...], partition: int 
 
 @contextmanager
 def _output(file: Path | None) -> Iterator[BinaryIO]:
-    if file is None:
+    if file is not None:
+        with file.open("wb") as stream:
+            yield stream
+    elif isinstance(sys.stdout.buffer, io.RawIOBase):
+        # PYTHONUNBUFFERED is set. A raw stream may write a part and be content: the rest would be lost, and committed.
+        with open(sys.stdout.fileno(), "wb", closefd=False) as stream:
+            yield stream
+    else:
         yield sys.stdout.buffer
-        return
-    with file.open("wb") as stream:
-        yield stream
 
 
 @contextmanager

@@ -53,11 +53,11 @@ def run(quorumlog_cluster: LocalCluster, capsys: pytest.CaptureFixture[str], mon
 def consumer(quorumlog_cluster: LocalCluster) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     """Starts ``consume`` as a process; kills what is left of them."""
     started: list[subprocess.Popen[str]] = []
-    environment = os.environ | {"QUORUMLOG_BOOTSTRAP_SERVERS": quorumlog_cluster.bootstrap_servers}
+    servers = {"QUORUMLOG_BOOTSTRAP_SERVERS": quorumlog_cluster.bootstrap_servers}
 
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "quorumlog.cli.main", "consume", *arguments]
-        started.append(subprocess.Popen(command, env=environment, text=True, stdout=subprocess.PIPE))
+        started.append(subprocess.Popen(command, env=os.environ | servers, text=True, stdout=subprocess.PIPE))
         return started[-1]
 
     yield start
@@ -103,6 +103,29 @@ def test_a_group_that_has_seen_nothing_yet_skips_nothing_when_it_comes_back(
         assert run("consume", "quiet", "--group", "late", "--timeout", "3") == ""
         producer.send("quiet", b"while it was away").result(timeout=30)
     assert run("consume", "quiet", "--group", "late", "--max-records", "1") == "while it was away\n"
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_what_the_reader_has_not_taken_is_not_committed(
+    consumer: Callable[..., subprocess.Popen[str]],
+    quorumlog_cluster: LocalCluster,
+    monkeypatch: pytest.MonkeyPatch,
+    unbuffered: str,
+) -> None:
+    monkeypatch.setenv("PYTHONUNBUFFERED", unbuffered)
+    servers, topic = quorumlog_cluster.bootstrap_servers, f"long{unbuffered}"
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers) as producer:
+        admin.create_topics([NewTopic(topic)])
+        for _ in range(300):  # More than a pipe takes.
+            producer.send(topic, b"x" * 1000)
+        producer.flush()
+        reading = consumer(topic, "--group", topic, "--from-beginning")
+        assert reading.stdout is not None
+        reading.stdout.read(10)
+        reading.stdout.close()
+        reading.stdout = None
+        assert reading.wait(timeout=30) == 1
+        assert [each.offset for each in admin.list_group_offsets(topic).values()] == [0]
 
 
 def test_a_group_reads_several_topics_by_name_or_by_pattern(run: Run) -> None:
