@@ -15,11 +15,21 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
-from quorumlog.chaos.once_checker import OnceChecker, read_back
-from quorumlog.chaos.once_writers import Fate, Gate, OnceWriter, WriterKind
+from quorumlog.chaos.once_checker import ONCE_EACH, OnceChecker, read_back
+from quorumlog.chaos.once_writers import Fate, Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report, Round
-from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
+from quorumlog.chaos.scenario_run import (
+    REPLICAS_AGREE,
+    Say,
+    announced,
+    attempted,
+    disks_of,
+    fresh_cluster,
+    heal,
+    in_round,
+    judged,
+)
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.sdk import Admin, NewTopic, TopicPartition
 from quorumlog.server.local import LocalCluster
@@ -71,17 +81,19 @@ class OnceRun:
         """Microseconds since the run began."""
         return int((time.monotonic() - self._began) * 1_000_000)
 
-    def go(self, rounds: int) -> float:
-        """Writes everything through the faults; returns the seconds that it took."""
+    def go(self, rounds: int) -> None:
+        """Writes everything through the faults."""
         for writer in self.writers:
             writer.start()
         blows = itertools.cycle(BLOWS)
         with Watchdog(self.now_us) as watchdog:
             for number in range(rounds):
-                self.rounds.append(self._round(number, rounds, next(blows), watchdog))
+                with in_round(number + 1):
+                    self.rounds.append(self._round(number, rounds, next(blows), watchdog))
         self._gate.open_to(self._count)
         self._wait(lambda: not any(writer.is_alive() for writer in self.writers), "all records are resolved")
-        return self.now_us() / 1_000_000
+        took_s, records = self.now_us() / 1_000_000, self._settled()
+        self._say(f"{records} records in {took_s:.1f} s, {records / took_s:.0f}/s, faults included; reading them back")
 
     def _round(self, number: int, rounds: int, blow: Blow, watchdog: Watchdog) -> Round:
         target = self._rng.randrange(PARTITIONS)
@@ -99,7 +111,7 @@ class OnceRun:
         self._wait(self._stretch_done, f"a stretch is written meanwhile ({blow.name}, node {victim})")
         mended = self.now_us()
         blow.mend(self, target, victim)
-        full_s = wait_until(lambda: _in_sync(nemesis), FULL_TIMEOUT_S, "all replicas are in sync again")
+        full_s = self._await_in_sync()
         first, last = self._longest_gap(began, mended)
         made = Round(
             number=number + 1,
@@ -188,14 +200,26 @@ class OnceRun:
 
     def judge(self, report: Report) -> None:
         """Reads everything back, then kills the nodes and compares what they have on disk."""
+        self._gate.close()
+        report.rounds = self.rounds
+        together = attempted(report, self._await_in_sync, REPLICAS_AGREE)
         checker = OnceChecker(self.writers, PARTITIONS)
-        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
-        checker.finish()
+        if attempted(report, lambda: self._read_back(checker), ONCE_EACH):
+            checker.finish()
         report.read = checker.read
         report.anomalies.extend(checker.anomalies)
-        for node in self._cluster.node_ids:
-            self._cluster.kill(node)
-        report.anomalies.extend(replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids}))
+        if together:
+            report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
+        report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in self.writers)
+        report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in self.writers)
+        report.failed = sum(writer.told(Fate.FAILED) for writer in self.writers)
+
+    def _await_in_sync(self) -> float:
+        return wait_until(lambda: _in_sync(self._nemeses[0]), FULL_TIMEOUT_S, "all replicas are in sync again")
+
+    def _read_back(self, checker: OnceChecker) -> None:
+        await_ended(self.writers, STRETCH_TIMEOUT_S)
+        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
 
 
 @dataclass(slots=True, frozen=True)
@@ -236,13 +260,7 @@ def run_exactly_once(
     topic = NewTopic(TOPIC, PARTITIONS, REPLICAS, {"min.insync.replicas": 2})
     with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
         run = OnceRun(cluster, admin, report.seed, records, say)
-        try:
-            took = run.go(rounds)
-            say(f"{records} records in {took:.1f} s, {records / took:.0f}/s, faults included; reading them back")
-            run.judge(report)
-        finally:
-            report.rounds = run.rounds
-            report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in run.writers)
-            report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in run.writers)
-            report.failed = sum(writer.told(Fate.FAILED) for writer in run.writers)
+        if not attempted(report, lambda: run.go(rounds)):
+            heal(report, cluster)
+        run.judge(report)
     return report

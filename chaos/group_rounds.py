@@ -31,11 +31,21 @@ from quorumlog.chaos.member_log import Event
 from quorumlog.chaos.member_plan import MemberPlan
 from quorumlog.chaos.member_processes import MemberProcess, MemberProcesses
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
-from quorumlog.chaos.once_checker import OnceChecker, read_back
-from quorumlog.chaos.once_writers import Fate, Gate, OnceWriter, WriterKind
+from quorumlog.chaos.once_checker import ONCE_EACH, OnceChecker, read_back
+from quorumlog.chaos.once_writers import DELIVERY_TIMEOUT_MS, Fate, Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report
-from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
+from quorumlog.chaos.scenario_run import (
+    REPLICAS_AGREE,
+    Say,
+    announced,
+    attempted,
+    disks_of,
+    fresh_cluster,
+    heal,
+    in_round,
+    judged,
+)
 from quorumlog.sdk import Admin, Consumer, NewTopic, TopicPartition
 from quorumlog.server.local import LocalCluster
 
@@ -147,14 +157,13 @@ class GroupRun:
                 for number, (member_blow, node_blow) in zip(range(rounds), self._blows(), strict=False):
                     if duration_s is not None and number and time.monotonic() - began > duration_s:
                         break
-                    self.figures.rounds.append(self._round(number + 1, member_blow, node_blow, reader))
+                    with in_round(number + 1):
+                        self.figures.rounds.append(self._round(number + 1, member_blow, node_blow, reader))
                     self._say(self.figures.rounds[-1].line())
             finally:
                 self._pacer.stop()
-            for writer in self.writers:
-                writer.join(CATCH_UP_TIMEOUT_S)
+            await_ended(self.writers, CATCH_UP_TIMEOUT_S)
             self._raise_failures()
-            self._nemesis.wait_isr_full(CATCH_UP_TIMEOUT_S)
             self._await_caught_up(reader)
         self._all_leave()
 
@@ -359,28 +368,44 @@ class GroupRun:
 
     def judge(self, report: Report) -> None:
         """Reads everything back, looks at what the members did, then compares what the nodes have on disk."""
+        finished = not report.failures
+        together = attempted(report, lambda: self._nemesis.wait_isr_full(CATCH_UP_TIMEOUT_S), REPLICAS_AGREE)
         checker = OnceChecker(self.writers, PARTITIONS)
-        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
-        checker.finish()
+        read = attempted(report, lambda: self._read_back(checker), ONCE_EACH)
+        if read:
+            checker.finish()
         report.read = checker.read
         report.anomalies.extend(checker.anomalies)
-        self.judge_groups(report, checker.ends)
+        self._members.kill_all()
+        if not finished:
+            report.not_checked.append("I13 to the ends of the logs: the groups were not given the time to get there")
+        self._judge_groups(report, checker.ends if finished and read else None)
+        if finished and read:
+            attempted(report, lambda: self._judge_commits(report, checker.ends), "what each group has committed")
+        if together:
+            report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
+        report.groups, report.group_history = self.figures, self.history
+        report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in self.writers)
+        report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in self.writers)
+        report.failed = sum(writer.told(Fate.FAILED) for writer in self.writers)
+
+    def _read_back(self, checker: OnceChecker) -> None:
+        await_ended(self.writers, DELIVERY_TIMEOUT_MS / 1_000)
+        read_back(self._cluster.bootstrap_servers, TOPIC, PARTITIONS, checker, READ_TIMEOUT_S)
+
+    def _judge_commits(self, report: Report, ends: list[int]) -> None:
         for group in self._styles:
             committed = {tp.partition: one.offset for tp, one in self._admin.list_group_offsets(group).items()}
-            if committed != {number: end for number, end in enumerate(checker.ends) if end}:
-                report.failures.append(f"group {group} has left having committed {committed} of {checker.ends}")
-        for node in self._cluster.node_ids:
-            self._cluster.kill(node)
-        report.anomalies.extend(replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids}))
+            if committed != {number: end for number, end in enumerate(ends) if end}:
+                report.failures.append(f"group {group} has left having committed {committed} of {ends}")
 
-    def judge_groups(self, report: Report, ends: list[int] | None = None) -> None:
+    def _judge_groups(self, report: Report, ends: list[int] | None) -> None:
         """What is wrong with what the members did.
 
         Arguments:
             ends: of the partitions, where every group has done all of it.
         """
         now_ns = time.monotonic_ns()
-        self.figures.groups.clear()
         for group in self._styles:
             histories = [
                 MemberHistory(member.life(), TOPIC, now_ns)
@@ -467,14 +492,7 @@ def run_groups(
         MemberProcesses(Path(directory)) as members,
     ):
         run = GroupRun(cluster, admin, members, report.seed, say)
-        try:
-            run.go(1 << 30 if rounds is None else rounds, duration_s)
-            run.judge(report)
-        finally:
-            if not run.figures.groups:
-                run.judge_groups(report)
-            report.groups, report.group_history = run.figures, run.history
-            report.acknowledged = sum(writer.told(Fate.ACKNOWLEDGED) for writer in run.writers)
-            report.unknown = sum(writer.told(Fate.UNKNOWN) for writer in run.writers)
-            report.failed = sum(writer.told(Fate.FAILED) for writer in run.writers)
+        if not attempted(report, lambda: run.go(1 << 30 if rounds is None else rounds, duration_s)):
+            heal(report, cluster)
+        run.judge(report)
     return report

@@ -64,9 +64,7 @@ class MemberProcesses:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for member in self.all:
-            if member.process.poll() is None:
-                self.kill(member)
+        self.kill_all()
 
     def path(self, name: str) -> Path:
         """Where a member of that name writes."""
@@ -96,6 +94,12 @@ class MemberProcesses:
         member.process.kill()
         member.process.wait(_KILLED_TIMEOUT_S)
         member.killed_ns = time.monotonic_ns()
+
+    def kill_all(self) -> None:
+        """SIGKILL of every member that has not ended."""
+        for member in self.all:
+            if member.process.poll() is None:
+                self.kill(member)
 
     def stop(self, member: MemberProcess) -> None:
         """SIGSTOP."""

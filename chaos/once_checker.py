@@ -16,6 +16,8 @@ from quorumlog.sdk import Consumer, TopicPartition
 from quorumlog.sdk.partitioner import partition_for_key
 
 POLL_RECORDS = 20_000
+#: What takes a reader that comes to the end.
+ONCE_EACH = "I3 and I4"
 
 
 class OnceChecker:

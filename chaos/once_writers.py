@@ -8,6 +8,7 @@ import threading
 import time
 from array import array
 from collections import deque
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import Enum, IntEnum
 
@@ -191,3 +192,17 @@ class OnceWriter(threading.Thread):
     def told(self, fate: Fate) -> int:
         """How many records had that fate."""
         return self.fates.count(fate)
+
+
+def await_ended(writers: Sequence[OnceWriter], timeout_s: float) -> None:
+    """Waits until every writer that was started has ended: what it has not been told by then, it never will be.
+
+    Raises:
+        TimeoutError: one goes on.
+    """
+    deadline = time.monotonic() + timeout_s
+    for writer in writers:
+        if writer.ident is not None:
+            writer.join(max(0.0, deadline - time.monotonic()))
+            if writer.is_alive():
+                raise TimeoutError(f"{writer.name} does not end within {timeout_s:g} s: some call of the SDK hangs")

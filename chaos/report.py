@@ -14,7 +14,7 @@ from quorumlog.chaos.group_history import GroupHistory
 from quorumlog.chaos.history import History, Outcome
 from quorumlog.chaos.steady import SteadyFigures
 
-#: A run that ends early reads nothing back: every record would be a line.
+#: Where something is lost, much may be: every record would be a line.
 SHOWN_ANOMALIES = 20
 GROUPS_KEPT = (
     "groups: no record skipped, one owner of a partition at a time, commits fenced, only uncommitted work done again"
@@ -75,6 +75,8 @@ class Report:
     """The outcome of a run. It has passed when nothing failed and no invariant is broken.
 
     Arguments:
+        failures: what did not come about, in the order of time: the round that failed, and what followed from that.
+        not_checked: invariants that nothing can be said about, each with the reason. Each has its failure too.
         bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
         steady: figures of a run without faults.
         groups: figures of a run with consumer groups.
@@ -94,6 +96,7 @@ class Report:
     read: int = 0
     anomalies: list[Anomaly] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    not_checked: list[str] = field(default_factory=list)
     groups: GroupFigures | None = None
     history: History | None = None
     group_history: GroupHistory | None = None
@@ -119,10 +122,13 @@ class Report:
         self.read = sum(len(poll.records) for poll in history.polls() if poll.final)
 
     def summary(self) -> list[str]:
-        """The outcome in a few lines."""
+        """The outcome in a few lines, first what is wrong."""
         lines = [
+            *(f"FAILED: {failure}" for failure in self.failures),
+            *(f"not checked: {one}" for one in self.not_checked),
+            *self._broken(),
             f"{self.acknowledged} records acknowledged, {self.unknown} unknown, {self.failed} failed;"
-            f" {self.read} read at the end; {self.duration_s:.0f} s; seed {self.seed}"
+            f" {self.read} read at the end; {self.duration_s:.0f} s; seed {self.seed}",
         ]
         gaps = self.quiet_gaps_ms
         if gaps:
@@ -144,15 +150,16 @@ class Report:
                 f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still, or the"
                 " victim no longer led"
             )
-        lines.extend(f"FAILED: {failure}" for failure in self.failures)
-        shown = self.anomalies[:SHOWN_ANOMALIES]
-        lines.extend(f"BROKEN {anomaly.invariant}: {anomaly.message}" for anomaly in shown)
-        if len(shown) < len(self.anomalies):
-            lines.append(f"BROKEN in {len(self.anomalies) - len(shown)} more places; report.json has them all")
         if self.passed:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         if self.passed and self.groups is not None:
             lines.append(GROUPS_KEPT)
+        return lines
+
+    def _broken(self) -> list[str]:
+        lines = [f"BROKEN {one.invariant}: {one.message}" for one in self.anomalies[:SHOWN_ANOMALIES]]
+        if len(lines) < len(self.anomalies):
+            lines.append(f"BROKEN in {len(self.anomalies) - len(lines)} more places; report.json has them all")
         return lines
 
     def to_json(self) -> str:
@@ -177,6 +184,7 @@ class Report:
                 "groups": None if self.groups is None else asdict(self.groups),
                 "rounds": [asdict(one) for one in self.rounds],
                 "failures": self.failures,
+                "not_checked": self.not_checked,
                 "anomalies": [{"invariant": a.invariant, "message": a.message} for a in self.anomalies],
             },
             indent=2,
@@ -193,7 +201,7 @@ class Report:
             self.group_history.save(directory / "groups.jsonl")
 
     def _page(self) -> str:
-        verdict = "kept every promise" if self.passed else "BROKE A PROMISE"
+        verdict = "kept every promise" if self.passed else "BROKE A PROMISE" if self.anomalies else "FAILED"
         rounds = self.rounds if self.groups is None else self.groups.rounds
         lines = "\n".join(html.escape(line) for line in (*self.summary(), *(one.line() for one in rounds)))
         timeline = ""

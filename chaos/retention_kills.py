@@ -19,7 +19,17 @@ from quorumlog.chaos.checkers import Anomaly
 from quorumlog.chaos.nemesis import ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import Report
-from quorumlog.chaos.scenario_run import Say, announced, fresh_cluster, judged
+from quorumlog.chaos.scenario_run import (
+    REPLICAS_AGREE,
+    Say,
+    announced,
+    attempted,
+    disks_of,
+    fresh_cluster,
+    heal,
+    in_round,
+    judged,
+)
 from quorumlog.sdk import Admin, Consumer, NewTopic, OffsetOutOfRangeError, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import LocalCluster
@@ -95,23 +105,36 @@ class RetentionRun:
         self._starts = dict.fromkeys(self._partitions, 0)
 
     def go(self, rounds: int) -> None:
-        """Writes, trims and kills; then reads everything, and compares what the nodes have on disk."""
+        """Writes, trims and kills."""
         for writer in self._writers.values():
             writer.start()
-        try:
-            for number in range(rounds):
+        for number in range(rounds):
+            with in_round(number + 1):
                 self._round(number)
-        finally:
-            for writer in self._writers.values():
-                writer.stopped.set()
+
+    def stop(self) -> None:
+        """Ends the writers, once what they have sent is acknowledged."""
         for writer in self._writers.values():
-            writer.join(PATIENCE_S)
-        self._raise_failures()
+            writer.stopped.set()
+        for writer in self._writers.values():
+            writer.join(2 * PATIENCE_S)
+            if writer.is_alive():
+                writer.failure = f"{writer.name} does not end within {2 * PATIENCE_S:g} s: some call of the SDK hangs"
+
+    def judge(self) -> None:
+        """Reads everything, then kills the nodes and compares what they have on disk. The writers have ended."""
+        report = self._report
+        resolved = attempted(report, self._raise_failures, "I3 where the logs end")
         nemesis = Nemesis(self._cluster, self._admin, self._partitions[0], self._rng)
-        nemesis.wait_isr_full(PATIENCE_S)
-        self._report.acknowledged = sum(writer.acknowledged for writer in self._writers.values())
-        self._report.read = sum(self._look_at(tp) for tp in self._partitions)
-        self._compare()
+        together = attempted(report, lambda: nemesis.wait_isr_full(PATIENCE_S), REPLICAS_AGREE)
+        report.acknowledged = sum(writer.acknowledged for writer in self._writers.values())
+        for tp in self._partitions:
+            attempted(report, lambda tp=tp: self._look_at_the_end(tp), f"I1, I3 and I8 of {tp}")  # type: ignore[misc]
+        if together:
+            self._compare(resolved)
+
+    def _look_at_the_end(self, tp: TopicPartition) -> None:
+        self._report.read += self._look_at(tp)
 
     def _round(self, number: int) -> None:
         before = sum(self._starts.values())
@@ -207,11 +230,13 @@ class RetentionRun:
     def _broken(self, invariant: str, what: str) -> None:
         self._report.anomalies.append(Anomaly(invariant, what))
 
-    def _compare(self) -> None:
-        """Kills every node, and looks at what each has on disk: the same, and all that was served."""
-        data_dirs = {node: self._cluster.data_dir(node) for node in self._cluster.node_ids}
-        for node in data_dirs:
-            self._cluster.kill(node)
+    def _compare(self, resolved: bool) -> None:
+        """Kills every node, and looks at what each has on disk: the same, and all that was served.
+
+        Arguments:
+            resolved: whether the writers know of each of their records what became of it.
+        """
+        data_dirs = disks_of(self._cluster)
         self._report.anomalies.extend(replicas_agree(data_dirs))
         ends = sorted(writer.acknowledged for writer in self._writers.values())
         for node, data_dir in data_dirs.items():
@@ -224,7 +249,7 @@ class RetentionRun:
                     found.append(last.last_offset + 1 if last is not None else high_watermark)
                     if first is not None and first.base_offset > log_start:
                         self._broken("I9", f"node {node} lacks records of group {group} before {first.base_offset}")
-                if sorted(found) != ends:
+                if resolved and sorted(found) != ends:
                     self._broken("I3", f"logs of node {node} end at {sorted(found)}, acknowledged are {ends}")
 
 
@@ -234,5 +259,11 @@ def run_retention(seed: int | None, rounds: int | None, report_dir: str | Path |
     report = announced(NAME, SUMMARY, seed, f"{rounds} rounds", say)
     topic = NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2, "retention.bytes": RETENTION_BYTES})
     with judged(report, report_dir, say), fresh_cluster(NODES, topic) as (cluster, admin):
-        RetentionRun(cluster, admin, report.seed, report, say).go(rounds)
+        run = RetentionRun(cluster, admin, report.seed, report, say)
+        try:
+            if not attempted(report, lambda: run.go(rounds)):
+                heal(report, cluster)
+        finally:
+            run.stop()
+        run.judge()
     return report

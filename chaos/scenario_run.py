@@ -1,4 +1,8 @@
-"""What all scenarios on real processes share: a seed and an opening line, a cluster of their own, a verdict."""
+"""What all scenarios on real processes share: a seed and an opening line, a cluster of their own, a verdict.
+
+A round that fails ends the rounds, not the run: what it broke is healed, and whatever can still be read and compared is
+judged. What cannot is not checked, which is something else than broken.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from quorumlog.chaos.ballast import BallastError
+from quorumlog.chaos.link_proxy import LinkProxies
 from quorumlog.chaos.nemesis import ChaosError
 from quorumlog.chaos.report import GapBounds, Report
 from quorumlog.sdk import Admin, NewTopic
@@ -16,6 +21,11 @@ from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
 Say = Callable[[str], None]
+#: What a part of a run may end with, and the run goes on to its verdict. Anything else is a fault of the suite itself.
+FAILURES = (ChaosError, BallastError, ClusterError, QuorumlogError, TimeoutError, AssertionError)
+#: What takes a reader that comes to the end, and what takes replicas that have come together.
+READ_TO_THE_END = "I3 and I8 up to the ends of the logs"
+REPLICAS_AGREE = "I9"
 
 
 def announced(
@@ -56,10 +66,69 @@ def judged(report: Report, report_dir: str | Path | None, say: Say) -> Iterator[
     began = time.monotonic()
     try:
         yield
-    except (ChaosError, BallastError, ClusterError, QuorumlogError, TimeoutError) as error:
-        report.failures.append(str(error))
+    except FAILURES as error:
+        report.failures.append(_said(error))
     report.duration_s = time.monotonic() - began
     if report_dir is not None:
         report.write(Path(report_dir))
     for line in report.summary():
         say(line)
+
+
+@contextmanager
+def in_round(number: int) -> Iterator[None]:
+    """A round goes inside: what it cannot get over is told with its number.
+
+    Raises:
+        ChaosError: the round has failed.
+    """
+    try:
+        yield
+    except FAILURES as error:
+        raise ChaosError(f"round {number}: {_said(error)}") from error
+
+
+def attempted(report: Report, part: Callable[[], object], unchecked: str = "") -> bool:
+    """Does a part of a run; what that cannot get over is noted as a failure, and the run goes on.
+
+    Arguments:
+        unchecked: the invariants that nothing can be said about without this part.
+
+    Returns:
+        whether it was done.
+    """
+    try:
+        part()
+    except FAILURES as error:
+        report.failures.append(_said(error))
+        if unchecked:
+            report.not_checked.append(f"{unchecked}: {_said(error)}")
+        return False
+    return True
+
+
+def heal(report: Report, cluster: LocalCluster, proxies: LinkProxies | None = None) -> None:
+    """Ends every fault that a failed round may have left: links carry, paused nodes go on, all others are started."""
+
+    def mend(node: int) -> None:
+        if proxies is not None:
+            proxies.rejoin(node)
+        if cluster.is_running(node):
+            cluster.resume(node)
+        else:
+            cluster.start(node)
+
+    for node in cluster.node_ids:
+        attempted(report, lambda node=node: mend(node))  # type: ignore[misc]
+
+
+def disks_of(cluster: LocalCluster) -> dict[int, Path]:
+    """Kills every node that runs: nobody has their data directories open then."""
+    for node in cluster.node_ids:
+        if cluster.is_running(node):
+            cluster.kill(node)
+    return {node: cluster.data_dir(node) for node in cluster.node_ids}
+
+
+def _said(error: BaseException) -> str:
+    return str(error) or type(error).__name__

@@ -11,13 +11,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.chaos import compaction_rounds, exactly_once, group_rounds, retention_kills
-from quorumlog.chaos.checkers import Anomaly, check
+from quorumlog.chaos.checkers import check
 from quorumlog.chaos.leaderships import Leadership
 from quorumlog.chaos.link_proxy import LinkProxies
 from quorumlog.chaos.nemesis import POLL_S, ChaosError, Nemesis, wait_until
 from quorumlog.chaos.replica_logs import replicas_agree
 from quorumlog.chaos.report import GapBounds, Report, Round
-from quorumlog.chaos.scenario_run import Say, announced, judged
+from quorumlog.chaos.scenario_run import (
+    READ_TO_THE_END,
+    REPLICAS_AGREE,
+    Say,
+    announced,
+    attempted,
+    disks_of,
+    heal,
+    in_round,
+    judged,
+)
 from quorumlog.chaos.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
 from quorumlog.chaos.watchdog import Watchdog
 from quorumlog.chaos.workload import Recorder, Workload, sequential_writer
@@ -164,19 +174,14 @@ class Run:
 
     def go(self, rounds: int, duration_s: float | None, load: float) -> None:
         """Runs ``rounds``, or as many as begin within ``duration_s``; without a fault, holds a share of the peak load
-        for that long."""
+        for that long. The workload goes on."""
         self.workload.start()
-        try:
-            if self._fault is None:
-                self._wait_acks(self.recorder.now_us(), "a steady phase")
-                held = SteadyLoad(self._admin, self._cluster.bootstrap_servers, self._raise_failures, self._say)
-                self.steady = held.hold(DEFAULT_DURATION_S if duration_s is None else duration_s, load)
-            else:
-                self._hurt(self._fault, rounds, duration_s)
-        finally:
-            self.workload.stop()
-        self._nemesis.wait_isr_full(FULL_TIMEOUT_S)
-        self.workload.read_all(FINAL_READ_TIMEOUT_S)
+        if self._fault is None:
+            self._wait_acks(self.recorder.now_us(), "a steady phase")
+            held = SteadyLoad(self._admin, self._cluster.bootstrap_servers, self._raise_failures, self._say)
+            self.steady = held.hold(DEFAULT_DURATION_S if duration_s is None else duration_s, load)
+        else:
+            self._hurt(self._fault, rounds, duration_s)
 
     def _hurt(self, fault: Fault, rounds: int, duration_s: float | None) -> None:
         deadline = None if duration_s is None else time.monotonic() + duration_s
@@ -184,14 +189,19 @@ class Run:
             for number in range(rounds):
                 if deadline is not None and number and time.monotonic() > deadline:
                     break
-                self.rounds.append(self._round(fault, number, watchdog))
+                with in_round(number + 1):
+                    self.rounds.append(self._round(fault, number, watchdog))
                 self._say(self.rounds[-1].line())
 
-    def compare_logs(self) -> list[Anomaly]:
-        """Kills every node, and compares what they have on disk."""
-        for node in self._cluster.node_ids:
-            self._cluster.kill(node)
-        return replicas_agree({node: self._cluster.data_dir(node) for node in self._cluster.node_ids})
+    def judge(self, report: Report) -> None:
+        """Reads everything back, then kills the nodes and compares what they have on disk. The workload has ended."""
+        report.rounds, report.steady = self.rounds, self.steady
+        report.failures.extend(self.workload.failures)
+        together = attempted(report, lambda: self._nemesis.wait_isr_full(FULL_TIMEOUT_S), REPLICAS_AGREE)
+        read_back = attempted(report, lambda: self.workload.read_all(FINAL_READ_TIMEOUT_S), READ_TO_THE_END)
+        if together:
+            report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
+        report.take(self.recorder.history, check(self.recorder.history, read_back=read_back))
 
     def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
         self._wait_acks(self.recorder.now_us(), "a steady phase")
@@ -306,12 +316,11 @@ def run_scenario(
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
         run = Run(fault, report.seed, cluster, admin, say, proxies)
         try:
-            run.go(wanted, duration_s, load)
-            report.anomalies.extend(run.compare_logs())
+            if not attempted(report, lambda: run.go(wanted, duration_s, load)):
+                heal(report, cluster, proxies)
         finally:
-            report.rounds, report.steady = run.rounds, run.steady
-            report.failures.extend(run.workload.failures)
-            report.take(run.recorder.history, check(run.recorder.history))
+            run.workload.stop()
+        run.judge(report)
     return report
 
 
