@@ -10,13 +10,16 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from types import TracebackType
+from typing import TypeVar
 
 HOST = "127.0.0.1"
 _CHUNK_BYTES = 1 << 16
 _START_TIMEOUT_S = 10.0
+_CALL_TIMEOUT_S = 10.0
+_Result = TypeVar("_Result")
 
 
 class LinkProxies:
@@ -35,6 +38,7 @@ class LinkProxies:
         self._isolated: set[int] = set()
         self._deaf: set[int] = set()
         self._links: set[_Link] = set()
+        self._asking: asyncio.Task[None] | None = None
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="link-proxies", daemon=True)
         self._servers: list[asyncio.Server] = []
@@ -58,41 +62,67 @@ class LinkProxies:
 
     def isolate(self, node: int) -> None:
         """Cuts every link to and from a node, its clients' included."""
-        self._isolated.add(node)
-        self._call(self._apply)
+        # Whose the connections are is looked up on this thread: heartbeats pass meanwhile.
+        links = self._on_loop(lambda: [link for link in self._links if not link.source_known])
+        owners = owners_of({link.port for link in links}, self._pids())
+
+        def cut() -> None:
+            self._know(links, owners)
+            self._isolated.add(node)
+            self._apply()
+
+        self._on_loop(cut)
 
     def deafen(self, node: int) -> None:
         """Cuts every link to a node. Those that it opened itself carry on, both ways."""
         self._deaf.add(node)
-        self._call(self._apply)
+        self._on_loop(self._apply)
 
     def rejoin(self, node: int) -> None:
         """All links of a node carry again."""
         self._isolated.discard(node)
         self._deaf.discard(node)
-        self._call(self._apply)
+        self._on_loop(self._apply)
 
     # -- on the loop's thread -------------------------------------------------------------------------------------
 
-    def _call(self, work: Callable[[], None]) -> None:
-        done = threading.Event()
+    def _on_loop(self, work: Callable[[], _Result]) -> _Result:
+        async def run() -> _Result:
+            return work()
 
-        def run() -> None:
-            work()
-            done.set()
-
-        self._loop.call_soon_threadsafe(run)
-        done.wait(_START_TIMEOUT_S)
+        return asyncio.run_coroutine_threadsafe(run(), self._loop).result(_CALL_TIMEOUT_S)
 
     def _apply(self) -> None:
         for link in self._links:
             self._set(link)
 
     def _set(self, link: _Link) -> None:
-        if link.target in self._deaf or self._isolated & {link.source, link.target}:
+        if link.target in self._deaf | self._isolated or link.source in self._isolated:
             link.passes.clear()
+        elif self._isolated and not link.source_known:
+            link.passes.clear()
+            if self._asking is None:
+                self._asking = asyncio.ensure_future(self._ask())
         else:
             link.passes.set()
+
+    async def _ask(self) -> None:
+        """Asks whose the new connections are, of all of them at once, for as long as there are such.
+
+        Each on its own and on the loop, on a busy machine, nothing passed meanwhile: connections timed out, were opened
+        again, and there was no end of it.
+        """
+        while links := [link for link in self._links if not link.source_known]:
+            self._know(links, await asyncio.to_thread(owners_of, {link.port for link in links}, self._pids()))
+            self._apply()
+        self._asking = None
+
+    def _know(self, links: Iterable[_Link], owners: Mapping[int, int]) -> None:
+        for link in links:
+            link.source, link.source_known = owners.get(link.port), True
+
+    def _pids(self) -> dict[int, int | None]:
+        return {node: self._pid_of(node) for node in self._nodes}
 
     async def _listen(self) -> None:
         for node in self._nodes:
@@ -114,8 +144,7 @@ class LinkProxies:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _serve(self, node: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        pids = {other: self._pid_of(other) for other in self._nodes}
-        link = _Link(owner_of(writer.get_extra_info("peername")[1], pids), node)
+        link = _Link(writer.get_extra_info("peername")[1], node)
         self._links.add(link)
         self._set(link)
         try:
@@ -138,10 +167,13 @@ class LinkProxies:
 
 
 class _Link:
-    """One connection. ``source`` is the node that opened it, None for clients; ``passes`` is clear while it is cut."""
+    """One connection, from a port to a node. ``source`` is the node that opened it, None for clients; ``passes`` is
+    clear while it is cut."""
 
-    def __init__(self, source: int | None, target: int) -> None:
-        self.source = source
+    def __init__(self, port: int, target: int) -> None:
+        self.port = port
+        self.source: int | None = None
+        self.source_known = False
         self.target = target
         self.passes = asyncio.Event()
 
@@ -166,29 +198,32 @@ class _Link:
             await self.passes.wait()
 
 
-def owner_of(port: int, pids: Mapping[int, int | None]) -> int | None:
-    """Which of some processes has a TCP socket at a local port of this machine; None when none of them.
+def owners_of(ports: Collection[int], pids: Mapping[int, int | None]) -> dict[int, int]:
+    """Which of some processes has a TCP socket at each of some local ports of this machine, where one of them has.
 
     Arguments:
         pids: process ids by the name under which they are returned.
     """
-    wanted = f":{port:04X}"
+    port_of: dict[str, int] = {}
     # gRPC speaks IPv4 through IPv6 sockets.
-    for line in (line for table in ("tcp", "tcp6") for line in Path(f"/proc/net/{table}").read_text().splitlines()):
-        fields = line.split()
-        if fields[1].endswith(wanted):
-            socket = f"socket:[{fields[9]}]"
-            for name, pid in pids.items():
-                if pid is not None and _holds(pid, socket):
-                    return name
-    return None
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            fields = line.split(maxsplit=10)
+            port = int(fields[1].rpartition(":")[2], 16)
+            if port in ports:
+                port_of[f"socket:[{fields[9]}]"] = port
+    found: dict[int, int] = {}
+    for name, pid in pids.items():
+        if pid is not None:
+            found.update((port_of[socket], name) for socket in _open_files(pid) if socket in port_of)
+    return found
 
 
-def _holds(pid: int, socket: str) -> bool:
+def _open_files(pid: int) -> list[str]:
+    files: list[str] = []
     # Processes end, and descriptors close, while they are looked at.
     with contextlib.suppress(OSError):
         for descriptor in Path(f"/proc/{pid}/fd").iterdir():
             with contextlib.suppress(OSError):
-                if str(descriptor.readlink()) == socket:
-                    return True
-    return False
+                files.append(str(descriptor.readlink()))
+    return files

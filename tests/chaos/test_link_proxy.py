@@ -5,12 +5,13 @@ import socket
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from quorumlog.chaos.link_proxy import HOST, LinkProxies, owner_of
+from quorumlog.chaos import link_proxy
+from quorumlog.chaos.link_proxy import HOST, LinkProxies, owners_of
 
 #: Long enough for bytes that get through; what must not get through is looked for in as long.
 PROMPT_S = 0.3
@@ -97,6 +98,48 @@ def test_links_of_others_go_on(proxies: LinkProxies) -> None:
             assert link.recv(100) == b"STILL"
 
 
+def test_whose_a_connection_is_nobody_asks_until_a_node_is_isolated(proxies: LinkProxies) -> None:
+    with echo() as target:
+        asked: list[int] = []
+        proxies.lead_to({1: target, 2: target}, asked.append)  # type: ignore[arg-type]
+        with connected(proxies.addresses[1]) as first, connected(proxies.addresses[2]) as second:
+            for link in (first, second):
+                link.sendall(b"a")
+                assert link.recv(100) == b"A"
+            assert asked == []
+            proxies.isolate(2)
+            # Of both connections at once.
+            assert asked == [1, 2]
+
+
+def test_what_goes_on_is_not_held_up_by_the_question_whose_new_connections_are(
+    proxies: LinkProxies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[int] = []
+    answer = threading.Event()
+
+    def slowly(ports: Collection[int], pids: Mapping[int, int | None]) -> dict[int, int]:
+        asked.append(len(ports))
+        assert len(asked) == 1 or answer.wait(PATIENT_S)
+        return {}
+
+    monkeypatch.setattr(link_proxy, "owners_of", slowly)
+    with ExitStack() as links, connected(proxies.addresses[1]) as old:
+        old.sendall(b"old")
+        assert old.recv(100) == b"OLD"
+        proxies.isolate(2)
+        new = [links.enter_context(connected(proxies.addresses[1])) for _ in range(5)]
+        for link in new:
+            link.sendall(b"new")
+        old.sendall(b"goes on")
+        assert old.recv(100) == b"GOES ON"
+        answer.set()
+        assert [link.recv(100) for link in new] == [b"NEW"] * 5
+    # Of the old one, of the new one that was there first, and of all others together.
+    assert sum(asked) >= 6
+    assert len(asked) <= 3
+
+
 def test_the_end_of_a_connection_is_passed_on(proxies: LinkProxies) -> None:
     with connected(proxies.addresses[1]) as link:
         link.sendall(b"a")
@@ -126,8 +169,9 @@ def test_the_process_at_the_other_end_is_found(family: str) -> None:
         command = [sys.executable, "-c", program, str(server.getsockname()[1])]
         with subprocess.Popen(command, stdin=subprocess.PIPE) as child:
             connection, (_, port) = server.accept()
-            assert owner_of(port, {7: os.getpid(), 8: child.pid, 9: None}) == 8
-            assert owner_of(port, {7: os.getpid()}) is None
+            assert owners_of({port}, {7: os.getpid(), 8: child.pid, 9: None}) == {port: 8}
+            assert owners_of({port}, {7: os.getpid()}) == {}
+            assert owners_of({port + 1}, {8: child.pid}) == {}
             assert child.stdin is not None
             child.stdin.close()
             connection.close()
