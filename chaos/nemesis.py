@@ -156,15 +156,9 @@ class Nemesis:
         found = leaderships(self._admin)
         return {name: one for name, one in found.items() if one.leader not in (None, node) and one.preferred}
 
-    def require_unmoved(self, before: dict[str, Leadership], during: str) -> None:
-        """Looks whether leaderships are what they were.
-
-        Raises:
-            ChaosError: one has moved, or has begun anew.
-        """
-        moved = differences(before, leaderships(self._admin))
-        if moved:
-            raise ChaosError(f"{during}: {'; '.join(moved)}")
+    def moved_since(self, before: dict[str, Leadership]) -> list[str]:
+        """Which leaderships have moved, or have begun anew, in words."""
+        return differences(before, leaderships(self._admin))
 
     def in_sync_replicas(self) -> list[tuple[int, ...]]:
         """In-sync replicas of each partition of the target's topic."""

@@ -46,6 +46,7 @@ class Round:
             awaited. Looked at after the first acknowledgements, so an upper bound.
         full_s: from the mending until all replicas were in sync.
         stalls: how often the machine itself stood still during the longest gap.
+        moved: leaderships that moved though the fault must spare them; then there is another round of that number.
     """
 
     number: int
@@ -58,15 +59,17 @@ class Round:
     shrink_s: float | None
     full_s: float
     stalls: int
+    moved: tuple[str, ...] = ()
 
     def line(self) -> str:
         """The round in one line."""
         shrink = "" if self.shrink_s is None else f", out of the ISR after {self.shrink_s:.1f} s"
         stalls = f" (the machine stood still {self.stalls} times)" if self.stalls else ""
+        moved = f"; MOVED: {'; '.join(self.moved)}" if self.moved else ""
         return (
             f"  round {self.number}: node {self.victim}{' (leader)' if self.victim_led_target else ''}:"
             f" longest gap between acknowledgements {self.gap_ms:.0f} ms{shrink},"
-            f" ISR full {self.full_s:.1f} s after it was back{stalls}"
+            f" ISR full {self.full_s:.1f} s after it was back{stalls}{moved}"
         )
 
 
@@ -150,6 +153,9 @@ class Report:
                 f"{len(self.rounds) - len(gaps)} rounds left out of the timing: the machine itself stood still, or the"
                 " victim no longer led"
             )
+        again = sum(bool(one.moved) for one in self.rounds)
+        if again:
+            lines.append(f"{again} rounds were struck again: leaderships moved that the fault must spare")
         if self.passed:
             lines.append("no acknowledged record lost, none twice, no gap, order kept; the replicas' logs agree")
         if self.passed and self.groups is not None:

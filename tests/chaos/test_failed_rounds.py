@@ -5,17 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from quorumlog.chaos import scenarios
+from quorumlog.chaos.compaction_rounds import CompactionRun
 from quorumlog.chaos.history import Kind, Operation, Outcome
 from quorumlog.chaos.nemesis import ChaosError, Nemesis
+from quorumlog.chaos.once_writers import Gate, OnceWriter, WriterKind, await_ended
 from quorumlog.chaos.report import Report
 from quorumlog.chaos.workload import Recorder, sequential_writer
-from quorumlog.sdk import TopicPartition
-from quorumlog.server.local import ClusterError
+from quorumlog.sdk import Admin, TopicPartition
+from quorumlog.server.local import ClusterError, LocalCluster
 
 WRITTEN = 2 * scenarios.STEADY_ACKS
 
@@ -104,17 +106,15 @@ class FakeAdmin:
         pass
 
 
-Outcome_ = tuple[Report, FakeCluster]
-RunFailing = Callable[..., Outcome_]
+Run = tuple[Report, FakeCluster]
+RunFailing = Callable[..., Run]
 
 
 @pytest.fixture
 def run_failing(monkeypatch: pytest.MonkeyPatch) -> RunFailing:
     """Runs a scenario whose first round fails in whatever way it is told."""
 
-    def run(
-        error: Exception, readable: int = WRITTEN, in_sync: bool = True, cluster: FakeCluster | None = None
-    ) -> Outcome_:
+    def run(error: Exception, readable: int = WRITTEN, in_sync: bool = True, cluster: FakeCluster | None = None) -> Run:
         cluster = FakeCluster() if cluster is None else cluster
 
         def fail(nemesis: Nemesis, number: int) -> int:
@@ -192,3 +192,21 @@ def test_what_is_lost_is_said_after_a_failed_round_too(
     report, _ = run_failing(ChaosError("there is no follower"))
     assert {"I1", "I3", "I8"} <= {anomaly.invariant for anomaly in report.anomalies}
     assert report.not_checked == []
+
+
+def test_a_key_that_was_being_written_when_the_writer_failed_has_no_last_value_to_lose() -> None:
+    run = CompactionRun(cast(LocalCluster, FakeCluster()), cast(Admin, FakeAdmin("")), 1, print)
+    run.writer.last = {b"settled": b"1", b"unresolved": b"1"}
+    run.writer.unresolved = {b"unresolved"}
+    (anomaly,) = run._anomalies({0: (b"unresolved", b"2")})
+    assert anomaly.message == "the last value of b'settled' is lost: None"
+
+
+def test_writers_that_go_on_are_waited_for_no_longer_than_said() -> None:
+    gate = Gate()
+    writer = OnceWriter(0, WriterKind.REPLAYING, 1_000, "nowhere:1", "t", gate, 1)
+    writer.start()
+    with pytest.raises(TimeoutError, match=r"replaying-0 does not end within 0.01 s"):
+        await_ended([writer], 0.01)
+    gate.close()
+    await_ended([writer], 10)

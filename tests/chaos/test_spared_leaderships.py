@@ -1,0 +1,79 @@
+"""What isolating a follower must leave alone: terms, and leaderships, unless the machine itself moves them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from quorumlog.chaos.durable_terms import durable_terms, require_no_campaign
+from quorumlog.chaos.nemesis import ChaosError
+from quorumlog.chaos.report import Report, Round
+from quorumlog.chaos.scenarios import MOST_REPEATS, SCENARIOS, Fault, Run
+from quorumlog.chaos.watchdog import Watchdog
+from quorumlog.raft.types import Configuration, HardState
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import GroupWrite, Transaction
+
+
+def test_terms_are_read_from_the_disk(tmp_path: Path) -> None:
+    members = Configuration((1, 2, 3))
+    with Storage(tmp_path, reserve_bytes=0) as storage:
+        writes = [
+            GroupWrite(group, create=members, hard_state=HardState(term, 2, 0)) for group, term in ((0, 3), (7, 12))
+        ]
+        storage.commit(Transaction(1, writes))
+    assert durable_terms(tmp_path) == {0: 3, 7: 12}
+
+
+def test_who_raises_a_term_while_nobody_hears_it_has_campaigned_without_a_majority() -> None:
+    require_no_campaign(3, {0: 1, 7: 2}, {0: 1, 7: 2, 8: 5})
+    with pytest.raises(ChaosError, match=r"node 3, cut off, raised its term .*: of group 7 from 2 to 5$"):
+        require_no_campaign(3, {0: 1, 7: 2}, {0: 1, 7: 5})
+
+
+def made(number: int, *moved: str) -> Round:
+    """A round in which leaderships moved."""
+    return Round(number, 3, False, 0, 1, 100.0, 1.0, shrink_s=3.0, full_s=0.5, stalls=0, moved=moved)
+
+
+class Rounds(Run):
+    """Rounds that end as they are told."""
+
+    def __init__(self, ends: Iterator[tuple[str, ...]]) -> None:
+        self.rounds: list[Round] = []
+        self._ends = ends
+        self._say = print
+
+    def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
+        return made(number + 1, *next(self._ends))
+
+
+def strike(*ends: tuple[str, ...]) -> list[Round]:
+    """Two rounds, and as many more as it takes."""
+    fault = SCENARIOS["isolate-follower"].fault
+    assert fault is not None
+    run = Rounds(iter(ends))
+    for number in range(2):
+        run._strike(fault, number, cast(Watchdog, None))
+    return run.rounds
+
+
+def test_a_round_in_which_leaderships_moved_is_struck_again() -> None:
+    rounds = strike(("t-0 moved",), ("metadata moved",), (), ())
+    assert [(one.number, one.moved) for one in rounds] == [
+        (1, ("t-0 moved",)),
+        (1, ("metadata moved",)),
+        (1, ()),
+        (2, ()),
+    ]
+    report = Report("isolate-follower", "", 1, rounds=rounds)
+    assert "2 rounds were struck again: leaderships moved that the fault must spare" in report.summary()
+    assert "; MOVED: t-0 moved" in rounds[0].line()
+
+
+def test_leaderships_that_move_each_time_do_so_because_a_follower_is_isolated() -> None:
+    with pytest.raises(ChaosError, match=f"leaderships moved each of {1 + MOST_REPEATS} times.*: t-0 moved; t-1 moved"):
+        strike(*[("t-0 moved", "t-1 moved")] * (1 + MOST_REPEATS))
