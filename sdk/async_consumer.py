@@ -28,6 +28,8 @@ from quorumlog.sdk.types import (
 
 #: ``poll_arrow`` takes what has been fetched ahead, which is bounded in bytes; this bounds it in rows too.
 MAX_ARROW_ROWS = 10_000_000
+#: A poll that waits for longer looks up in between: clocks do not reach as far as ``float("inf")``.
+LONGEST_WAIT_S = 3600.0
 #: How long the last commit may take when a consumer is closed.
 CLOSE_TIMEOUT_S = 5.0
 
@@ -111,7 +113,7 @@ class AsyncConsumer:
                 if rows or left <= 0:
                     return rows
                 try:
-                    await asyncio.wait_for(self._news.wait(), left)
+                    await asyncio.wait_for(self._news.wait(), min(left, LONGEST_WAIT_S))
                 except TimeoutError:
                     continue
 

@@ -17,6 +17,7 @@ import pyarrow as pa
 from quorumlog.sdk.arguments import check_wait
 from quorumlog.sdk.async_consumer import (
     CLOSE_TIMEOUT_S,
+    LONGEST_WAIT_S,
     MAX_ARROW_ROWS,
     as_committed,
     check_poll_arguments,
@@ -123,7 +124,7 @@ class Consumer:
                 if rows or left <= 0:
                     return rows
                 self._background.check_may_block()
-                self._news.wait(left)
+                self._news.wait(min(left, LONGEST_WAIT_S))
 
     def _settle(self) -> None:
         """Does in the application's name what its group has changed."""

@@ -163,12 +163,13 @@ def _close_dropped(
 
 def _close_left_open() -> None:
     deadline = time.monotonic() + _EXIT_TIMEOUT_S
-    for client, at_exit in list(_open_clients.items()):
-        with contextlib.suppress(Exception):
-            client.close(timeout=max(0.0, deadline - time.monotonic()), **at_exit)
-    for thread in _threads:
-        if thread.fork.same_process:
-            thread.stop()
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C once more: whoever is left is left.
+        for client, at_exit in list(_open_clients.items()):
+            with contextlib.suppress(Exception):
+                client.close(timeout=max(0.0, deadline - time.monotonic()), **at_exit)
+        for thread in _threads:
+            if thread.fork.same_process:
+                thread.stop()
 
 
 atexit.register(_close_left_open)

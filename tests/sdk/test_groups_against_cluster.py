@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -248,6 +249,19 @@ def test_what_a_block_fails_over_is_read_again(admin: Admin, producer: Producer,
     assert next(again).offset == 4
     again.close(autocommit=False)
     assert next(make(topic, group_id=topic)).offset == 4
+
+
+@pytest.mark.parametrize("longest_ms", [float("inf"), 1e15])
+def test_a_poll_may_wait_without_end(
+    admin: Admin, producer: Producer, make: Callable[..., Consumer], longest_ms: float
+) -> None:
+    topic = new_topic(admin, 1)
+    consumer = make(topic, group_id=topic)
+    consumer.poll(timeout_ms=100)
+    writing = threading.Timer(0.5, fill, (producer, topic, 1, 1))
+    writing.start()
+    assert sum(map(len, consumer.poll(timeout_ms=longest_ms).values())) == 1
+    writing.join()
 
 
 def test_whoever_does_not_poll_for_too_long_loses_its_part_and_cannot_commit_it(
