@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.sdk.spark.schema import HEADERS
+from quorumlog.v1.entry import TimestampType
 
-#: Small batches are gathered up to this size before Spark gets them: each costs it a round trip to the JVM.
-TARGET_BYTES = 8 << 20
+#: Small batches are gathered up to this size before Spark gets them, for each costs it some work of its own: below a
+#: megabyte that shows. More is not better: what is touched once and given up costs memory that is asked for anew.
+TARGET_BYTES = 2 << 20
 #: Larger batches are cut: Spark copies a batch whole, several times.
 MAX_BYTES = 32 << 20
 #: What a row costs beside key, value and headers: topic, partition, offset, timestamps.
@@ -66,68 +69,123 @@ class StoredRows(NamedTuple):
         offset = offsets[0].as_py() if len(offsets) else self.offset
         return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets)
 
-    def all_offsets(self) -> Column:
-        """The offset of each row."""
-        if self.offsets is not None:
-            return self.offsets
-        ones = pa.repeat(pa.scalar(1, pa.int64()), self.columns.num_rows)
-        return pc.cumulative_sum(ones, start=pa.scalar(self.offset - 1, pa.int64()))
-
 
 def spark_batches(
     rows: Iterable[StoredRows], topic: str, partition: int, schema: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Gathers rows of one partition into batches of ``schema``, each at most 32 MiB unless one row is larger."""
+    assembly = _Assembly(topic, partition, schema)
     waiting: list[StoredRows] = []
     waiting_bytes = 0
     for whole in rows:
-        for piece in _cut(whole):
-            size = _size(piece)
+        for piece, size in _cut(whole, _size(whole)):
             if waiting and waiting_bytes + size > MAX_BYTES:
-                yield _assemble(waiting, topic, partition, schema)
+                yield assembly.batch(waiting)
                 waiting, waiting_bytes = [], 0
             waiting.append(piece)
             waiting_bytes += size
         if waiting_bytes >= TARGET_BYTES:
-            yield _assemble(waiting, topic, partition, schema)
+            yield assembly.batch(waiting)
             waiting, waiting_bytes = [], 0
     if waiting:
-        yield _assemble(waiting, topic, partition, schema)
+        yield assembly.batch(waiting)
 
 
 def _size(rows: StoredRows) -> int:
     return int(rows.columns.nbytes) + rows.columns.num_rows * _ROW_BYTES
 
 
-def _cut(rows: StoredRows) -> Iterator[StoredRows]:
+def _cut(rows: StoredRows, size: int) -> Iterator[tuple[StoredRows, int]]:
     """Halves rows until each piece fits: values differ in size, so a cut by count alone could miss the limit."""
-    if _size(rows) <= MAX_BYTES or rows.columns.num_rows == 1:
-        yield rows
+    if size <= MAX_BYTES or rows.columns.num_rows == 1:
+        yield rows, size
         return
     middle = rows.columns.num_rows // 2
-    yield from _cut(rows.rows(0, middle))
-    yield from _cut(rows.rows(middle, rows.columns.num_rows - middle))
+    for half in (rows.rows(0, middle), rows.rows(middle, rows.columns.num_rows - middle)):
+        yield from _cut(half, _size(half))
 
 
-def _assemble(chunks: list[StoredRows], topic: str, partition: int, schema: pa.Schema) -> pa.RecordBatch:
-    """One batch of rows in offset order."""
-    count = sum(chunk.columns.num_rows for chunk in chunks)
-    arrays = [_column(field, chunks, count, topic, partition) for field in schema]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+class _Assembly:
+    """Makes batches of one partition's rows. What every row has is made once, and cut to length from then on."""
+
+    def __init__(self, topic: str, partition: int, schema: pa.Schema) -> None:
+        self._schema = schema
+        self._topic = _Repeated(pa.scalar(topic, pa.string()))
+        self._partition = _Repeated(pa.scalar(partition, pa.int32()))
+        self._types = {kind: _Repeated(pa.scalar(int(kind), pa.int32())) for kind in TimestampType}
+        self._numbers = _Numbers()
+
+    def batch(self, chunks: list[StoredRows]) -> pa.RecordBatch:
+        """One batch of rows in offset order."""
+        return pa.RecordBatch.from_arrays([self._column(field, chunks) for field in self._schema], schema=self._schema)
+
+    def _column(self, field: pa.Field[Any], chunks: list[StoredRows]) -> Column:
+        if field.name == "topic":
+            return self._topic.times(_rows_in(chunks))
+        if field.name == "partition":
+            return self._partition.times(_rows_in(chunks))
+        if field.name == "offset":
+            return _joined([self._offsets(run) for run in _runs(chunks)])
+        if field.name == "timestampType":
+            kinds = groupby(chunks, key=lambda chunk: chunk.timestamp_type)
+            return _joined([self._types[kind].times(_rows_in(of_kind)) for kind, of_kind in kinds])
+        if field.name == "timestamp":
+            return _joined([_timestamps(chunk) for chunk in chunks])
+        return _joined([_as_type(chunk.columns.column(field.name), field) for chunk in chunks])
+
+    def _offsets(self, run: list[StoredRows]) -> Column:
+        if run[0].offsets is not None:
+            return run[0].offsets
+        return pc.add(self._numbers.up_to(_rows_in(run)), pa.scalar(run[0].offset, pa.int64()))
 
 
-def _column(field: pa.Field[Any], chunks: list[StoredRows], count: int, topic: str, partition: int) -> Column:
-    if field.name == "topic":
-        return pa.repeat(topic, count)
-    if field.name == "partition":
-        return pa.repeat(pa.scalar(partition, pa.int32()), count)
-    if field.name == "offset":
-        return _joined([chunk.all_offsets() for chunk in chunks])
-    if field.name == "timestampType":
-        return _joined([pa.repeat(pa.scalar(c.timestamp_type, pa.int32()), c.columns.num_rows) for c in chunks])
-    if field.name == "timestamp":
-        return _joined([_timestamps(chunk) for chunk in chunks])
-    return _joined([_as_type(chunk.columns.column(field.name), field) for chunk in chunks])
+class _Repeated:
+    """One value in as many rows as are wanted."""
+
+    def __init__(self, value: pa.Scalar[Any]) -> None:
+        self._value = value
+        self._held: Column = pa.nulls(0, value.type)
+
+    def times(self, count: int) -> Column:
+        """The value ``count`` times."""
+        if len(self._held) < count:
+            self._held = pa.repeat(self._value, _rounded(count))
+        return self._held.slice(0, count)
+
+
+class _Numbers:
+    """0, 1, 2 and so on."""
+
+    def __init__(self) -> None:
+        self._held: Column = pa.nulls(0, pa.int64())
+
+    def up_to(self, end: int) -> Column:
+        """The numbers below ``end``."""
+        if len(self._held) < end:
+            ones = pa.repeat(pa.scalar(1, pa.int64()), _rounded(end))
+            self._held = pc.cumulative_sum(ones, start=pa.scalar(-1, pa.int64()))
+        return self._held.slice(0, end)
+
+
+def _rounded(count: int) -> int:
+    """Batches differ a little in length: what is made for one serves the next, too."""
+    return 1 << (count - 1).bit_length()
+
+
+def _rows_in(chunks: Iterable[StoredRows]) -> int:
+    return sum(chunk.columns.num_rows for chunk in chunks)
+
+
+def _runs(chunks: Iterable[StoredRows]) -> Iterator[list[StoredRows]]:
+    """Chunks whose offsets follow each other without a gap, together; each with offsets of its own alone."""
+    run: list[StoredRows] = []
+    for chunk in chunks:
+        if run and (chunk.offsets is not None or run[-1].offsets is not None or chunk.offset != run[-1].end):
+            yield run
+            run = []
+        run.append(chunk)
+    if run:
+        yield run
 
 
 def _timestamps(chunk: StoredRows) -> Column:

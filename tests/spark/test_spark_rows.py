@@ -89,6 +89,19 @@ def test_only_the_columns_asked_for_in_their_order() -> None:
     assert batch.to_pylist() == [{"offset": 0, "value": b"x"}, {"offset": 1, "value": b"y"}]
 
 
+def test_offsets_and_types_stay_with_their_rows_over_gaps_and_batches_of_any_length() -> None:
+    lost = [stored(0, [b"a"] * 2), stored(5, [b"b"]), stored(6, [b"c"] * 2, timestamp_type=1), stored(8, [b"d"])]
+    longer = [stored(10, [b"e" * (TARGET_BYTES // 4)] * 5), stored(15, [b"f"] * 9)]
+    batches = spark([*lost, *longer])
+    assert [batch.column("offset").to_pylist() for batch in batches] == [
+        [0, 1, 5, 6, 7, 8, 10, 11, 12, 13, 14], [15, 16, 17, 18, 19, 20, 21, 22, 23]
+    ]  # fmt: skip
+    assert batches[0].column("timestampType").to_pylist() == [0, 0, 0, 1, 1, 0, 0, 0, 0, 0, 0]
+    assert batches[1].column("topic").to_pylist() == ["t"] * 9
+    for batch in batches:
+        batch.validate(full=True)
+
+
 def test_batches_stay_within_their_limits_and_lose_nothing() -> None:
     large = stored(0, [bytes([index]) * (1 << 20) for index in range(80)])
     small = [stored(80 + 10 * index, [b"v" * 100_000] * 10) for index in range(40)]
