@@ -23,6 +23,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.errors import PySparkException
 from rich.console import Console
 from rich.table import Table
 
@@ -199,7 +200,7 @@ def main(arguments: list[str]) -> int:
                 figures = measure(spark, Path(data_dir), amounts, console.print)
             finally:
                 spark.stop()
-    except (ClusterError, FeedError, QuorumlogError, WrongRowsError) as problem:
+    except (ClusterError, FeedError, PySparkException, QuorumlogError, WrongRowsError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     if given.markdown:

@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.partitioner import partition_for_key
+from quorumlog.sdk.arrow_murmur2 import partitions_of
 
 
 def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int | None, pa.Table]]:
@@ -22,12 +22,11 @@ def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int 
     if keys.null_count == table.num_rows:
         return [(None, table)]
     encoded = keys.dictionary_encode()
-    distinct: Any = encoded.dictionary.to_pylist()
-    of_distinct = [partition_for_key(key, partition_count) for key in distinct]
-    of_row = pa.array(of_distinct, pa.int32()).take(encoded.indices)
+    of_distinct = partitions_of(encoded.dictionary, partition_count)
+    of_row = of_distinct.take(encoded.indices)
+    there: Any = pc.unique(of_distinct).to_pylist()
     pieces: list[tuple[int | None, pa.Table]] = [
-        (partition, table.filter(pc.equal(of_row, pa.scalar(partition, pa.int32()))))
-        for partition in sorted(set(of_distinct))
+        (partition, table.filter(pc.equal(of_row, pa.scalar(partition, pa.int32())))) for partition in sorted(there)
     ]
     if keys.null_count:
         pieces.append((None, table.filter(pc.is_null(of_row))))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.partitioner import partition_for_key
+from quorumlog.sdk.arrow_murmur2 import partitions_of
 from quorumlog.sdk.record_batch import split_by_bytes
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
 from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE
@@ -40,6 +40,10 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _TYPES = {"topic": pa.string(), "partition": pa.int32(), **{field.name: field.type for field in LOG_SCHEMA}}
 
 
+#: Rows that follow each other and go to one partition: (its number, first row, row after the last).
+Run = tuple[int, int, int]
+
+
 class Target(NamedTuple):
     """A partition to write to."""
 
@@ -58,11 +62,13 @@ class Spread:
         partition_counts: of each topic.
         timestamp_ms: of rows that have none.
         task: number of the Spark partition, so that tasks begin with different partitions where nothing else decides.
+        rows_before: that the task has sent already: partitions go on in turn from there.
     """
 
     partition_counts: Mapping[str, int]
     timestamp_ms: int
     task: int
+    rows_before: int = 0
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -130,32 +136,49 @@ def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[Target, pa.Table]]:
     Raises:
         DeliveryError: a row names a partition that its topic does not have.
     """
-    for topic in topics_of(rows):
-        mine = rows if len(how.partition_counts) == 1 else _going_to(rows, topic)
-        mine = mine.combine_chunks()
-        numbers = _numbers(mine, topic, how)
-        records = _records(mine, how.timestamp_ms)
-        if how.partition_counts[topic] > 1:
-            order = pc.array_sort_indices(numbers)
-            numbers, records = numbers.take(order), records.take(order)
-        for number, first, last in _runs(numbers):
-            yield Target(topic, number), records.slice(first, last - first)
+    one = len(how.partition_counts) == 1 and rows.num_rows > 0
+    for topic in how.partition_counts if one else topics_of(rows):
+        mine = (rows if one else _going_to(rows, topic)).combine_chunks()
+        runs, records = _destinations(mine, topic, how), _records(mine, how.timestamp_ms)
+        if not isinstance(runs, list):
+            order = pc.array_sort_indices(runs)
+            records, runs = records.take(order), list(_runs(runs.take(order)))
+        slices: dict[int, list[pa.Table]] = {}
+        for number, first, last in runs:
+            slices.setdefault(number, []).append(records.slice(first, last - first))
+        for number in sorted(slices):
+            yield Target(topic, number), pa.concat_tables(slices[number])
 
 
 def _going_to(rows: pa.Table, topic: str) -> pa.Table:
     return rows.filter(pc.equal(rows.column("topic"), pa.scalar(topic, pa.string())))
 
 
-def _numbers(rows: pa.Table, topic: str, how: Spread) -> Any:
-    """The partition of each row: where it belongs, else some in turn."""
+def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
+    """The partition of each row: where it belongs, else some in turn; as runs where they are long anyway."""
     count = how.partition_counts[topic]
+    if count == 1 and rows.column("partition").null_count == rows.num_rows:
+        return [(0, 0, rows.num_rows)]
     chosen = _fixed(rows, topic, count)
+    in_turn = list(_in_turn(rows.num_rows, count, how))
+    if chosen.null_count == len(chosen):
+        return in_turn
     if not chosen.null_count:
         return chosen
-    row = pa.array(range(rows.num_rows), pa.int64())
-    turn = pc.add(pc.divide(row, KEYLESS_RUN), how.task)
-    in_turn = pc.subtract(turn, pc.multiply(pc.divide(turn, count), count))
-    return pc.coalesce(chosen, in_turn.cast(pa.int32()))
+    return pc.coalesce(
+        chosen,
+        pa.concat_arrays([pa.repeat(pa.scalar(number, pa.int32()), last - first) for number, first, last in in_turn]),
+    )
+
+
+def _in_turn(rows: int, count: int, how: Spread) -> Iterator[Run]:
+    """Rows that may go anywhere fill one partition's batch, then the next one's."""
+    first = 0
+    while first < rows:
+        turn, filled = divmod(how.rows_before + first, KEYLESS_RUN)
+        last = min(rows, first + KEYLESS_RUN - filled)
+        yield (how.task + turn) % count, first, last
+        first = last
 
 
 def _fixed(rows: pa.Table, topic: str, count: int) -> Any:
@@ -166,10 +189,11 @@ def _fixed(rows: pa.Table, topic: str, count: int) -> Any:
         raise DeliveryError(f"a row names partition {highest} of topic {topic}, which has {count} (0 to {count - 1})")
     if not named.null_count:
         return named
-    keys = _flat(rows.column("key")).dictionary_encode()
-    distinct: Any = keys.dictionary.to_pylist()
-    by_key = pa.array([partition_for_key(key, count) for key in distinct], pa.int32()).take(keys.indices)
-    return pc.coalesce(named, by_key)
+    keys = _flat(rows.column("key"))
+    if keys.null_count == len(keys):
+        return named
+    keys = keys.dictionary_encode()
+    return pc.coalesce(named, partitions_of(keys.dictionary, count).take(keys.indices))
 
 
 def _records(rows: pa.Table, timestamp_ms: int) -> pa.Table:
@@ -181,8 +205,8 @@ def _records(rows: pa.Table, timestamp_ms: int) -> pa.Table:
     return records.cast(LOG_SCHEMA)
 
 
-def _runs(numbers: Any) -> Iterator[tuple[int, int, int]]:
-    """Equal numbers that follow each other: (number, first place, place after the last)."""
+def _runs(numbers: Any) -> Iterator[Run]:
+    """Equal numbers that follow each other."""
     runs = pc.call_function("run_end_encode", [numbers])
     ends = [0, *runs.run_ends.to_pylist()]
     for number, (first, last) in zip(runs.values.to_pylist(), pairwise(ends), strict=True):

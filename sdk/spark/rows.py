@@ -142,7 +142,7 @@ class _Assembly:
 class _Repeated:
     """One value in as many rows as are wanted."""
 
-    def __init__(self, value: pa.Scalar[Any]) -> None:
+    def __init__(self, value: Any) -> None:
         self._value = value
         self._held: Column = pa.nulls(0, value.type)
 

@@ -11,8 +11,8 @@ from __future__ import annotations
 import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from itertools import zip_longest
+from dataclasses import dataclass, replace
+from itertools import chain, islice, zip_longest
 from typing import Any
 
 import pyarrow as pa
@@ -33,6 +33,8 @@ from quorumlog.sdk.spark.written import written_before
 
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
 MAX_TASK_BYTES = 1 << 30
+#: Rows are sent by so many bytes: enough for whole batches of several partitions.
+_PORTION_BYTES = 4 << 20
 #: What a producer may have under way.
 _BUFFER_BYTES = 64 << 20
 _BATCH_BYTES = 1 << 20
@@ -95,15 +97,14 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
     counts: dict[str, int] = {}
     with _producer(options) as producer:
         sender = _Sender(producer)
-        for batch in batches:
-            rows = outgoing.rows_of(batch, options.topic)
-            topics = outgoing.topics_of(rows)
+        for rows in _portions(options, batches):
+            topics = _topics_of(options, rows)
             new = [topic for topic in topics if topic not in counts]
             if new:
                 shapes = _shapes(_catalog(options), new)
                 counts |= {topic: shapes[topic].partition_count for topic in new}
             here = {topic: counts[topic] for topic in topics}
-            sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task)))
+            sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task, records)))
             records += rows.num_rows
         sender.finish()
     return Written(records)
@@ -116,13 +117,54 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
         DeliveryError: rows cannot be written, or are others than those of an earlier run; names the topic and the
             reason.
     """
-    rows = _gathered(options, batches)
-    topics = outgoing.topics_of(rows)
+    coming = _limited(_portions(options, batches))
+    # The topics are claimed before anything is written: a column of them has to be known as a whole.
+    come = list(islice(coming, None if options.topic is None else 1))
+    topics = _topics_of(options, pa.concat_tables(come)) if come else []
     run = runs.begin(nodes_at(options.bootstrap_servers), name, topics, lambda: first_look(options, topics))
     how = Spread(run.note.partition_counts, run.note.timestamp_ms, name.task)
-    is_repeated = run.is_repeated
+    if run.is_repeated or not _write_first(options, name, how, come, coming):
+        rows = pa.concat_tables([*come, *coming]) if come else outgoing.no_rows()
+        _write_rest(options, name, run, how, rows)
+        return Written(rows.num_rows)
+    return Written(sum(rows.num_rows for rows in come))
+
+
+def _write_first(
+    options: WriteOptions, name: runs.Name, how: Spread, come: list[pa.Table], coming: Iterator[pa.Table]
+) -> bool:
+    """Writes the rows of a first run while Spark makes the next ones.
+
+    Arguments:
+        come: the first rows; the others join them, for who has to compare all of them with the log.
+
+    Returns:
+        False where another run of the same name turns out to write at the same time.
+    """
+    records = 0
+    try:
+        with _producer(options, name) as producer:
+            sender = _Sender(producer)
+            for rows in chain(tuple(come), _kept(coming, come)):
+                sender.send(_pieces(rows, replace(how, rows_before=records)))
+                records += rows.num_rows
+            sender.finish()
+            producer.end_epoch()
+    except DuplicateSequenceMismatchError:
+        return False
+    return True
+
+
+def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table]:
+    for rows in coming:
+        come.append(rows)
+        yield rows
+
+
+def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spread, rows: pa.Table) -> None:
+    """Writes what of the rows earlier runs have not written."""
     for attempt in range(1, _ATTEMPTS + 1):
-        stored = written_before(options.bootstrap_servers, name, run) if is_repeated else {}
+        stored = written_before(options.bootstrap_servers, name, run)
         rest = outgoing.rest_of(rows, stored, how) if stored else rows
         again = [(target, batch) for target, found in stored.items() for batch in found]
         try:
@@ -132,29 +174,45 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
                 sender.send(_pieces(rest, how))
                 sender.finish()
                 producer.end_epoch()
-            break
+            return
         except DuplicateSequenceMismatchError as error:
             if attempt == _ATTEMPTS:
                 raise DeliveryError(
                     f"what earlier runs of {name.producer} wrote cannot be read back as a whole ({error.message}): if"
                     " retention has removed some of it, start the query anew with another checkpoint"
                 ) from None
-            is_repeated = True
-    return Written(rows.num_rows)
 
 
-def _gathered(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> pa.Table:
+def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Spark's batches, several together: what is stored is not to depend on how small they are."""
     gathered: list[pa.Table] = []
     size_bytes = 0
     for batch in batches:
-        gathered.append(outgoing.rows_of(batch, options.topic))
-        size_bytes += batch.nbytes
+        if batch.num_rows:
+            gathered.append(outgoing.rows_of(batch, options.topic))
+            size_bytes += batch.nbytes
+        if size_bytes >= _PORTION_BYTES:
+            yield pa.concat_tables(gathered)
+            gathered, size_bytes = [], 0
+    if gathered:
+        yield pa.concat_tables(gathered)
+
+
+def _limited(portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """The same, as long as they have room together."""
+    size_bytes = 0
+    for rows in portions:
+        size_bytes += rows.nbytes
         if size_bytes > MAX_TASK_BYTES:
             raise DeliveryError(
                 f"one task has more than {MAX_TASK_BYTES >> 20} MiB to write: repartition into more tasks, or limit"
                 " what a micro-batch reads (maxOffsetsPerTrigger)"
             )
-    return pa.concat_tables(gathered) if gathered else outgoing.no_rows()
+        yield rows
+
+
+def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
+    return outgoing.topics_of(rows) if options.topic is None else [options.topic]
 
 
 def first_look(options: WriteOptions, topics: list[str]) -> runs.Note:

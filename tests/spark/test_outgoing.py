@@ -57,6 +57,18 @@ def test_rows_without_a_key_fill_one_partition_before_they_go_to_the_next() -> N
     assert [records.num_rows for _, records in spread(table, how(t=2))] == [KEYLESS_RUN, 1]
 
 
+def test_rows_without_a_key_go_on_where_the_last_ones_ended() -> None:
+    table = rows(value=[b"%d" % number for number in range(KEYLESS_RUN)])
+    by = Spread({"t": 3}, NOW_MS, task=1, rows_before=2 * KEYLESS_RUN - 10)
+    assert values(list(spread(table, by))) == {
+        ("t", 0): table.column("value").to_pylist()[10:],
+        ("t", 2): table.column("value").to_pylist()[:10],
+    }
+    around = rows(value=[b"%d" % number for number in range(2 * KEYLESS_RUN + 1)])
+    there = values(list(spread(around, how(t=2))))
+    assert there["t", 0] == [*around.column("value").to_pylist()[:KEYLESS_RUN], b"%d" % (2 * KEYLESS_RUN)]
+
+
 def test_rows_without_a_timestamp_have_that_of_the_first_run() -> None:
     ((_, records),) = spread(rows(value=[b"1"]), how(t=1))
     assert encode(next(cut(records)), Codec.NONE).max_timestamp_ms == NOW_MS

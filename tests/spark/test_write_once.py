@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
+import time
 from collections import Counter
+from collections.abc import Iterator
 from itertools import count
 
 import pyarrow as pa
@@ -85,6 +88,62 @@ def test_a_second_run_adds_what_the_first_one_did_not_write_in_any_order(
     assert written(options) == Counter(values)
     assert sink.write_once(options, who, [batch(values, keys)]).records == 500
     assert written(options) == Counter(values)
+
+
+def one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's batches are sent one by one, however small they are."""
+    monkeypatch.setattr(sink, "_PORTION_BYTES", 1)
+
+
+def test_a_run_that_fails_while_spark_makes_its_rows_is_finished_by_the_next(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(monkeypatch)
+    who, values = name(), [b"%d" % number for number in range(300)]
+
+    def breaking_off() -> Iterator[pa.RecordBatch]:
+        yield batch(values[:100])
+        deadline_s = time.monotonic() + 60
+        while written(options).total() < 100:
+            assert time.monotonic() < deadline_s, "the first rows are not written before the next ones come"
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        sink.write_once(options, who, breaking_off())
+    for _ in range(2):
+        assert sink.write_once(options, who, [batch(values[200:]), batch(values[:200])]).records == 300
+        assert written(options) == Counter(values)
+
+
+def test_two_runs_of_one_name_at_the_same_time_write_everything_once(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(monkeypatch)
+    who, values = name(), [b"%d" % number for number in range(300)]
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield batch(values[:100])
+        assert sink.write_once(options, who, [batch(values[::-1])]).records == 300
+        yield batch(values[100:200])
+        yield batch(values[200:])
+
+    assert sink.write_once(options, who, overtaken()).records == 300
+    assert written(options) == Counter(values)
+
+
+def test_topics_of_rows_may_differ_from_batch_to_batch(options: WriteOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+    one_by_one(monkeypatch)
+    other = f"{options.topic}-other"
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(other, 2, 1)])
+    by_column = dataclasses.replace(options, topic=None)
+    rows = [pa.RecordBatch.from_pydict({"topic": [topic] * 3, "value": [b"1", b"2", b"3"]})
+            for topic in (options.topic, other, options.topic)]  # fmt: skip
+    who = name()
+    for _ in range(2):
+        assert sink.write_once(by_column, who, rows).records == 9
+    assert written(options) == Counter({b"1": 2, b"2": 2, b"3": 2})
+    assert written(dataclasses.replace(options, topic=other)) == Counter([b"1", b"2", b"3"])
 
 
 def test_a_second_run_goes_by_the_partitions_that_the_first_one_saw(options: WriteOptions) -> None:
