@@ -150,10 +150,16 @@ class Nemesis:
         """Leader of the target partition, as the metadata says now."""
         return next(p.leader for p in self.partitions() if p.partition == self._target.partition)
 
-    def leaderships_beside(self, node: int) -> dict[str, Leadership]:
+    def leaderships_beside(self, node: int | None) -> dict[str, Leadership]:
         """All that ``node`` does not lead and nobody may move: one that the preferred replica does not lead may be
         handed over to it at any time."""
-        found = leaderships(self._admin)
+        found: dict[str, Leadership] = {}
+
+        def answered() -> bool:
+            found.update(leaderships(self._admin))
+            return True
+
+        wait_until(answered, 20, "an answer who leads what")
         return {name: one for name, one in found.items() if one.leader not in (None, node) and one.preferred}
 
     def moved_since(self, before: dict[str, Leadership]) -> list[str]:

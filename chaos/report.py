@@ -61,6 +61,11 @@ class Round:
     stalls: int
     moved: tuple[str, ...] = ()
 
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return (self.ended_us - self.began_us) / 1_000_000
+
     def line(self) -> str:
         """The round in one line."""
         shrink = "" if self.shrink_s is None else f", out of the ISR after {self.shrink_s:.1f} s"
@@ -79,7 +84,8 @@ class Report:
 
     Arguments:
         failures: what did not come about, in the order of time: the round that failed, and what followed from that.
-        not_checked: invariants that nothing can be said about, each with the reason. Each has its failure too.
+        not_checked: what nothing can be said about, each with the reason. Where that is not the machine itself, it is
+            among the failures too.
         bounds: what the gaps are held against. A busy machine misses them without anything being wrong.
         steady: figures of a run without faults.
         groups: figures of a run with consumer groups.

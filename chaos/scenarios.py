@@ -49,8 +49,8 @@ FINAL_READ_TIMEOUT_S = 60.0
 
 #: After a round that must spare the others' leaderships, how long they are watched.
 WATCH_S = 2.0
-#: How often such a round is struck again when leaderships moved. On a machine that starves its nodes they do so without
-#: a fault now and then, but not each time.
+#: How often such a round is struck again when leaderships moved: on a machine that starves its nodes they do so without
+#: a fault too.
 MOST_REPEATS = 3
 
 
@@ -168,6 +168,7 @@ class Run:
         self.recorder = Recorder()
         self.rounds: list[Round] = []
         self.steady: SteadyFigures | None = None
+        self.not_checked: list[str] = []
         self._fault = fault
         self._rng = random.Random(seed)
         self._cluster = cluster
@@ -199,23 +200,29 @@ class Run:
                     self._strike(fault, number, watchdog)
 
     def _strike(self, fault: Fault, number: int, watchdog: Watchdog) -> None:
-        """One round; again, while leaderships move that the fault must spare.
+        """One round; again, while leaderships move that the fault must spare. After each of those, whoever leads is
+        watched as long without a fault: if nothing moves then, it was the fault.
 
         Raises:
-            ChaosError: they moved each time.
+            ChaosError: they moved each time with the fault, and never without.
         """
+        unprovoked: list[str] = []
         for _ in range(1 + MOST_REPEATS):
             made = self._round(fault, number, watchdog)
             self.rounds.append(made)
             self._say(made.line())
             if not made.moved:
                 return
-        raise ChaosError(f"leaderships moved each of {1 + MOST_REPEATS} times, the last: {'; '.join(made.moved)}")
+            unprovoked += self._watch(self._nemesis.leaderships_beside(None), made.seconds)
+        if not unprovoked:
+            raise ChaosError(f"leaderships moved each of {1 + MOST_REPEATS} times, the last: {'; '.join(made.moved)}")
+        self.not_checked.append(f"round {number + 1}, who leads: without a fault too {unprovoked[0]}")
 
     def judge(self, report: Report) -> None:
         """Reads everything back, then kills the nodes and compares what they have on disk. The workload has ended."""
         report.rounds, report.steady = self.rounds, self.steady
         report.failures.extend(self.workload.failures)
+        report.not_checked.extend(self.not_checked)
         together = attempted(report, lambda: self._nemesis.wait_isr_full(FULL_TIMEOUT_S), REPLICAS_AGREE)
         read_back = attempted(report, lambda: self.workload.read_all(FINAL_READ_TIMEOUT_S), READ_TO_THE_END)
         if together:
@@ -244,7 +251,7 @@ class Run:
         fault.mend(nemesis, victim)
         full_s = nemesis.wait_isr_full(FULL_TIMEOUT_S)
         self._wait_acks(self.recorder.now_us(), f"acknowledgements after node {victim} was mended")
-        moved = self._watch(others) if others else []
+        moved = self._watch(others, WATCH_S)
         ended = self.recorder.now_us()
         gap = self._longest_gap(began, mended)
         recovery_gap = self._longest_gap(mended, ended)
@@ -262,11 +269,11 @@ class Run:
             moved=tuple(moved),
         )
 
-    def _watch(self, before: dict[str, Leadership]) -> list[str]:
+    def _watch(self, before: dict[str, Leadership], seconds: float) -> list[str]:
         """Which leaderships are not what they were, as soon as there are any."""
-        deadline = time.monotonic() + WATCH_S
+        deadline = time.monotonic() + seconds
         moved: list[str] = []
-        while not moved and time.monotonic() < deadline:
+        while before and not moved and time.monotonic() < deadline:
             time.sleep(POLL_S)
             # A starved cluster may fail to answer in time; the next poll asks again.
             with suppress(QuorumlogError):

@@ -43,7 +43,7 @@ ROUNDS = {
 def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) -> None:
     report = run_scenario(name, rounds=rounds, report_dir=tmp_path)
     assert report.passed, "\n".join(report.summary())
-    assert sum(not one.moved for one in report.rounds) == rounds
+    assert len({one.number for one in report.rounds}) == rounds
     assert report.acknowledged > 0
     fault = SCENARIOS[name].fault
     assert fault is not None
@@ -52,6 +52,8 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
     assert "<svg" in (tmp_path / "index.html").read_text()
     assert len(History.load(tmp_path / "history.jsonl")) >= report.acknowledged
     assert node_processes() == []
+    if report.not_checked:
+        pytest.skip(f"not checked: {'; '.join(report.not_checked)}")
 
 
 def test_every_scenario_has_a_short_version_here() -> None:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from quorumlog.chaos.durable_terms import durable_terms, require_no_campaign
-from quorumlog.chaos.nemesis import ChaosError
+from quorumlog.chaos.leaderships import Leadership
+from quorumlog.chaos.nemesis import ChaosError, Nemesis
 from quorumlog.chaos.report import Report, Round
 from quorumlog.chaos.scenarios import MOST_REPEATS, SCENARIOS, Fault, Run
 from quorumlog.chaos.watchdog import Watchdog
@@ -39,30 +40,43 @@ def made(number: int, *moved: str) -> Round:
     return Round(number, 3, False, 0, 1, 100.0, 1.0, shrink_s=3.0, full_s=0.5, stalls=0, moved=moved)
 
 
+class Nobody:
+    """Leads everything."""
+
+    def leaderships_beside(self, node: int | None) -> dict[str, Leadership]:
+        return {}
+
+
 class Rounds(Run):
     """Rounds that end as they are told."""
 
-    def __init__(self, ends: Iterator[tuple[str, ...]]) -> None:
+    def __init__(self, ends: Iterator[tuple[str, ...]], unprovoked: Iterator[list[str]]) -> None:
         self.rounds: list[Round] = []
+        self.not_checked: list[str] = []
+        self._unprovoked = unprovoked
+        self._nemesis = cast(Nemesis, Nobody())
         self._ends = ends
         self._say = print
 
     def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
         return made(number + 1, *next(self._ends))
 
+    def _watch(self, before: dict[str, Leadership], seconds: float) -> list[str]:
+        return next(self._unprovoked)
 
-def strike(*ends: tuple[str, ...]) -> list[Round]:
+
+def strike(*ends: tuple[str, ...], unprovoked: Iterable[list[str]] = ([],) * 4) -> Run:
     """Two rounds, and as many more as it takes."""
     fault = SCENARIOS["isolate-follower"].fault
     assert fault is not None
-    run = Rounds(iter(ends))
+    run = Rounds(iter(ends), iter(unprovoked))
     for number in range(2):
         run._strike(fault, number, cast(Watchdog, None))
-    return run.rounds
+    return run
 
 
 def test_a_round_in_which_leaderships_moved_is_struck_again() -> None:
-    rounds = strike(("t-0 moved",), ("metadata moved",), (), ())
+    rounds = strike(("t-0 moved",), ("metadata moved",), (), ()).rounds
     assert [(one.number, one.moved) for one in rounds] == [
         (1, ("t-0 moved",)),
         (1, ("metadata moved",)),
@@ -77,3 +91,10 @@ def test_a_round_in_which_leaderships_moved_is_struck_again() -> None:
 def test_leaderships_that_move_each_time_do_so_because_a_follower_is_isolated() -> None:
     with pytest.raises(ChaosError, match=f"leaderships moved each of {1 + MOST_REPEATS} times.*: t-0 moved; t-1 moved"):
         strike(*[("t-0 moved", "t-1 moved")] * (1 + MOST_REPEATS))
+
+
+def test_leaderships_that_move_without_a_fault_too_say_nothing_about_the_fault() -> None:
+    moved: list[tuple[str, ...]] = [("t-0 moved",)] * (1 + MOST_REPEATS)
+    run = strike(*moved, (), unprovoked=[[], ["t-1 moved"], [], []])
+    assert run.not_checked == ["round 1, who leads: without a fault too t-1 moved"]
+    assert [one.number for one in run.rounds] == [1] * (1 + MOST_REPEATS) + [2]
