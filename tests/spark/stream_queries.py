@@ -17,11 +17,13 @@ Place = tuple[str, int, int]
 
 #: A machine that is busy with other things is given so many tries.
 MOST_STARTS = 5
+#: What Spark says where a Python process has not started within ten seconds, which no setting changes.
+SLOW_START = "failed to connect back"
 
 
 def is_slow_start(error: StreamingQueryException) -> bool:
-    """Spark gives a Python process ten seconds to start, which no setting changes."""
-    return "failed to connect back" in str(error)
+    """Whether Spark has not waited for Python to start."""
+    return SLOW_START in str(error)
 
 
 class InjectedError(Exception):

@@ -217,6 +217,15 @@ def test_append_time_is_shown_as_such(read: Read, topics: Topics) -> None:
     assert all(abs(row["timestamp"] - before) < dt.timedelta(minutes=1) for row in rows)
 
 
+def test_queries_on_one_data_frame_read_the_same_offsets(read: Read, topics: Topics) -> None:
+    topics.create("growing")
+    topics.write("growing", 1, count=3)
+    first = read(subscribe="growing")
+    assert first.count() == 3
+    topics.write("growing", 1, count=2)
+    assert (first.select("value").count(), read(subscribe="growing").count()) == (3, 5)
+
+
 def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, topics: Topics) -> None:
     topics.create("bulk", 2)
     table = pa.table({"value": pa.array([b"%0100d" % number for number in range(50_000)], pa.binary())})
