@@ -28,7 +28,8 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import StructType
 
-from bench.arrow_feed import COUNT, MESSAGE_RECORDS, SERVICE, random_values, unchanged
+from bench.arrow_feed import COUNT, MESSAGE_RECORDS, SERVICE, random_values
+from bench.bare_node import unchanged
 from quorumlog.sdk.spark.nodes import CHANNEL_OPTIONS
 from quorumlog.sdk.spark.schema import ddl
 from quorumlog.v1.payload import LOG_SCHEMA

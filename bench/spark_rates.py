@@ -120,7 +120,7 @@ class SparkRates:
         return [kind.rates for kind in kinds]
 
     def _reading(self, what: str, query: Callable[[SparkSession, Job, int, int], float]) -> Kind:
-        sides = {
+        sides: dict[str, Run] = {
             side: partial(query, self._spark, source, self._read_rows, VALUE_BYTES)
             for side, source in self._sources.items()
         }
