@@ -291,7 +291,11 @@ class SimCluster:
         topic = None if image is None else image.topics.get(GROUPS_TOPIC)
         if topic is None:
             return False
-        leaders = self.invariants.model(coordinator_of(topic, group_id).group).leaders
+        return self._leads_last(node, coordinator_of(topic, group_id).group)
+
+    def _leads_last(self, node: int, group: int) -> bool:
+        """Whether a node leads a group, in the newest term that anybody has."""
+        leaders = self.invariants.model(group).leaders
         return bool(leaders) and leaders[max(leaders)] == node
 
     def _may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
@@ -325,7 +329,12 @@ class SimCluster:
         """A node answers a fetch: only with what is committed and kept, and with a high watermark and a log start that
         never go back."""
         log = self.invariants.model(group).log
-        if result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE and fetch_offset >= log.log_start:
+        # One that is deposed, and does not know it, may not have got so far.
+        if (
+            result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+            and fetch_offset >= log.log_start
+            and self._leads_last(node, group)
+        ):
             raise Violation(
                 f"node {node} refuses offset {fetch_offset} of {name}, which is kept: {result.error.message}"
             )

@@ -136,11 +136,12 @@ class SimMember:
         self.process.run(self._beat)
 
     def heal(self) -> None:
-        """Nothing is in its way any more. It works quickly: one slow member may have a thousand records to do."""
+        """Nothing is in its way any more, and it works quickly: one slow member may have a thousand records to do, and
+        a group whose members are late with every partition that they give up never settles."""
         self.link.lose = 0.0
         self.link.cut(0)
         self.process.resume()
-        self._habits = replace(self._habits, work_us=QUICK_US)
+        self._habits = replace(self._habits, work_us=QUICK_US, slow=0.0)
 
     def crash(self) -> None:
         """SIGKILL: the sockets are closed, nothing is said."""
