@@ -460,13 +460,16 @@ class RaftGroup(Replica):
 
     @property
     def is_configuration_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the change that made them voters, and all before it.
+        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, with
+        no other change under way.
 
         Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
         its vote, and a replica that is made anew there would have forgotten what it must refuse.
         """
         replication = self._replication
         if replication is None or self.configuration.is_joint or not self.leads_committed:
+            return False
+        if self._pending_configuration_index > self._log.applied_index:
             return False
         wanted = max(replication.term_start, self.configuration_index)
         return all(self.progress[voter].match_index >= wanted for voter in self.configuration.voters)

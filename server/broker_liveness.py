@@ -109,7 +109,8 @@ class BrokerLiveness:
 
     def _schedule(self, now: int) -> None:
         """Looks again at the earliest expiry, and often enough to tell a pause of this process from silence."""
-        deadline = now + self._timeout // 6
+        # Heartbeats put the first of these off, again and again: what was proposed and lost has its own.
+        deadline = min((now + self._timeout // 6, *self._proposed.values()))
         for broker, target in self._mismatches(now):
             if (broker.node_id, broker.epoch, target) not in self._proposed:
                 deadline = now

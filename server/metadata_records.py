@@ -80,6 +80,7 @@ class Partition:
         target: where its replicas are to be, the preferred leader first; empty unless it is being moved.
         former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
         moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
+        wishes: how often it was wished elsewhere, or back.
     """
 
     topic: Topic
@@ -93,6 +94,7 @@ class Partition:
     target: tuple[int, ...] = ()
     former_targets: tuple[int, ...] = ()
     moved_index: int = 0
+    wishes: int = 0
 
     @property
     def is_moving(self) -> bool:
@@ -177,6 +179,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 target_replicas=partition.target,
                 former_targets=partition.former_targets,
                 moved_index=partition.moved_index,
+                wishes=partition.wishes,
             )
             for partition in topic.partitions
         ],
@@ -200,6 +203,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 tuple(row.target_replicas),
                 tuple(row.former_targets),
                 row.moved_index,
+                row.wishes,
             )
         )
     return topic

@@ -46,6 +46,7 @@ class PartitionMoves:
             return ApplyResult(reassigned(partition, problem))
         # Some of these may vote by now, and only the leader knows.
         former = {*partition.former_targets, *partition.target}
+        partition.wishes += 1
         partition.target = wanted or partition.replicas
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
         self._groups.add(partition.group)
@@ -53,7 +54,8 @@ class PartitionMoves:
 
     def check_moved(self, moved: peer_pb2.ReplicasMoved) -> errors_pb2.Error | None:
         """Why a leader's word that a partition has moved does not hold, or None: a compare-and-set on the leader epoch
-        and on where it is to be."""
+        and on the wish. (Not on where it is to be: a word that was long on its way would be taken for the end of a
+        later wish for the same nodes, while the leader has others by then; they would be destroyed with a vote.)"""
         partition = self._partitions.get(moved.group)
         if partition is None:
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition with group {moved.group}")
@@ -65,7 +67,8 @@ class PartitionMoves:
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
             )
-        if not partition.is_moving or tuple(moved.replicas) != partition.wanted:
+        fulfilled = moved.wish == partition.wishes and tuple(moved.replicas) == partition.wanted
+        if not partition.is_moving or not fulfilled:
             return error(
                 ErrorCode.INVALID_UPDATE_VERSION,
                 f"{partition.name} is to be on nodes {list(partition.wanted)} by now, not {list(moved.replicas)}",

@@ -155,6 +155,7 @@ class Reassignments:
             leader_epoch=raft.term,
             replicas=raft.configuration.voters,
             log_index=raft.applied_index,
+            wish=record.wishes,
         )
         deadline = now + self._options.controller_request_timeout_us
         self._client.ask(deadline, peer_pb2.ControllerRequest(replicas_moved=moved), told)

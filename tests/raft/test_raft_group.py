@@ -225,6 +225,10 @@ def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk() -> None:
         core.heartbeat(0)
         cluster.settle()
     assert core.is_configuration_everywhere
+    core.propose_configuration(0, Configuration((1, 2, 4), (3,)))
+    assert not core.is_configuration_everywhere, "another change is under way"
+    cluster.settle()
+    assert core.is_configuration_everywhere
 
 
 def test_a_new_leader_waits_for_its_tail_before_it_changes_members() -> None:

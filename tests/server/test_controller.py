@@ -48,6 +48,10 @@ class Cluster:
         assert response.request_id == 77
         return response
 
+    def commit_one(self, **body: object) -> None:
+        """Applies one command."""
+        self.image.apply(self.image.applied_index + 1, log.MetadataCommand(timestamp_ms=1234, **body))  # type: ignore[arg-type]
+
     def epoch(self, node: int) -> int:
         return self.image.brokers[node].epoch
 
@@ -169,6 +173,18 @@ def test_a_command_under_way_is_not_proposed_again_until_it_must_be_lost() -> No
         assert cluster.controller.on_time(cluster.now, 0) == []
     cluster.now += SECOND // 2
     assert [c.fence_brokers for c in cluster.controller.on_time(cluster.now, 0)] == [command.fence_brokers]
+
+
+def test_a_lost_command_is_proposed_again_however_often_brokers_are_heard() -> None:
+    cluster = Cluster()
+    cluster.run_until(4 * SECOND, beating=(1, 2))
+    cluster.beat(3)
+    assert cluster.controller.on_time(cluster.now, 0), "lost: nobody applies it"
+    for _ in range(40):
+        cluster.now += SECOND // 10
+        cluster.beat(1, 2, 3)
+        cluster.run_until(cluster.now)
+    assert cluster.fenced() == []
 
 
 def test_a_stopping_broker_is_fenced_at_once_and_told_when_it_is() -> None:
@@ -398,3 +414,37 @@ def test_named_producers_are_claimed_through_the_log_and_impossible_claims_are_n
         decision = cluster.decide(claim_producer=peer_pb2.ClaimProducer(name=name, epoch=epoch))
         assert decision.response is not None
         assert decision.response.error.code == code
+
+
+# -- moves --------------------------------------------------------------------------------------------------------
+
+
+def test_a_word_of_the_end_of_a_move_counts_for_the_wish_that_it_fulfils() -> None:
+    """Else one that was long on its way ends a later wish for the same nodes, when the leader has others by then."""
+    cluster = Cluster(nodes=4)
+    cluster.create(new_topic(partitions=1))
+    partition = cluster.image.partitions[GROUP]
+    here, there = partition.replicas, (*partition.replicas[:2], *({1, 2, 3, 4} - {*partition.replicas}))
+    leader = here[0]
+    cluster.ask(report_leaders=report(cluster, leader, 1))
+
+    def wish(*replicas: int) -> int:
+        cluster.commit_one(reassign_replicas=log.ReassignReplicas(group=GROUP, replicas=replicas))
+        return partition.wishes
+
+    def moved(number: int) -> ErrorCode:
+        body = peer_pb2.ReplicasMoved(
+            node_id=leader, broker_epoch=cluster.epoch(leader), group=GROUP, leader_epoch=1, replicas=here, wish=number
+        )
+        answer = cluster.ask(replicas_moved=body)
+        return answer.error.code or answer.partition_changes.results[0].error.code
+
+    wish(*there)
+    late = wish(*here)
+    wish(*there)
+    last = wish(*here)
+    assert moved(late) == ErrorCode.INVALID_UPDATE_VERSION
+    assert partition.is_moving
+    assert moved(last) == ErrorCode.NONE
+    assert partition.replicas == here
+    assert not partition.is_moving

@@ -604,6 +604,7 @@ class PartitionRecord(_message.Message):
     TARGET_REPLICAS_FIELD_NUMBER: _builtins.int
     FORMER_TARGETS_FIELD_NUMBER: _builtins.int
     MOVED_INDEX_FIELD_NUMBER: _builtins.int
+    WISHES_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its group."""
     leader: _builtins.int
@@ -614,6 +615,8 @@ class PartitionRecord(_message.Message):
     """The partition epoch."""
     moved_index: _builtins.int
     """An index of its log at which nobody but its replicas had a vote, when it was moved last; 0 if it never was."""
+    wishes: _builtins.int
+    """How often it was wished elsewhere, or back."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas."""
@@ -642,10 +645,11 @@ class PartitionRecord(_message.Message):
         target_replicas: _abc.Iterable[_builtins.int] | None = ...,
         former_targets: _abc.Iterable[_builtins.int] | None = ...,
         moved_index: _builtins.int = ...,
+        wishes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

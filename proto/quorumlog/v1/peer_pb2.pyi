@@ -1428,6 +1428,7 @@ class ReplicasMoved(_message.Message):
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     LOG_INDEX_FIELD_NUMBER: _builtins.int
+    WISH_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The node that leads it."""
     broker_epoch: _builtins.int
@@ -1438,6 +1439,8 @@ class ReplicasMoved(_message.Message):
     """The leader epoch."""
     log_index: _builtins.int
     """An index of the group's log at which nobody else had a vote any more."""
+    wish: _builtins.int
+    """Which of the wishes for other replicas this fulfils, counted from 1."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """The group's voters now, the preferred leader first."""
@@ -1451,10 +1454,11 @@ class ReplicasMoved(_message.Message):
         leader_epoch: _builtins.int = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         log_index: _builtins.int = ...,
+        wish: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "group", b"group", "leader_epoch", b"leader_epoch", "log_index", b"log_index", "node_id", b"node_id", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "group", b"group", "leader_epoch", b"leader_epoch", "log_index", b"log_index", "node_id", b"node_id", "replicas", b"replicas", "wish", b"wish"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
