@@ -24,8 +24,11 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
+# What starts no process of its own has all cores; what does has the machine to itself.
+PROCESSES := cluster or chaos or spark
 test: $(STAMP)  ## all tests
-	@$(BIN)/python -m pytest $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS)
+	@$(BIN)/python -m pytest -m "$(PROCESSES)" $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .
