@@ -154,6 +154,8 @@ def to_log_schema(data: pa.Table | pa.RecordBatch, now_ms: int) -> pa.Table:
             column = _cast(data.column(field.name), field)
             if field.name == "timestamp" and column.null_count:
                 column = pc.fill_null(column, now)
+            elif field.name == "headers":
+                column = without_empty_headers(column)
         elif field.name == "timestamp":
             column = pa.repeat(now, data.num_rows)
         else:
@@ -173,6 +175,14 @@ def _cast(column: pa.ChunkedArray[Any], field: pa.Field[Any]) -> pa.ChunkedArray
         return column.cast(field.type, safe=field.name != "timestamp")
     except (pa.ArrowException, NotImplementedError) as error:
         raise IllegalArgumentError(f"column {field.name!r} is {column.type}, not {field.type}: {error}") from None
+
+
+def without_empty_headers(column: pa.ChunkedArray[Any] | pa.Array[Any]) -> Any:
+    """A headers column, chunked or not, in which a record with an empty list has none: so says every other writer."""
+    lengths = pc.list_value_length(column)
+    if pc.min(lengths).as_py() != 0:
+        return column
+    return pc.if_else(pc.equal(lengths, pa.scalar(0, pa.int32())), pa.scalar(None, HEADERS_TYPE), column)
 
 
 def without_dead_headers(batch: pa.RecordBatch) -> pa.RecordBatch:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.sdk.arrow_murmur2 import partitions_of
-from quorumlog.sdk.record_batch import split_by_bytes
+from quorumlog.sdk.record_batch import split_by_bytes, without_empty_headers
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
 from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE
 
@@ -107,6 +107,8 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> pa.Table:
         elif name in batch.schema.names:
             column = batch.column(name)
             column = column if column.type == kind else column.cast(kind)
+            if name == "headers":
+                column = without_empty_headers(column)
         else:
             column = pa.nulls(batch.num_rows, kind)
         columns.append(column)

@@ -26,7 +26,7 @@ from quorumlog.sdk.record_batch import (
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1.entry import Attributes, Codec, TimestampType, build_batch, build_compacted, seal_batch
-from quorumlog.v1.payload import COMPACTED_SCHEMA, write_payload
+from quorumlog.v1.payload import COMPACTED_SCHEMA, HEADERS_TYPE, write_payload
 
 TP = TopicPartition("t", 0)
 Row = tuple[bytes | None, bytes | None, int, list[tuple[str, bytes | None]]]
@@ -224,6 +224,14 @@ def test_a_users_table_is_brought_to_the_log_schema() -> None:
     assert table.column("value").to_pylist() == ["ä".encode(), None]
     assert [t.timestamp() for t in table.column("timestamp").to_pylist()] == [0.042, 0.042]
     assert table.column("headers").null_count == 2
+
+
+def test_a_record_with_an_empty_list_of_headers_has_none() -> None:
+    one = [{"key": "h", "value": None}]
+    table = to_log_schema(
+        pa.table({"value": [b"a", b"b", b"c"], "headers": pa.array([[], one, None], HEADERS_TYPE)}), 1
+    )
+    assert table.column("headers").to_pylist() == [None, one, None]
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from quorumlog.sdk.record_batch import encode
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.outgoing import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
 from quorumlog.v1.entry import Codec
-from quorumlog.v1.payload import LOG_SCHEMA, write_payload
+from quorumlog.v1.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
 
 NOW_MS = 1_700_000_000_000
 
@@ -45,6 +45,14 @@ def test_rows_go_where_they_say_else_by_key_else_in_turn_and_keep_their_order() 
         ("t", 1): [b"1", b"3"],
         ("t", 2): [b"2", b"5"],
     }
+
+
+def test_a_row_with_an_empty_list_of_headers_has_none_and_is_recognized_when_it_comes_again() -> None:
+    one = [{"key": "h", "value": b"1"}]
+    table = rows(value=["1", "2"], partition=pa.array([0, 0], pa.int32()), headers=pa.array([[], one], HEADERS_TYPE))
+    ((_, records),) = spread(table, how(t=1))
+    assert records.column("headers").to_pylist() == [None, one]
+    assert rest_of(table, stored(table, how(t=1), 0), how(t=1)).num_rows == 0
 
 
 def test_a_column_says_the_topic_of_each_row() -> None:
