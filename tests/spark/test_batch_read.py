@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import json
-import subprocess
-import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -237,14 +234,6 @@ def test_a_million_bytes_in_bulk_are_counted_and_summed_by_spark(read: Read, top
     )
     total = 50_000 * 49_999 // 2
     assert frame.collect() == [(100_000, 10_000_000, 2 * total, 2 * total)]
-
-
-def test_the_same_job_runs_in_executors_of_their_own(topics: Topics) -> None:
-    script = Path(__file__).with_name("count_on_cluster.py")
-    command = [sys.executable, str(script), topics.bootstrap_servers, "orders"]
-    counted = subprocess.run(command, check=False, capture_output=True, text=True, timeout=240)
-    assert counted.returncode == 0, counted.stderr[-2000:]
-    assert counted.stdout.splitlines()[-1] == "120 120 2", "rows, distinct offsets, driver and one executor"
 
 
 def test_a_killed_leader_does_not_stop_a_query(read: Read, topics: Topics, quorumlog_cluster: LocalCluster) -> None:

@@ -7,33 +7,35 @@ import os
 import subprocess
 import sys
 import time
-from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
-import psutil
-import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
-from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.sdk.spark.pipelines import archive, backfill, job, window_totals
 from quorumlog.server.local import LocalCluster
+from tests.spark.pipeline_records import (
+    RECORDS,
+    TOTALS_OPTIONS,
+    Row,
+    by_key,
+    closed,
+    contents,
+    counter_of,
+    create_topics,
+    fill,
+    totals_by_window,
+    windows,
+)
+from tests.spark.standalone import kill_tree
 from tests.spark.stream_queries import MOST_STARTS, SLOW_START
 
-Row = dict[str, Any]
-
-RECORDS = 1_200
-KEYS = 7
-BEGINNING_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
-STEP_MS = 90_000
-HOUR_MS = 3_600_000
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
 QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEADLINE_S = 110
@@ -43,38 +45,9 @@ DEADLINE_S = 110
 def cluster() -> Iterator[LocalCluster]:
     """Three nodes and a topic of records with keys, without, without values, with headers, over thirty hours."""
     with LocalCluster(nodes=3) as nodes:
-        with Admin(bootstrap_servers=nodes.bootstrap_servers) as admin:
-            # The records are old: retention would remove them.
-            forever = {"retention.ms": "-1"}
-            admin.create_topics([NewTopic(name, 3, 3, forever) for name in ("orders", "append", "update", "again")])
-        with Producer(bootstrap_servers=nodes.bootstrap_servers) as producer:
-            for number in range(RECORDS):
-                producer.send(
-                    "orders",
-                    None if number % 50 == 0 else json.dumps({"n": number, "amount": f"{number}.1"}).encode(),
-                    key=None if number % 40 == 0 else b"%d" % (number % KEYS),
-                    headers=[("h", b"%d" % number)] if number % 3 == 0 else [],
-                    timestamp_ms=BEGINNING_MS + number * STEP_MS,
-                )
+        create_topics(nodes, "orders", "append", "update", "again")
+        fill(nodes, "orders")
         yield nodes
-
-
-def records_in(cluster: LocalCluster, topic: str) -> int:
-    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        partitions = [TopicPartition(topic, number) for number in range(3)]
-        return sum(consumer.end_offsets(partitions).values())
-
-
-def contents(cluster: LocalCluster, topic: str) -> list[Row]:
-    """All that a topic holds, partition by partition in order."""
-    left = records_in(cluster, topic)
-    tables: list[pa.Table] = []
-    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
-        while left:
-            tables.append(consumer.poll_arrow(timeout_ms=1_000))
-            left -= tables[-1].num_rows
-    assert left == 0
-    return [row for table in tables for row in table.to_pylist()]
 
 
 class Pipeline:
@@ -97,11 +70,7 @@ class Pipeline:
                 assert time.monotonic() < deadline, self._log.read_text()
                 time.sleep(0.01)
         finally:
-            if process.poll() is None:
-                driver = psutil.Process(process.pid)
-                for one in (driver, *driver.children(recursive=True)):
-                    one.kill()
-            process.wait()
+            kill_tree(process)
 
     def finish(self, *, by_spark_submit: bool = False) -> str:
         """Runs the command to its end; returns its summary."""
@@ -154,46 +123,25 @@ def test_totals_of_windows_are_written_once_over_a_kill(
 ) -> None:
     totals = Pipeline(
         window_totals, tmp_path / "log", "--bootstrap-servers", cluster.bootstrap_servers, "--from", "orders",
-        "--to", mode, "--output-mode", mode, "--checkpoint", str(tmp_path / "checkpoint"), "--field", "amount",
-        "--window", "1 hour", "--watermark", "10 hours", "--max-offsets-per-trigger", str(limit), "--until-now",
-        "--conf", "spark.sql.shuffle.partitions=2",
+        "--to", mode, "--output-mode", mode, "--checkpoint", str(tmp_path / "checkpoint"), *TOTALS_OPTIONS,
+        "--max-offsets-per-trigger", str(limit), "--until-now", "--conf", "spark.sql.shuffle.partitions=2",
     )  # fmt: skip
-    totals.kill_once(lambda _: records_in(cluster, mode) > 0)
+    with counter_of(cluster, mode) as count:
+        totals.kill_once(lambda _: count() > 0)
     with NodeDown(cluster, mode):
         summary = totals.finish()
     assert "goes on at the checkpoint" in (tmp_path / "log").read_text()
     assert summary.startswith("window_totals: done, ") and '"orders"' in summary
 
-    watermark_ms = BEGINNING_MS + (RECORDS - 1) * STEP_MS - 10 * HOUR_MS
-    expected = windows(contents(cluster, "orders"))
-    closed = {place: row for place, row in expected.items() if place[1] + HOUR_MS <= watermark_ms}
-    written: dict[tuple[bytes | None, int], list[Row]] = defaultdict(list)
-    for row in contents(cluster, mode):
-        result = json.loads(row["value"])
-        start, end = (datetime.fromisoformat(result.pop(bound)) for bound in ("start", "end"))
-        assert (end - start).total_seconds() == 3_600 and start.tzinfo == UTC
-        written[row["key"], int(start.timestamp()) * 1000].append(result)
+    expected, written = windows(contents(cluster, "orders")), totals_by_window(contents(cluster, mode))
     if mode == "append":
-        assert written == {place: [row] for place, row in closed.items()} and len(written) > 100
+        assert written == {place: [row] for place, row in closed(expected).items()} and len(written) > 100
         return
     assert {place: results[-1] for place, results in written.items()} == expected
     for results in written.values():
         counts = [result["count"] for result in results]
         assert counts == sorted(set(counts)), "a window is written when it has changed, and not again"
     assert max(len(results) for results in written.values()) > 1
-
-
-def windows(rows: list[Row]) -> dict[tuple[bytes | None, int], Row]:
-    """What the windows of an hour must say, by key and start in milliseconds."""
-    expected: dict[tuple[bytes | None, int], Row] = defaultdict(lambda: {"count": 0, "numbers": 0, "sum": None})
-    for row in rows:
-        start_ms = int(row["timestamp"].timestamp() * 1000) // HOUR_MS * HOUR_MS
-        figures = expected[row["key"], start_ms]
-        figures["count"] += 1
-        if row["value"] is not None:
-            figures["numbers"] += 1
-            figures["sum"] = round((figures["sum"] or 0) + float(json.loads(row["value"])["amount"]), 6)
-    return expected
 
 
 @pytest.mark.cluster
@@ -218,8 +166,9 @@ def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
         backfill, tmp_path / "backfill-log", *common, "--from", str(files), "--to", "again",
         "--transaction-id", "again-1", "--tasks", "6",
     )  # fmt: skip
-    fill.kill_once(lambda _: records_in(cluster, "again") > 0)
-    assert records_in(cluster, "again") < RECORDS
+    with counter_of(cluster, "again") as filled:
+        fill.kill_once(lambda _: filled() > 0)
+        assert filled() < RECORDS
     with NodeDown(cluster, "again"):
         assert f"done, {RECORDS:,} records are in again" in fill.finish()
     assert by_key(contents(cluster, "again")) == by_key(original)
@@ -240,19 +189,6 @@ def archived(files: Path) -> list[Row]:
 
 def place(row: Row) -> tuple[int, int]:
     return row["partition"], row["offset"]
-
-
-def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:
-    """What the records of each key say, in order, and of those without, in none."""
-    keyed: dict[bytes, list[Row]] = defaultdict(list)
-    keyless: Counter[str] = Counter()
-    for row in rows:
-        said = {name: row[name] for name in ("value", "timestamp", "headers")}
-        if row["key"] is None:
-            keyless[repr(said)] += 1
-        else:
-            keyed[row["key"]].append(said)
-    return keyed, keyless
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,117 @@
+"""Records that pipelines are tested with, and what must have become of them, record by record."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+
+from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
+from quorumlog.server.local import LocalCluster
+
+Row = dict[str, Any]
+#: A record's key, and the window's start in milliseconds.
+Window = tuple[bytes | None, int]
+
+RECORDS = 1_200
+KEYS = 7
+PARTITIONS = 3
+BEGINNING_MS = 1_767_225_600_000  # 2026-01-01T00:00:00Z
+STEP_MS = 90_000
+HOUR_MS = 3_600_000
+#: Options of window_totals that make the windows of :func:`windows`.
+TOTALS_OPTIONS = ["--field", "amount", "--window", "1 hour", "--watermark", "10 hours"]
+
+
+def create_topics(cluster: LocalCluster, *names: str) -> None:
+    """Topics with three partitions."""
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        # The records are old: retention would remove them.
+        admin.create_topics([NewTopic(name, PARTITIONS, 3, {"retention.ms": "-1"}) for name in names])
+
+
+def fill(cluster: LocalCluster, topic: str) -> None:
+    """Records with keys, without, without values, with headers, over thirty hours."""
+    with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        for number in range(RECORDS):
+            producer.send(
+                topic,
+                None if number % 50 == 0 else json.dumps({"n": number, "amount": f"{number}.1"}).encode(),
+                key=None if number % 40 == 0 else b"%d" % (number % KEYS),
+                headers=[("h", b"%d" % number)] if number % 3 == 0 else [],
+                timestamp_ms=BEGINNING_MS + number * STEP_MS,
+            )
+
+
+@contextmanager
+def counter_of(cluster: LocalCluster, topic: str) -> Iterator[Callable[[], int]]:
+    """Says, as often as it is asked, how many records a topic holds."""
+    with Consumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        partitions = [TopicPartition(topic, number) for number in range(PARTITIONS)]
+        yield lambda: sum(consumer.end_offsets(partitions).values())
+
+
+def records_in(cluster: LocalCluster, topic: str) -> int:
+    """How many records a topic holds."""
+    with counter_of(cluster, topic) as count:
+        return count()
+
+
+def contents(cluster: LocalCluster, topic: str) -> list[Row]:
+    """All that a topic holds, partition by partition in order."""
+    left = records_in(cluster, topic)
+    tables: list[pa.Table] = []
+    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        while left:
+            tables.append(consumer.poll_arrow(timeout_ms=1_000))
+            left -= tables[-1].num_rows
+    assert left == 0
+    return [row for table in tables for row in table.to_pylist()]
+
+
+def by_key(rows: list[Row]) -> tuple[dict[bytes, list[Row]], Counter[str]]:
+    """What the records of each key say, in order, and of those without, in none."""
+    keyed: dict[bytes, list[Row]] = defaultdict(list)
+    keyless: Counter[str] = Counter()
+    for row in rows:
+        said = {name: row[name] for name in ("value", "timestamp", "headers")}
+        if row["key"] is None:
+            keyless[repr(said)] += 1
+        else:
+            keyed[row["key"]].append(said)
+    return keyed, keyless
+
+
+def windows(rows: list[Row]) -> dict[Window, Row]:
+    """What the windows of an hour must say."""
+    expected: dict[Window, Row] = defaultdict(lambda: {"count": 0, "numbers": 0, "sum": None})
+    for row in rows:
+        start_ms = int(row["timestamp"].timestamp() * 1000) // HOUR_MS * HOUR_MS
+        figures = expected[row["key"], start_ms]
+        figures["count"] += 1
+        if row["value"] is not None:
+            figures["numbers"] += 1
+            figures["sum"] = round((figures["sum"] or 0) + float(json.loads(row["value"])["amount"]), 6)
+    return expected
+
+
+def closed(expected: dict[Window, Row]) -> dict[Window, Row]:
+    """The windows that the last watermark has passed."""
+    watermark_ms = BEGINNING_MS + (RECORDS - 1) * STEP_MS - 10 * HOUR_MS
+    return {place: row for place, row in expected.items() if place[1] + HOUR_MS <= watermark_ms}
+
+
+def totals_by_window(totals: list[Row]) -> dict[Window, list[Row]]:
+    """What has been written for each window, in order."""
+    written: dict[Window, list[Row]] = defaultdict(list)
+    for row in totals:
+        result = json.loads(row["value"])
+        start, end = (datetime.fromisoformat(result.pop(bound)) for bound in ("start", "end"))
+        assert (end - start).total_seconds() == 3_600 and start.tzinfo == UTC
+        written[row["key"], int(start.timestamp()) * 1000].append(result)
+    return written

@@ -1,0 +1,130 @@
+"""Jobs on a standalone Spark cluster of separate processes: workers and drivers die, and nothing is lost or doubled."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+
+from quorumlog.server.local import LocalCluster
+from tests.spark.pipeline_records import (
+    RECORDS,
+    TOTALS_OPTIONS,
+    by_key,
+    closed,
+    contents,
+    counter_of,
+    create_topics,
+    fill,
+    totals_by_window,
+    windows,
+)
+from tests.spark.standalone import StandaloneSpark, kill_tree
+
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
+
+ROOT = Path(__file__).resolve().parents[2]
+DEADLINE_S = 400.0
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    """Three nodes with a topic of records, and topics for what becomes of them."""
+    with LocalCluster(nodes=3) as nodes:
+        create_topics(nodes, "orders", "copies", "totals")
+        fill(nodes, "orders")
+        yield nodes
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StandaloneSpark]:
+    """A master and two workers."""
+    started = StandaloneSpark(tmp_path_factory.mktemp("standalone"), workers=2)
+    yield started
+    started.stop()
+
+
+class Submitted:
+    """A job under way: a driver, whose work is done in the workers' executors."""
+
+    def __init__(self, standalone: StandaloneSpark, command: list[str], log: Path) -> None:
+        self._log = log
+        with log.open("wb") as file:
+            self._process = subprocess.Popen(command, stdout=file, stderr=file, env=standalone.environment, cwd=ROOT)
+
+    def wait_until(self, is_so: Callable[[], bool]) -> None:
+        """Waits for something that becomes so before the job is done."""
+        deadline = time.monotonic() + DEADLINE_S
+        while not is_so():
+            assert self._process.poll() is None, f"it has ended: {self.said()}"
+            assert time.monotonic() < deadline, self.said()
+            time.sleep(0.02)
+
+    def finish(self) -> str:
+        """Waits until it is done; returns what it has said."""
+        status = self._process.wait(DEADLINE_S)
+        assert status == 0, self.said()
+        return self.said()
+
+    def said(self) -> str:
+        """What it has printed, and Spark logged."""
+        return self._log.read_text()
+
+    def __enter__(self) -> Submitted:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        kill_tree(self._process)
+
+
+def line_of_the_docs(**values: str) -> list[str]:
+    """The spark-submit line of docs/spark.md, with values of one's own for some of its options."""
+    (line,) = re.findall(r"^(spark-submit --master spark://(?:.*\\\n)*.*)$", (ROOT / "docs/spark.md").read_text(), re.M)
+    words = shlex.split(line.replace("\\\n", " "))
+    for name, value in values.items():
+        words[words.index(f"--{name.replace('_', '-')}") + 1] = value
+    return words
+
+
+def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
+    standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    script = Path(__file__).with_name("copy_on_cluster.py")
+    job = ["spark-submit", "--master", standalone.master, str(script), cluster.bootstrap_servers, "orders", "copies"]
+    job.append(str(tmp_path / "checkpoint"))
+    with counter_of(cluster, "copies") as copied, Submitted(standalone, job, tmp_path / "log") as copy:
+        copy.wait_until(lambda: f"{RECORDS} rows, {RECORDS} offsets, 2 executors" in copy.said())
+        # What the first micro-batch gives this worker to do, it has begun and not done when it dies.
+        standalone.pause_worker(0)
+        copy.wait_until(lambda: copied() > 0)
+        standalone.kill_worker(0)
+        said = copy.finish()
+    standalone.start_worker(0)
+    assert "its executor exited for a reason unrelated to the task" in said, "no task has died with the worker"
+    assert by_key(contents(cluster, "copies")) == by_key(contents(cluster, "orders"))
+
+
+def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along(
+    standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path
+) -> None:
+    line = line_of_the_docs(
+        master=standalone.master,
+        bootstrap_servers=cluster.bootstrap_servers,
+        to="totals",
+        checkpoint=str(tmp_path / "checkpoint"),
+    )
+    line += [*TOTALS_OPTIONS, "--max-offsets-per-trigger", "450", "--until-now"]
+    standalone.wait_for_workers()
+    with Submitted(standalone, line, tmp_path / "log") as totals:
+        totals.wait_until(lambda: "micro-batch 0:" in totals.said())
+        standalone.kill_worker(1)
+        said = totals.finish()
+    standalone.start_worker(1)
+    assert "micro-batch 2:" in said and f"window_totals: done, {RECORDS:,} records" in said
+    expected = closed(windows(contents(cluster, "orders")))
+    assert totals_by_window(contents(cluster, "totals")) == {place: [row] for place, row in expected.items()}
