@@ -120,7 +120,8 @@ class ModelGroup:
             rows.append(sorted(self.targets.get(name, ())))
         for partition in sorted(self.offsets):
             offset = self.offsets[partition]
-            rows.append((partition, offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms))
+            place = (offset.offset, offset.leader_epoch, offset.metadata, offset.commit_timestamp_ms)
+            rows.append((partition, place, offset.committer, offset.commit_number))
         return blake2b(repr(rows).encode(), digest_size=16).digest()
 
 
