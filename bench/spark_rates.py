@@ -112,6 +112,8 @@ class SparkRates:
             self._reading("streaming read, AvailableNow", stream_read),
             self._writing("batch write", batch_write),
             self._writing("streaming write", stream_write),
+            self._writing("batch write, lz4", batch_write, "lz4"),
+            self._writing("streaming write, lz4", stream_write, "lz4"),
         ]
         for number in range(1 - rounds.practice, rounds.counted + 1):
             say(f"round {number} of {rounds.counted}" if number > 0 else "a round for practice")
@@ -126,8 +128,10 @@ class SparkRates:
         }
         return Kind(Rates(what, self._read_rows, STREAM, READ_TARGET), sides)
 
-    def _writing(self, what: str, query: Callable[[SparkSession, Job, int, int, int], float]) -> Kind:
-        rows = self._write_rows
+    def _writing(
+        self, what: str, query: Callable[[SparkSession, Job, int, int, int], float], compression: str = "none"
+    ) -> Kind:
+        rows, options = self._write_rows, {**self._servers, "compression": compression}
 
         def discarded() -> float:
             return query(self._spark, Job("bench-discard"), rows, VALUE_BYTES, WRITERS)
@@ -137,9 +141,7 @@ class SparkRates:
             topic = f"bench-write-{self._written}"
             with Admin(bootstrap_servers=self._bootstrap) as admin:
                 admin.create_topics([NewTopic(topic, PARTITIONS, NODES)])
-                seconds = query(
-                    self._spark, Job("quorumlog", {**self._servers, "topic": topic}), rows, VALUE_BYTES, WRITERS
-                )
+                seconds = query(self._spark, Job("quorumlog", {**options, "topic": topic}), rows, VALUE_BYTES, WRITERS)
                 self._check(topic)
                 admin.delete_topics([topic])
             return seconds

@@ -18,7 +18,9 @@ import struct
 from array import array
 from bisect import bisect_right
 from collections.abc import Iterable
-from hashlib import blake2b
+from zlib import crc32
+
+import google_crc32c
 
 from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, BatchHeader
 
@@ -32,12 +34,15 @@ _RULES = struct.Struct("<IB")
 
 
 def content_digest(header: BatchHeader, batch: bytes) -> int:
-    """A 64-bit digest of a batch's records, the same before and after it is sealed; 0 unless it is replayable."""
+    """A 64-bit digest of a batch's records, the same before and after it is sealed; 0 unless it is replayable.
+
+    It is two CRCs with different polynomials: a replay differs by mistake, never by intent, and every replica computes
+    this for every byte. A cryptographic hash made up a fifth of a node's processor time under a writing query.
+    """
     if not header.replayable:
         return 0
-    digest = blake2b(_RULES.pack(header.record_count, header.codec), digest_size=8)
-    digest.update(memoryview(batch)[BATCH_OVERHEAD_BYTES:])
-    return int.from_bytes(digest.digest(), "little")
+    rules, records = _RULES.pack(header.record_count, header.codec), batch[BATCH_OVERHEAD_BYTES:]
+    return int(google_crc32c.extend(google_crc32c.value(rules), records)) << 32 | crc32(records, crc32(rules))
 
 
 class EpochDigests:

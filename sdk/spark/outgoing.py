@@ -22,10 +22,11 @@ from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-#: Bytes of one stored batch, about.
-BATCH_BYTES = 512 << 10
+#: Bytes of one stored batch, about: with what is stored around it, it is below what a topic takes unless told otherwise
+#: (max.message.bytes, 1 MiB). A node's work is by the batch, so that few large ones cost least.
+BATCH_BYTES = 960 << 10
 #: Rows without a key and a partition go to one partition in runs of this many.
-KEYLESS_RUN = 4_096
+KEYLESS_RUN = 8_192
 
 _HEADERS = "array<struct<key:string,value:binary>>"
 #: Columns that can be written, and the Spark types that each may have.

@@ -34,7 +34,7 @@ from quorumlog.sdk.spark.written import written_before
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
 MAX_TASK_BYTES = 1 << 30
 #: Rows are sent by so many bytes: enough for whole batches of several partitions.
-_PORTION_BYTES = 4 << 20
+_PORTION_BYTES = 8 << 20
 #: What a producer may have under way.
 _BUFFER_BYTES = 64 << 20
 _BATCH_BYTES = 1 << 20
