@@ -30,7 +30,7 @@ READS = (
 BATCH_READS = ("endingTimestamp", "endingOffsetsByTimestamp", "endingOffsets")
 STREAM_READS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "groupId")
 WRITES = ("topic", "compression")
-BATCH_WRITES = ("transactionId",)
+BATCH_WRITES = ("transactionId", "transactionEpoch")
 _PURPOSES: dict[str, tuple[str, ...]] = {
     "any": SERVERS,
     "a read": READS,

@@ -27,7 +27,7 @@ class Name(NamedTuple):
 
     Attributes:
         producer: the named identity.
-        epoch: the micro-batch's number; 0 for a batch query.
+        epoch: the micro-batch's number; of a batch query what the user gives, or 0.
         task: the Spark partition's number.
     """
 

@@ -84,7 +84,8 @@ class LogWriter(DataSourceArrowWriter):
         with plain_errors():
             if transaction_id is None:
                 return write_through(self._options, number, iterator)
-            return write_once(self._options, runs.Name(f"{transaction_id}-{number}", 0, number), iterator)
+            name = runs.Name(f"{transaction_id}-{number}", self._options.transaction_epoch, number)
+            return write_once(self._options, name, iterator)
 
 
 def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:

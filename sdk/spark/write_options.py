@@ -21,12 +21,14 @@ class WriteOptions:
         topic: that all rows go to; None where a column says.
         transaction_id: makes a batch query that is run again add nothing; None without that.
         compression: none, lz4 or zstd.
+        transaction_epoch: which of the jobs that go by the same ``transaction_id``, one after the other.
     """
 
     bootstrap_servers: str
     topic: str | None
     transaction_id: str | None
     compression: str
+    transaction_epoch: int = 0
 
 
 def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> WriteOptions:
@@ -48,7 +50,12 @@ def parse_write_options(options: Mapping[str, str], *, streaming: bool) -> Write
         1 <= len(transaction_id) <= _MAX_TRANSACTION_ID and transaction_id.isprintable()
     ):
         raise OptionError(f"option transactionId has to have 1 to {_MAX_TRANSACTION_ID} printable characters")
+    transaction_epoch = given.number("transactionEpoch", least=0)
+    if transaction_epoch is not None and not transaction_id:
+        raise OptionError("option transactionEpoch is the number of a job under a transactionId: give that as well")
     compression = given.text("compression", "none").strip().lower()
     if compression not in _CODECS:
         raise OptionError(f"option compression is {given.text('compression')!r}: choose one of {', '.join(_CODECS)}")
-    return WriteOptions(given.bootstrap_servers(), topic or None, transaction_id or None, compression)
+    return WriteOptions(
+        given.bootstrap_servers(), topic or None, transaction_id or None, compression, transaction_epoch or 0
+    )

@@ -146,6 +146,23 @@ def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
         assert row["headers"] == (None if number % 2 else [{"key": "h", "value": b"%d" % number}])
 
 
+def test_jobs_under_one_transaction_id_go_by_their_epochs(spark: SparkSession, quorumlog_cluster: LocalCluster) -> None:
+    create(quorumlog_cluster, "jobs", 2)
+
+    def save(epoch: int, first: int) -> None:
+        job = spark.range(first, first + 100, 1, 2).selectExpr("CAST(id AS STRING) AS value").write.format("quorumlog")
+        job.options(topic="jobs", transactionId="nightly", transactionEpoch=epoch).mode("append").option(
+            "quorumlog.bootstrap.servers", quorumlog_cluster.bootstrap_servers
+        ).save()
+
+    for epoch, first in ((0, 0), (0, 0), (7, 100), (7, 100)):
+        save(epoch, first)
+    with pytest.raises(Exception, match="was claimed with epoch 7; epoch 6 is fenced"):
+        save(6, 200)
+    values: Any = read(quorumlog_cluster, "jobs").column("value").to_pylist()
+    assert sorted(map(int, values)) == list(range(200))
+
+
 @pytest.mark.parametrize(
     ("columns", "options", "line"),
     [
@@ -156,6 +173,8 @@ def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
         (["'v' AS value", "'t' AS topic"], {"topic": "t"}, "option topic ('t') and a column 'topic' are given"),
         (["'v' AS value"], {"topic": "t", "compression": "gzip"}, "option compression is 'gzip'"),
         (["'v' AS value"], {"topic": "t", "subscribe": "t"}, "option subscribe ('t') is for a read"),
+        (["'v' AS value"], {"topic": "t", "transactionEpoch": "1"}, "under a transactionId: give that as well"),
+        (["'v' AS value"], {"topic": "t", "transactionEpoch": "x", "transactionId": "i"}, "a number from 0"),
     ],
 )
 def test_what_cannot_be_written_is_one_clear_line(
