@@ -24,12 +24,12 @@ from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
+from bench.options import add_json, add_work_dir
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
-_ROOT = Path(__file__).resolve().parent.parent
 QUICK_SCALE = 0.25
 #: Measurements with arguments of their own.
 COMMANDS = {
@@ -85,13 +85,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
     parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
     parser.add_argument("--markdown", action="store_true", help="print the table as Markdown")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=_ROOT / "build" / "bench",
-        help="where the logs go; on a real disk, or fsync means nothing (default %(default)s)",
-    )
+    add_json(parser)
+    add_work_dir(parser)
     return parser
 
 

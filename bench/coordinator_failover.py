@@ -28,6 +28,7 @@ from rich.console import Console
 
 from bench.consumers import Answered, Consumers
 from bench.groups import Line, show, write_json
+from bench.options import add_json
 from quorumlog.chaos.nemesis import ChaosError, wait_until
 from quorumlog.sdk import Admin, GroupState, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
@@ -198,7 +199,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--kills", type=int, default=5, help="how often the coordinator is killed; 5")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
     parser.add_argument("--session-ms", type=int, default=45_000, help="session timeout; 45000")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     if given.members < given.clients:
         parser.error(f"--members {given.members}: each of {given.clients} clients needs one")

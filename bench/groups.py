@@ -17,6 +17,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.options import add_json
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.delivery import RecordFuture
@@ -301,7 +302,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench groups", description=__doc__)
     parser.add_argument("--groups", type=int, default=1_000, help="partitions, each on all three nodes")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of each look at idle nodes")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     console = Console()
     try:

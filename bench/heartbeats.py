@@ -29,6 +29,7 @@ from rich.console import Console
 
 from bench.groups import Line, show, write_json
 from bench.heartbeat_clients import Clients, Progress
+from bench.options import add_json
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
@@ -252,7 +253,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--join-rate", type=float, default=300.0, help="members that join per second; 300")
     parser.add_argument("--clients", type=int, default=2, help="processes that the members run in; 2")
     parser.add_argument("--watch", type=float, default=20.0, help="seconds of each look at the nodes; 20")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     if given.groups < given.clients:
         parser.error(f"--groups {given.groups}: each of {given.clients} clients needs one")

@@ -14,12 +14,12 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import pyarrow as pa
 from rich.console import Console
 
 from bench.groups import Line, show, write_json
+from bench.options import add_json
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -171,7 +171,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--large-batch", type=int, default=4_000, help="records in a large batch")
     parser.add_argument("--repetitions", type=int, default=300, help="look-ups of each kind")
     parser.add_argument("--nodes", type=int, default=1, choices=(1, 3), help="of the cluster")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     try:
         figures = measure(given.records, given.small_batch, given.large_batch, given.repetitions, given.nodes)

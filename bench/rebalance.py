@@ -23,6 +23,7 @@ from rich.console import Console
 
 from bench.delivery_gaps import Effect, deliveries_of, effect_of
 from bench.groups import Line, show, write_json
+from bench.options import add_json
 from quorumlog.chaos.member_log import Event
 from quorumlog.chaos.member_plan import MemberPlan
 from quorumlog.chaos.member_processes import MemberProcess, MemberProcesses
@@ -182,7 +183,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--interval-ms", type=float, default=20, help="between two records of a partition; 20")
     parser.add_argument("--session-ms", type=int, default=9_000, help="session timeout of the members; 9000")
     parser.add_argument("--quiet", type=float, default=8.0, help="seconds before each change and after it; 8")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     heartbeat_ms = min(HEARTBEAT_MS, given.session_ms // 3)
     console = Console()

@@ -17,13 +17,13 @@ import shlex
 import statistics
 import time
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.core_trio import CoreTrio
 from bench.node_trio import EPOCH_MS, NODES, Trio
+from bench.options import add_json
 from quorumlog.v1 import data_plane_pb2 as wire
 from quorumlog.v1.entry import Codec, build_batch
 
@@ -156,7 +156,7 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench rounds", description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--repetitions", type=int, default=REPETITIONS, help="how often each shape is measured")
     parser.add_argument("--groups", type=int, default=1_000, help="idle partitions")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
+    add_json(parser)
     given = parser.parse_args(arguments)
     load = os.getloadavg()[0]
     core = core_costs(given.repetitions)

@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.arrow_feed import ArrowFeed, FeedError
+from bench.options import add_json, add_work_dir
 from bench.spark_jobs import Count, WrongRowsError
 from bench.spark_latency import PARTS, BatchLatency, PassageLatency, feed_latency, log_latency, passage
 from bench.spark_rates import NODES, OURS, VALUE_BYTES, Rates, SparkRates
@@ -37,8 +38,6 @@ from quorumlog.server.local import ClusterError, LocalCluster
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-_ROOT = Path(__file__).resolve().parent.parent
 
 
 @dataclass(slots=True, frozen=True)
@@ -180,13 +179,8 @@ def main(arguments: list[str]) -> int:
         help=f"how often every query runs (default {FULL.rounds.counted}, quick {QUICK.rounds.counted})",
     )
     parser.add_argument("--markdown", action="store_true", help="print the tables as Markdown")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument(
-        "--work-dir",
-        type=Path,
-        default=_ROOT / "build" / "bench",
-        help="where the logs go; on a real disk, or fsync means nothing (default %(default)s)",
-    )
+    add_json(parser)
+    add_work_dir(parser)
     given = parser.parse_args(arguments)
     amounts = QUICK if given.quick else FULL
     if given.rounds:

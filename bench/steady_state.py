@@ -21,6 +21,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench.options import add_json, add_work_dir
 from bench.steady_cluster import measure_cluster
 from bench.steady_figures import MIB, Steady
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
@@ -31,7 +32,6 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
 
-_ROOT = Path(__file__).resolve().parent.parent
 BATCH_BYTES = (4 << 10, 64 << 10, 1 << 20)
 #: Written through after the log is full, in units of what is retained.
 TURNS = 3
@@ -142,10 +142,8 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--retained-mib", type=int, default=256, help="kept per batch size, in MiB (default 256)")
     parser.add_argument("--batch-kib", type=int, nargs="*", help="batch sizes (default 4 64 1024)")
     parser.add_argument("--cluster", action="store_true", help="three real nodes instead of one storage environment")
-    parser.add_argument("--json", type=Path, help="write every figure to this file")
-    parser.add_argument(
-        "--work-dir", type=Path, default=_ROOT / "build" / "bench", help="on a real disk (default %(default)s)"
-    )
+    add_json(parser)
+    add_work_dir(parser)
     given = parser.parse_args(arguments)
     if given.retained_mib < 1 or any(size < 1 for size in given.batch_kib or ()):
         print("bench: error: --retained-mib and --batch-kib are at least 1", file=sys.stderr)
