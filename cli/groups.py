@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Annotated
 
 import typer
 
 from quorumlog.cli import group_offsets, group_views
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.confirmation import confirm
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
 from quorumlog.cli.rendering import plural, print_json, print_table
 
@@ -48,7 +48,7 @@ def list_groups(
 def delete(
     names: Annotated[list[str], typer.Argument(metavar="GROUP…", help="Which groups.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nobody is asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -62,9 +62,7 @@ def delete(
             group_offsets.check_without_members(group)
         committed = {name: len(admin.list_group_offsets(name)) for name in names}
         if not dry_run:
-            question = f"Delete {', '.join(names)} with all that was committed, for good?"
-            if not yes and sys.stdin.isatty() and not typer.confirm(question, err=True):
-                raise CommandError("nothing was deleted")
+            confirm(f"Delete {', '.join(names)} with all that was committed, for good?", yes=yes)
             admin.delete_groups(names)
     if output is OutputFormat.JSON:
         print_json([{"group": name, "offsets": committed[name], "deleted": not dry_run} for name in names])

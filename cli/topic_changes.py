@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorumlog.cli import topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.confirmation import confirm
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -34,7 +34,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 def delete(
     names: Annotated[list[str], typer.Argument(help="Which topics.")],
     *,
-    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; without a terminal nobody is asked.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
     dry_run: DryRun = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -43,8 +43,7 @@ def delete(
     with connect(bootstrap_servers) as admin:
         topics = admin.describe_topics(_once(names))
         if not dry_run:
-            if not yes and sys.stdin.isatty() and not typer.confirm(_question(names), err=True):
-                raise CommandError("nothing was deleted")
+            confirm(f"Delete {', '.join(names)} with all records, for good?", yes=yes)
             admin.delete_topics(names)
     if output is OutputFormat.JSON:
         print_json([{"name": topic.name, "topic_id": topic.topic_id, "deleted": not dry_run} for topic in topics])
@@ -141,10 +140,6 @@ def _configs(admin: Admin, name: str) -> list[dict[str, object]]:
         }
         for entry in admin.describe_configs([name])[name].values()
     ]
-
-
-def _question(names: list[str]) -> str:
-    return f"Delete {', '.join(names)} with all records, for good?"
 
 
 def _once(names: list[str]) -> list[str]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 
 import pytest
@@ -26,6 +27,7 @@ def outcome(
     """Runs a command: exit status, what it printed, what it complained of."""
     monkeypatch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
     monkeypatch.setenv("COLUMNS", "120")
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: False, raising=False)  # Also where pytest itself has one.
 
     def run(*arguments: str) -> tuple[int, str, str]:
         with pytest.raises(SystemExit) as ended:

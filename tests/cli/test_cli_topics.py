@@ -44,7 +44,8 @@ def test_a_topic_from_creation_to_deletion(run: Run, refuse: Run) -> None:
     assert "Configs: max.message.bytes=2048\n" in run("describe", "life")
     assert "min.insync.replicas=1" in run("describe", "life", "--all-configs")
     assert run("delete", "life", "--dry-run") == "Would delete topic life: 3 partitions.\n"
-    assert run("delete", "life") == "Deleted topic life: 3 partitions.\n"
+    assert "say --yes" in refuse(2, "delete", "life"), "nobody can be asked"
+    assert run("delete", "life", "--yes") == "Deleted topic life: 3 partitions.\n"
     assert "topic 'life' does not exist" in refuse(1, "describe", "life")
     run("create", "life")
     assert described(run, "life")["topic_id"] != first["topic_id"]
@@ -103,7 +104,7 @@ def test_whoever_sits_at_a_terminal_is_asked(
 ) -> None:
     run("create", "asked")
     answers = iter(["n\n", "y\n"])
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(sys.stdin, "isatty", lambda: True)
     monkeypatch.setattr("typer.confirm", lambda text, err: next(answers) == "y\n")
     status, printed, complaint = outcome("delete", "asked")
     assert (status, printed, complaint) == (1, "", "quorumlog: nothing was deleted\n")

@@ -72,7 +72,8 @@ def test_a_group_from_its_first_offsets_to_its_deletion(run: Run, refuse: Run, t
     assert committed(run, "life") == {1: 9}
     assert "nothing of orders:0" in refuse(1, "groups", "delete-offsets", "life", "--topic", "orders:0")
     assert run("groups", "delete", "life", "--dry-run") == "Would delete group life: 1 committed offset.\n"
-    assert run("groups", "delete", "life") == "Deleted group life: 1 committed offset.\n"
+    assert "say --yes" in refuse(2, "groups", "delete", "life"), "nobody can be asked"
+    assert run("groups", "delete", "life", "--yes") == "Deleted group life: 1 committed offset.\n"
     assert "there is no group life" in refuse(1, "groups", "delete", "life")
     assert "life" not in listed(run)
 

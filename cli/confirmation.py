@@ -1,0 +1,29 @@
+"""Asking before something that cannot be undone."""
+
+from __future__ import annotations
+
+import sys
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+
+
+def confirm(question: str, *, yes: bool) -> None:
+    """Goes on only if whoever sits at the terminal agrees, or has said ``--yes``.
+
+    Where there is no terminal nobody can be asked, and what stands in standard input is no answer: it may be the list
+    that a loop of the shell reads its names from. (Else the same command, safe to try by hand, destroys in a script.)
+
+    Arguments:
+        yes: agreed in advance.
+
+    Raises:
+        CommandError: refused, or nobody is there to be asked.
+    """
+    if yes:
+        return
+    if not sys.stdin.isatty():
+        raise CommandError(f"{question} Standard input is no terminal, so nobody can be asked: say --yes", WRONG_USAGE)
+    if not typer.confirm(question, err=True):
+        raise CommandError("nothing was deleted")
