@@ -68,12 +68,9 @@ class PartitionMoves:
                 leader_epoch=partition.leader_epoch,
             )
         fulfilled = moved.wish == partition.wishes and tuple(moved.replicas) == partition.wanted
-        if not partition.is_moving or not fulfilled:
-            return error(
-                ErrorCode.INVALID_UPDATE_VERSION,
-                f"{partition.name} is to be on nodes {list(partition.wanted)} by now, not {list(moved.replicas)}",
-            )
-        return None
+        if partition.is_moving and fulfilled:
+            return None
+        return error(ErrorCode.INVALID_UPDATE_VERSION, _outdated(partition, moved))
 
     def finish(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
         """A partition has moved: its replicas are where they were to be, and nowhere else."""
@@ -91,6 +88,15 @@ class PartitionMoves:
         epoch = partition.partition_epoch if partition is not None else 0
         result.response.partition_changes.results.add(group=moved.group, error=problem, partition_epoch=epoch)
         return result
+
+
+def _outdated(partition: Partition, moved: peer_pb2.ReplicasMoved) -> str:
+    """What a word says that is none of the wish under way: both may be for the same nodes."""
+    nodes = list(partition.wanted)
+    if not partition.is_moving:
+        return f"{partition.name} is not being moved any more: it is on nodes {nodes}"
+    late = f"wish {moved.wish} for {list(moved.replicas)}"
+    return f"{partition.name} is being moved: its wish {partition.wishes} is for nodes {nodes}, not {late}"
 
 
 def check_wish(partition: Partition | None, wanted: tuple[int, ...]) -> errors_pb2.Error | None:

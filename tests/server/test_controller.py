@@ -9,7 +9,7 @@ from quorumlog.server.controller_decision import ControllerDecision
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import FEATURE_LEVEL, FIRST_PARTITION_GROUP
 from quorumlog.server.replica_assignment import TopicLimits
-from quorumlog.v1 import admin_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -432,19 +432,24 @@ def test_a_word_of_the_end_of_a_move_counts_for_the_wish_that_it_fulfils() -> No
         cluster.commit_one(reassign_replicas=log.ReassignReplicas(group=GROUP, replicas=replicas))
         return partition.wishes
 
-    def moved(number: int) -> ErrorCode:
+    def moved(number: int) -> errors_pb2.Error:
         body = peer_pb2.ReplicasMoved(
             node_id=leader, broker_epoch=cluster.epoch(leader), group=GROUP, leader_epoch=1, replicas=here, wish=number
         )
         answer = cluster.ask(replicas_moved=body)
-        return answer.error.code or answer.partition_changes.results[0].error.code
+        return answer.error if answer.HasField("error") else answer.partition_changes.results[0].error
 
     wish(*there)
     late = wish(*here)
     wish(*there)
     last = wish(*here)
-    assert moved(late) == ErrorCode.INVALID_UPDATE_VERSION
+    refused = moved(late)
+    assert refused.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"its wish 4 is for nodes {list(here)}, not wish 2 for {list(here)}" in refused.message
     assert partition.is_moving
-    assert moved(last) == ErrorCode.NONE
+    assert moved(last).code == ErrorCode.NONE
     assert partition.replicas == here
     assert not partition.is_moving
+    again = moved(last)
+    assert again.code == ErrorCode.INVALID_UPDATE_VERSION
+    assert f"is not being moved any more: it is on nodes {list(here)}" in again.message
