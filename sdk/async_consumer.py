@@ -272,9 +272,12 @@ class AsyncConsumer:
         if group is None:
             return
         await group.commit_finally(done if self._core.config.enable_auto_commit else {}, limit_s)
-        for step in await group.farewell():
-            await self._tell(group.subscription, step)
-        self._core.call_back()
+        step = await group.farewell()
+        try:
+            if step is not None:
+                await self._tell(group.subscription, step)
+        finally:
+            self._core.call_back()
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -395,9 +395,12 @@ class Consumer:
             return
         done = done if self._core.config.enable_auto_commit else {}
         self._background.run(group.commit_finally(done, limit_s))
-        for step in self._background.run(group.farewell()):
-            self._tell(group.subscription, step)
-        self._core.call_back()
+        step = self._background.run(group.farewell())
+        try:
+            if step is not None:
+                self._tell(group.subscription, step)
+        finally:
+            self._core.call_back()
 
     def __enter__(self) -> Self:
         return self

@@ -464,12 +464,12 @@ class GroupConsumer:
 
     # --- the end -------------------------------------------------------------------------------------------------
 
-    async def farewell(self) -> list[RebalanceStep]:
-        """What the application is told before it gives everything up."""
-        lost = frozenset(self._lost - self._being_told)  # It may be the listener who ends it.
-        kept = frozenset(self._active.keys() - self._lost - self._being_told)
-        steps = (RebalanceStep(Rebalance.LOST, lost), RebalanceStep(Rebalance.REVOKED, kept))
-        return [step for step in steps if step.partitions]
+    async def farewell(self) -> RebalanceStep | None:
+        """What the application is told before it gives everything up, if it has anything."""
+        # A loss takes all that there is, and nothing new is placed before it has been told: all is lost, or nothing.
+        assert not self._lost or self._lost == self._active.keys(), f"{self._lost} of {self._active.keys()} lost"
+        going = frozenset(self._active.keys() - self._being_told)  # It may be the listener who ends it.
+        return RebalanceStep(Rebalance.LOST if self._lost else Rebalance.REVOKED, going) if going else None
 
     async def leave(self, limit_s: float) -> None:
         """Leaves the group; nothing is read any more."""

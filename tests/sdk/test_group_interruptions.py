@@ -10,7 +10,13 @@ from scripted_cluster import ScriptedCluster
 from scripted_members import ScriptedMembers
 from test_group_consumer import P0, PARTITIONS, Notes, cluster, has, member, members, until
 
-from quorumlog.sdk import ClientClosedError, ConsumerRebalanceListener, IllegalStateError, TopicPartition
+from quorumlog.sdk import (
+    ClientClosedError,
+    ConsumerRebalanceListener,
+    IllegalStateError,
+    OffsetAndMetadata,
+    TopicPartition,
+)
 from quorumlog.sdk.aio import AsyncConsumer
 
 __all__ = ["cluster", "members"]  # The fixtures.
@@ -71,6 +77,29 @@ async def test_a_listener_that_raises_keeps_nobody_in_the_group(
             await consumer.unsubscribe()
         notes.raises = None
         assert not members.group.members and not consumer.subscription()
+
+
+@pytest.mark.parametrize("thrown_out", [False, True])
+async def test_who_closes_is_told_once_of_each_partition_and_of_its_commits_whatever_the_listener_raises(
+    cluster: ScriptedCluster, members: ScriptedMembers, thrown_out: bool
+) -> None:
+    notes = Notes()
+    committed: list[dict[TopicPartition, OffsetAndMetadata]] = []
+    consumer = AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers, group_id="g", heartbeat_interval_ms=50)
+    await consumer.start()
+    await consumer.subscribe(["t"], listener=notes)
+    await until(has(consumer, PARTITIONS), consumer)
+    consumer.commit_async({P0: 1}, lambda offsets, error: committed.append(offsets))
+    if thrown_out:
+        group = consumer._core.require_group("this test")
+        losses = group._losses
+        members.throw_out(consumer.group_metadata().member_id)
+        await until(lambda: group._losses > losses)
+    notes.raises = ZeroDivisionError("in the listener")
+    with pytest.raises(ZeroDivisionError):
+        await consumer.close()
+    assert [set(offsets) for offsets in committed] == [{P0}]
+    assert notes.told[1:] == [("lost" if thrown_out else "revoked", [0, 1, 2, 3])]
 
 
 async def test_what_was_broken_off_while_it_was_told_is_told_again(
