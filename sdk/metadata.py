@@ -7,6 +7,9 @@ from dataclasses import dataclass, replace
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.v1 import data_plane_pb2
 
+#: Where a topic does not say.
+DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
+
 
 @dataclass(slots=True, frozen=True)
 class PartitionView:
@@ -21,12 +24,13 @@ class PartitionView:
 @dataclass(slots=True, frozen=True)
 class TopicView:
     """One topic; ``partitions`` by number. ``compacted``: of each key it keeps the last record, so every one needs a
-    key."""
+    key. ``max_message_bytes``: the largest batch that it takes."""
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionView, ...]
     compacted: bool = False
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
 
 @dataclass(slots=True)
@@ -70,7 +74,8 @@ class MetadataCache:
             if known is not None and len(partitions) < len(known.partitions):
                 partitions += known.partitions[len(partitions) :]  # Topics never shrink: the answer is older.
             compacted = topic.configs.get("cleanup.policy") == "compact"
-            self.topics[topic.name] = TopicView(topic.name, topic.topic_id, partitions, compacted)
+            largest = int(topic.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
+            self.topics[topic.name] = TopicView(topic.name, topic.topic_id, partitions, compacted, largest)
             self.names[topic.topic_id] = topic.name
         return errors
 

@@ -53,16 +53,25 @@ class PartitionPipeline:
         unknown_since_s: since when every attempt was told that there is no such partition; None if the last was not.
     """
 
-    __slots__ = ("_codec", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity", "in_flight",
-                 "leader_epoch", "log_sequence", "next_sequence", "partition", "retry_at_s", "topic",
+    __slots__ = ("_codec", "_first_sequence", "_idempotent", "_max_in_flight", "_taken", "failures", "gap", "identity",
+                 "in_flight", "leader_epoch", "log_sequence", "next_sequence", "partition", "retry_at_s", "topic",
                  "topic_id", "unknown_since_s")  # fmt: skip
 
-    def __init__(self, topic: str, partition: int, *, idempotent: bool, max_in_flight: int, codec: Codec) -> None:
+    def __init__(
+        self,
+        topic: str,
+        partition: int,
+        *,
+        idempotent: bool,
+        max_in_flight: int,
+        codec: Codec,
+        first_sequence: int = 0,
+    ) -> None:
         self.topic = topic
         self.partition = partition
         self.in_flight: deque[ProducerBatch] = deque()
         self.identity: ProducerIdentity | None = None
-        self.next_sequence = 0
+        self.next_sequence = first_sequence
         self.gap = False
         self.retry_at_s: float | None = None
         self.failures = 0
@@ -72,6 +81,7 @@ class PartitionPipeline:
         #: The leader epoch under which attempts were last sent.
         self.leader_epoch = -1
         self._taken = 0
+        self._first_sequence = first_sequence
         self._idempotent = idempotent
         self._max_in_flight = max_in_flight
         self._codec = codec
@@ -88,14 +98,14 @@ class PartitionPipeline:
         return not self.in_flight or not self.in_flight[0].maybe_applied
 
     def adopt(self, identity: ProducerIdentity, now_s: float) -> None:
-        """Starts over from sequence 0 under a fresh identity, with whatever is in flight.
+        """Starts over from the first sequence under a fresh identity, with whatever is in flight.
 
         All of that is certain not to be in the log: the oldest has only been refused definitely, and the others were
         sent under the same old identity with sequences behind the oldest's, which therefore never reach the log.
         """
         assert self.needs_identity
         self.identity = identity
-        self.next_sequence = 0
+        self.next_sequence = self._first_sequence
         self.gap = False
         self._taken = 0
         for batch in self.in_flight:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
@@ -11,6 +11,7 @@ from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.record_batch import BATCH_BASE_BYTES, codec_named
+from quorumlog.v1.entry import SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -48,6 +49,9 @@ class ProducerOptions(TypedDict, total=False):
         time; records must be given a timestamp, and a key or a partition. A replay is equal when the same records go to
         the same partitions in the same order, with ``flush`` at the same places and the same settings. At most 4,096
         batches of an epoch fit into one partition.
+    epoch_records: with an epoch: how many records the log has of it already, by (topic, partition). What is sent goes
+        on after those, instead of beginning with them. Where the log has more by now, that is refused like any replay
+        that differs.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -72,6 +76,7 @@ class ProducerOptions(TypedDict, total=False):
     client_id: str
     producer_name: str | None
     producer_epoch: int | None
+    epoch_records: Mapping[tuple[str, int], int] | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -100,6 +105,7 @@ class ProducerConfig:
     client_id: str = "quorumlog-producer"
     producer_name: str | None = None
     producer_epoch: int | None = None
+    epoch_records: Mapping[tuple[str, int], int] | None = None
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -130,7 +136,12 @@ class ProducerConfig:
             raise IllegalArgumentError(f"producer_name is {name!r}: give 1 to 249 printable characters")
         if name is not None and not self.idempotent:
             raise IllegalArgumentError("producer_name needs acks='all' and enable_idempotence")
+        records = self.epoch_records
+        if records is not None and not (isinstance(records, Mapping) and all(map(_is_count, records.values()))):
+            raise IllegalArgumentError(f"epoch_records is {records!r}: give numbers of records by (topic, partition)")
         if epoch is None:
+            if records is not None:
+                raise IllegalArgumentError("epoch_records needs a producer_epoch")
             return
         if name is None:
             raise IllegalArgumentError("producer_epoch needs a producer_name")
@@ -151,3 +162,7 @@ class ProducerConfig:
     def idempotent(self) -> bool:
         """Whether batches carry sequences."""
         return self.wire_acks == ACKS_ALL if self.enable_idempotence is None else self.enable_idempotence
+
+
+def _is_count(records: object) -> bool:
+    return isinstance(records, int) and not isinstance(records, bool) and 0 <= records < SEQUENCE_MODULUS

@@ -203,6 +203,7 @@ class Sender:
                 idempotent=self._config.idempotent,
                 max_in_flight=self._config.max_in_flight,
                 codec=self._codec,
+                first_sequence=(self._config.epoch_records or {}).get(key, 0),
             )
             found.topic_id = view.topic_id if view is not None else b""
         return found

@@ -34,7 +34,10 @@ class ClusterCatalog:
     def describe(self, topics: Sequence[str]) -> Mapping[str, TopicShape]:
         """The topics of these names that exist."""
         views = self._nodes.topics(topics, newest=self._newest)
-        return {name: TopicShape(view.topic_id, len(view.partitions)) for name, view in views.items()}
+        return {
+            name: TopicShape(view.topic_id, len(view.partitions), view.max_message_bytes)
+            for name, view in views.items()
+        }
 
     def bounds(self, shapes: Mapping[str, TopicShape], partitions: Sequence[Partition]) -> Mapping[Partition, Bounds]:
         """Log start and high watermark of each partition, from its leader, as new as the call.

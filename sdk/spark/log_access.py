@@ -162,4 +162,5 @@ def _rows(entry: bytes, compacted_offset: int) -> StoredRows:
         compacted_offset,
         header.producer_id,
         header.producer_epoch,
+        header.base_sequence,
     )

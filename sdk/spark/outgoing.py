@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -15,8 +15,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.sdk.arrow_murmur2 import partitions_of
-from quorumlog.sdk.record_batch import split_by_bytes, without_empty_headers
+from quorumlog.sdk.record_batch import BATCH_BASE_BYTES, split_by_bytes, without_empty_headers
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
+from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.v1.payload import LOG_SCHEMA, TIMESTAMP_TYPE
 
 if TYPE_CHECKING:
@@ -60,16 +61,24 @@ class Spread:
     """What decides where rows go: the same in every run of the same piece of work.
 
     Attributes:
-        partition_counts: of each topic.
+        shapes: the topics, as they are now.
         timestamp_ms: of rows that have none.
-        task: number of the Spark partition, so that tasks begin with different partitions where nothing else decides.
-        rows_before: that the task has sent already: partitions go on in turn from there.
+        turn: so that tasks begin with different partitions where nothing else decides.
+        rows_before: that the task has sent already: rows without a key fill partitions in turn from there. None where
+            rows may come again, in another order: then all those without a key go to one partition. Two runs at the
+            same time would else put one row into different partitions, and neither log could know it for a duplicate.
+        first_counts: of partitions, where a first run saw fewer than there are now.
     """
 
-    partition_counts: Mapping[str, int]
+    shapes: Mapping[str, TopicShape]
     timestamp_ms: int
-    task: int
-    rows_before: int = 0
+    turn: int
+    rows_before: int | None = None
+    first_counts: Mapping[str, int] = field(default_factory=dict)
+
+    def partition_count(self, topic: str) -> int:
+        """Among how many partitions a topic's rows are spread."""
+        return self.first_counts.get(topic, self.shapes[topic].partition_count)
 
 
 def check_columns(schema: StructType, topic: str | None) -> None:
@@ -81,8 +90,10 @@ def check_columns(schema: StructType, topic: str | None) -> None:
     Raises:
         SchemaError: a column is unknown, missing, or of another type.
     """
-    types = {field.name: field.dataType.simpleString() for field in schema.fields}
+    types = {column.name: column.dataType.simpleString() for column in schema.fields}
     for name, given in types.items():
+        if [column.name for column in schema.fields].count(name) > 1:
+            raise SchemaError(f"column {name!r} is there twice: drop one of them")
         if name not in COLUMNS:
             raise SchemaError(f"column {name!r} cannot be written: the columns of a record are {', '.join(COLUMNS)}")
         if given not in COLUMNS[name]:
@@ -109,6 +120,7 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> pa.Table:
             column = batch.column(name)
             column = column if column.type == kind else column.cast(kind)
             if name == "headers":
+                _check_headers(column)
                 column = without_empty_headers(column)
         else:
             column = pa.nulls(batch.num_rows, kind)
@@ -120,6 +132,12 @@ def rows_of(batch: pa.RecordBatch, topic: str | None) -> pa.Table:
     if lowest is not None and lowest < 0:
         raise DeliveryError(f"a row's partition is {lowest}: partitions are numbered from 0, null leaves the choice")
     return rows
+
+
+def _check_headers(column: Any) -> None:
+    pairs = column.flatten()
+    if pairs.null_count or pairs.field("key").null_count:
+        raise DeliveryError("a row has a header without a name: name every header, or leave it out of the list")
 
 
 def no_rows() -> pa.Table:
@@ -139,8 +157,8 @@ def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[Target, pa.Table]]:
     Raises:
         DeliveryError: a row names a partition that its topic does not have.
     """
-    one = len(how.partition_counts) == 1 and rows.num_rows > 0
-    for topic in how.partition_counts if one else topics_of(rows):
+    one = len(how.shapes) == 1 and rows.num_rows > 0
+    for topic in how.shapes if one else topics_of(rows):
         mine = (rows if one else _going_to(rows, topic)).combine_chunks()
         runs, records = _destinations(mine, topic, how), _records(mine, how.timestamp_ms)
         if not isinstance(runs, list):
@@ -159,10 +177,10 @@ def _going_to(rows: pa.Table, topic: str) -> pa.Table:
 
 def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
     """The partition of each row: where it belongs, else some in turn; as runs where they are long anyway."""
-    count = how.partition_counts[topic]
+    count = how.partition_count(topic)
     if count == 1 and rows.column("partition").null_count == rows.num_rows:
         return [(0, 0, rows.num_rows)]
-    chosen = _fixed(rows, topic, count)
+    chosen = _fixed(rows, topic, how)
     in_turn = list(_in_turn(rows.num_rows, count, how))
     if chosen.null_count == len(chosen):
         return in_turn
@@ -176,27 +194,33 @@ def _destinations(rows: pa.Table, topic: str, how: Spread) -> list[Run] | Any:
 
 def _in_turn(rows: int, count: int, how: Spread) -> Iterator[Run]:
     """Rows that may go anywhere fill one partition's batch, then the next one's."""
+    if how.rows_before is None:
+        yield how.turn % count, 0, rows
+        return
     first = 0
     while first < rows:
         turn, filled = divmod(how.rows_before + first, KEYLESS_RUN)
         last = min(rows, first + KEYLESS_RUN - filled)
-        yield (how.task + turn) % count, first, last
+        yield (how.turn + turn) % count, first, last
         first = last
 
 
-def _fixed(rows: pa.Table, topic: str, count: int) -> Any:
+def _fixed(rows: pa.Table, topic: str, how: Spread) -> Any:
     """The partition that each row names, else that of its key; null for rows with neither."""
     named = _flat(rows.column("partition"))
     highest: Any = pc.max(named).as_py()
-    if highest is not None and highest >= count:
-        raise DeliveryError(f"a row names partition {highest} of topic {topic}, which has {count} (0 to {count - 1})")
+    # What there is now counts: who adds the partition that was missing may go on.
+    there = how.shapes[topic].partition_count
+    if highest is not None and highest >= there:
+        raise DeliveryError(f"a row names partition {highest} of topic {topic}, which has {there} (0 to {there - 1})")
     if not named.null_count:
         return named
     keys = _flat(rows.column("key"))
     if keys.null_count == len(keys):
         return named
     keys = keys.dictionary_encode()
-    return pc.coalesce(named, partitions_of(keys.dictionary, count).take(keys.indices))
+    of_keys = partitions_of(keys.dictionary, how.partition_count(topic))
+    return pc.coalesce(named, of_keys.take(keys.indices))
 
 
 def _records(rows: pa.Table, timestamp_ms: int) -> pa.Table:
@@ -220,58 +244,62 @@ def _flat(column: pa.ChunkedArray[Any]) -> Any:
     return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
-def cut(records: pa.Table) -> Iterator[pa.RecordBatch]:
-    """Records as the batches that are stored, cut in the same places whenever the records are the same."""
+def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Records as the batches that are stored, cut in the same places whenever the records are the same.
+
+    Arguments:
+        max_message_bytes: the largest batch that the topic takes. A row that is larger is alone in its batch.
+    """
+    # What does not compress grows by a little.
+    limit = min(BATCH_BYTES, max_message_bytes - BATCH_BASE_BYTES - max_message_bytes // 256)
     for batch in records.combine_chunks().to_batches():
-        yield from (piece for piece in split_by_bytes(batch, BATCH_BYTES) if piece.num_rows)
+        yield from (piece for piece in split_by_bytes(batch, limit) if piece.num_rows)
 
 
-def rest_of(rows: pa.Table, stored: Mapping[Target, Sequence[pa.RecordBatch]], how: Spread) -> pa.Table:
-    """The rows that an earlier run of the same work has not stored yet.
+def rest_of(
+    rows: pa.Table, stored: Mapping[Target, Sequence[pa.RecordBatch]], how: Spread
+) -> list[tuple[Target, pa.Table]]:
+    """The records that an earlier run of the same work has not stored yet, by partition.
 
-    A plan that shuffles hands over the same rows in another order each time: so they are compared one by one.
+    What is stored are mostly the first records of each partition. A plan that shuffles hands over the same rows in
+    another order each time: then they are compared one by one.
 
     Raises:
         DeliveryError: something is stored that is not among the rows: the plan gives other rows each time.
     """
-    there = _Stored(stored)
-    kept: list[Any] = []
-    for topic in topics_of(rows):
-        mine = _going_to(rows, topic).combine_chunks()
-        fixed: Any = _fixed(mine, topic, how.partition_counts[topic]).to_pylist()
-        records = _as_tuples(_records(mine, how.timestamp_ms))
-        left = [place for place, record in enumerate(records) if not there.take(topic, fixed[place], record)]
-        kept.append(mine.take(pa.array(left, pa.int64())))
-    there.check_empty()
-    return pa.concat_tables(kept) if kept else rows
+    there = {target: pa.Table.from_batches(batches) for target, batches in stored.items() if batches}
+    rest: list[tuple[Target, pa.Table]] = []
+    for target, records in spread(rows, how):
+        found = there.pop(target, None)
+        rest.append((target, records if found is None else _without(records, found, target)))
+    for target, found in there.items():
+        raise _other_rows(target, found.num_rows)
+    return [(target, records) for target, records in rest if records.num_rows]
 
 
-class _Stored:
-    """Records that are there, counted, to be struck off."""
+def _without(records: pa.Table, found: pa.Table, target: Target) -> pa.Table:
+    """Records that are not found yet, in their order; each counts as often as it is there."""
+    if records.slice(0, found.num_rows).equals(found):
+        return records.slice(found.num_rows)
+    left = Counter(_as_tuples(found))
+    new: list[int] = []
+    for place, record in enumerate(_as_tuples(records)):
+        if left[record] > 0:
+            left[record] -= 1
+        else:
+            new.append(place)
+    if surplus := left.total():
+        raise _other_rows(target, surplus)
+    return records.take(pa.array(new, pa.int64()))
 
-    def __init__(self, stored: Mapping[Target, Sequence[pa.RecordBatch]]) -> None:
-        self._left = {
-            target: Counter(_as_tuples(pa.Table.from_batches(batches))) for target, batches in stored.items() if batches
-        }
 
-    def take(self, topic: str, partition: int | None, record: tuple[Any, ...]) -> bool:
-        """Strikes a record off, wherever it is when ``partition`` is None; False where it is not there."""
-        for target, left in self._left.items():
-            if target.topic == topic and partition in {None, target.partition} and left[record] > 0:
-                left[record] -= 1
-                return True
-        return False
-
-    def check_empty(self) -> None:
-        """Raises where something is there that nobody has struck off."""
-        for target, left in self._left.items():
-            surplus = left.total()
-            if surplus:
-                raise DeliveryError(
-                    f"{surplus} records that an earlier run of this batch wrote to {target} are not among its rows now:"
-                    " the query does not give the same rows each time (now(), rand(), a source that has changed), or"
-                    " its tasks are divided otherwise. Nothing was added. Start it anew with another checkpoint"
-                )
+def _other_rows(target: Target, count: int) -> DeliveryError:
+    return DeliveryError(
+        f"{count} records that an earlier run of this batch wrote to {target} are not among its task's rows now: the"
+        " query does not give the same rows each time (now(), rand(), a source that has changed), or its tasks are"
+        " divided otherwise. This task has added nothing. Start it anew with another checkpoint, or"
+        " another transactionId"
+    )
 
 
 def _as_tuples(records: pa.Table) -> Iterator[tuple[Any, ...]]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
+from quorumlog.sdk.metadata import DEFAULT_MAX_MESSAGE_BYTES
 from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import DataLossError, OptionError
 from quorumlog.sdk.spark.options import BatchOptions, OffsetSpec, TopicSelection
@@ -24,10 +25,12 @@ class Bounds(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TopicShape:
-    """A topic's identity, which a topic created anew under the same name does not share, and its partition count."""
+    """A topic's identity, which a topic created anew under the same name does not share, its partition count, and the
+    largest batch that it takes."""
 
     topic_id: bytes
     partition_count: int
+    max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
 
 
 class Catalog(Protocol):

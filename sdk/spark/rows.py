@@ -34,6 +34,7 @@ class StoredRows(NamedTuple):
         offsets: of every row of a compacted batch, else None.
         compacted_offset: below it offsets may be missing.
         producer_id, producer_epoch: of the idempotent producer that wrote them; -1 for others, and once compacted.
+        sequence: of the first row, in what that producer has written to the partition in the epoch.
     """
 
     offset: int
@@ -44,6 +45,7 @@ class StoredRows(NamedTuple):
     compacted_offset: int = 0
     producer_id: int = -1
     producer_epoch: int = -1
+    sequence: int = -1
 
     @property
     def end(self) -> int:
@@ -64,7 +66,10 @@ class StoredRows(NamedTuple):
     def rows(self, first: int, count: int) -> StoredRows:
         """``count`` rows from the row ``first`` on, without a copy."""
         if self.offsets is None:
-            return self._replace(offset=self.offset + first, columns=self.columns.slice(first, count))
+            sequence = self.sequence + first if self.sequence >= 0 else self.sequence
+            return self._replace(
+                offset=self.offset + first, columns=self.columns.slice(first, count), sequence=sequence
+            )
         offsets = self.offsets.slice(first, count)
         offset = offsets[0].as_py() if len(offsets) else self.offset
         return self._replace(offset=offset, columns=self.columns.slice(first, count), offsets=offsets)

@@ -8,32 +8,48 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Mapping
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Any, NamedTuple
 
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes, Patience
 from quorumlog.sdk.spark.outgoing import Target
+from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.v1 import data_plane_pb2 as pb
 
 #: Bytes of a note that a cluster keeps.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
+#: Where ends are too many to be kept exactly they are rounded down, to multiples of 2 to the power of one of these: a
+#: later run reads a little more than it must, instead of whole logs.
+_ROUNDINGS = (0, 10, 14, 18, 22, 26, 30)
+#: How many tasks beyond its own a run looks for.
+_LOST_TASKS = 4
 
 
 class Name(NamedTuple):
     """Whose work it is, and which piece.
 
     Attributes:
-        producer: the named identity.
-        epoch: the micro-batch's number; of a batch query what the user gives, or 0.
+        work: a streaming query, or a batch job.
+        epoch: the micro-batch's number; of a batch job what the user gives, or 0.
         task: the Spark partition's number.
     """
 
-    producer: str
+    work: str
     epoch: int
     task: int
+
+    @property
+    def producer(self) -> str:
+        """The named identity."""
+        return f"{self.work}-{self.task}"
+
+    @property
+    def turn(self) -> int:
+        """Another one for each task and each micro-batch, so that all partitions have their turn."""
+        return zlib.crc32(self.work.encode()) + self.epoch + self.task
 
 
 class Note(NamedTuple):
@@ -42,13 +58,15 @@ class Note(NamedTuple):
     Attributes:
         timestamp_ms: of records that have none of their own.
         partition_counts: by topic.
-        ends: where each partition ended; empty where there were too many to keep.
+        ends: from where on each partition may have what runs wrote; empty where there were too many to keep.
+        ids: by topic, a checksum of its id; empty where there were too many to keep.
         nonce: drawn by the first run: another run has another.
     """
 
     timestamp_ms: int
     partition_counts: Mapping[str, int]
     ends: Mapping[Target, int]
+    ids: Mapping[str, int]
     nonce: str
 
     def to_bytes(self, topics: list[str]) -> bytes:
@@ -58,16 +76,20 @@ class Note(NamedTuple):
             DeliveryError: too many topics.
         """
         counts = [self.partition_counts[topic] for topic in topics]
-        ends = [
-            [self.ends[Target(topic, number)] for number in range(count)]
-            for topic, count in zip(topics, counts, strict=True)
-        ]
         always = {"n": self.nonce, "t": self.timestamp_ms, "h": _fingerprint(topics), "p": counts}
-        for kept in ({**always, "e": ends}, always):
+        with_ids = {**always, "i": [self.ids[topic] for topic in topics]}
+        for kept in (*({**with_ids, **self._ends_to(bits, topics)} for bits in _ROUNDINGS), with_ids, always):
             written = json.dumps(kept, separators=(",", ":")).encode()
             if len(written) <= _MAX_NOTE_BYTES:
                 return written
         raise DeliveryError(f"one task writes to {len(topics)} topics, which is too many: repartition by topic")
+
+    def _ends_to(self, bits: int, topics: list[str]) -> dict[str, Any]:
+        ends = [
+            [self.ends[Target(topic, number)] >> bits for number in range(self.partition_counts[topic])]
+            for topic in topics
+        ]
+        return {"e": ends, "b": bits}
 
     @classmethod
     def from_bytes(cls, kept: bytes, topics: list[str]) -> Note:
@@ -77,18 +99,27 @@ class Note(NamedTuple):
             DeliveryError: the first run wrote to other topics.
         """
         parsed = json.loads(kept)
-        counts = parsed["p"]
         if parsed["h"] != _fingerprint(topics):
             raise DeliveryError(
-                "an earlier run of this batch wrote to other topics than this one would: the query does not give the"
-                " same rows each time. Nothing was added. Start it anew with another checkpoint"
+                "an earlier run of this batch wrote to other topics than this one would: option topic is another one,"
+                " or the query does not give the same rows each time. This task has added nothing. Start it anew with"
+                " another checkpoint, or another transactionId"
             )
         ends = {
-            Target(topic, number): end
+            Target(topic, number): end << parsed["b"]
             for topic, offsets in zip(topics, parsed.get("e", ()), strict=False)
             for number, end in enumerate(offsets)
         }
-        return cls(parsed["t"], dict(zip(topics, counts, strict=True)), ends, parsed["n"])
+        ids = dict(zip(topics, parsed.get("i", ()), strict=False))
+        return cls(parsed["t"], dict(zip(topics, parsed["p"], strict=True)), ends, ids, parsed["n"])
+
+    def seen_with(self, shapes: Mapping[str, TopicShape]) -> Note:
+        """What of it holds for the topics as they are now: one that was deleted and created anew has nothing of it."""
+        anew = {topic for topic, checksum in self.ids.items() if checksum != zlib.crc32(shapes[topic].topic_id)}
+        return self._replace(
+            partition_counts={topic: count for topic, count in self.partition_counts.items() if topic not in anew},
+            ends={target: end for target, end in self.ends.items() if target.topic not in anew},
+        )
 
 
 def _fingerprint(topics: list[str]) -> int:
@@ -109,33 +140,91 @@ class Run(NamedTuple):
     is_repeated: bool
 
 
-def begin(nodes: Nodes, name: Name, topics: list[str], look: Callable[[], Note]) -> Run:
+def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> Run:
     """Claims a name's epoch.
 
     Arguments:
         topics: that it writes to, in order.
-        look: gives the note of a first run.
+        note: of this run, if it is the first.
 
     Raises:
-        DeliveryError: a later piece of the same work has begun: another instance of the query runs.
+        DeliveryError: an earlier run wrote to other topics.
+        InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
         QuorumlogError: nobody answers.
     """
-    note = look().to_bytes(topics)
-    request = pb.InitProducerIdRequest(
-        name=name.producer, epoch=name.epoch, note=note, timeout_ms=int(_TIMEOUT_S * 1000)
-    )
+    own = note.to_bytes(topics)
+    response = _ask(nodes, pb.InitProducerIdRequest(name=name.producer, epoch=name.epoch, note=own))
+    return Run(response.producer_id, Note.from_bytes(response.note or own, topics), is_repeated=response.note != own)
+
+
+def is_complete(nodes: Nodes, name: Name) -> bool:
+    """Whether a run has come to the end of the whole piece of work, all tasks of it.
+
+    Raises:
+        QuorumlogError: nobody answers.
+    """
+    return _newest_epoch(nodes, _end_of(name.work)) >= name.epoch
+
+
+def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> None:
+    """Notes that a run has come to the end of a piece of work.
+
+    Arguments:
+        tasks: that it had.
+        records: that it had written, or found written.
+
+    Raises:
+        DeliveryError: an earlier run had more tasks, or another one has come to another end.
+        InvalidProducerEpochError: a later piece of the same work is over: another instance of the query runs.
+        QuorumlogError: nobody answers.
+    """
+    own = json.dumps({"tasks": tasks, "records": records}, separators=(",", ":")).encode()
+    kept = _ask(nodes, pb.InitProducerIdRequest(name=_end_of(work), epoch=epoch, note=own)).note
+    if kept != own:
+        raise DeliveryError(
+            f"this run of the batch has {_told(own)}, one that was complete before had {_told(kept)}: nothing was added"
+            " to those. Two instances of the query run on copies of one checkpoint, or the rows are not the same each"
+            " time, or a transactionId is used for more than one job"
+        )
+    for task in range(tasks, tasks + _LOST_TASKS):
+        if _newest_epoch(nodes, Name(work, epoch, task).producer) == epoch:
+            raise DeliveryError(
+                f"an earlier run of this batch was divided into more than {tasks} tasks: what the others of them wrote"
+                " may be in the log twice now. A batch that has begun has to be repeated with as many tasks: start it"
+                " anew with another checkpoint, or another transactionId"
+            )
+
+
+def _end_of(work: str) -> str:
+    """The name that is claimed when all tasks of a piece of work are done. No task has it."""
+    return f"{work}-all"
+
+
+def _told(note: bytes) -> str:
+    end = json.loads(note)
+    return f"{end['records']} records in {end['tasks']} tasks"
+
+
+def _newest_epoch(nodes: Nodes, producer: str) -> int:
+    """The newest epoch that a name was claimed with; -1 where nobody has claimed it.
+
+    To claim the next epoch one has to know the last one. Nobody does who says -2, so that the answer is what it is.
+    """
+    newest: int = _ask(nodes, pb.InitProducerIdRequest(name=producer, epoch=-1, known_epoch=-2)).producer_epoch
+    return newest
+
+
+def _ask(nodes: Nodes, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
+    request.timeout_ms = int(_TIMEOUT_S * 1000)
     patience = Patience()
     while True:
         try:
-            response = nodes.first_answer(lambda address: _claim(nodes, address, request))
-            if not response.HasField("error"):
-                kept = response.note
-                return Run(response.producer_id, Note.from_bytes(kept or note, topics), is_repeated=kept != note)
-            patience.pause(error_from_proto(response.error))
+            response: pb.InitProducerIdResponse = nodes.first_answer(
+                lambda address: nodes.stub(address).InitProducerId(request, timeout=_TIMEOUT_S)
+            )
         except QuorumlogError as error:
             patience.pause(error)
-
-
-def _claim(nodes: Nodes, address: str, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
-    response: pb.InitProducerIdResponse = nodes.stub(address).InitProducerId(request, timeout=_TIMEOUT_S)
-    return response
+            continue
+        if not response.HasField("error"):
+            return response
+        patience.pause(error_from_proto(response.error))

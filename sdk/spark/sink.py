@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+import zlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from itertools import chain, islice, zip_longest
 from typing import Any
 
@@ -19,8 +20,8 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from quorumlog.sdk.delivery import ArrowFuture
-from quorumlog.sdk.errors import DuplicateSequenceMismatchError, QuorumlogError
+from quorumlog.sdk.backoff import Backoff
+from quorumlog.sdk.errors import DuplicateSequenceMismatchError
 from quorumlog.sdk.producer import Producer
 from quorumlog.sdk.spark import outgoing, runs
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
@@ -28,6 +29,7 @@ from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.outgoing import Spread, Target
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.sending import Piece, Sender
 from quorumlog.sdk.spark.write_options import WriteOptions
 from quorumlog.sdk.spark.written import written_before
 
@@ -40,17 +42,21 @@ _BUFFER_BYTES = 64 << 20
 _BATCH_BYTES = 1 << 20
 #: What a node takes at most: how large a row may be is the topic's to say.
 _LARGEST_ROW_BYTES = 8 << 20
-#: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again.
+#: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again. So many
+#: times in a row may nothing new be found, for what it has sent last is seen only once it is committed.
 _ATTEMPTS = 5
-
-Piece = tuple[Target, pa.RecordBatch]
 
 
 @dataclass(frozen=True, slots=True)
 class Written(WriterCommitMessage):
-    """What one task has written."""
+    """What one task has written, or found written.
+
+    Attributes:
+        name: whose it was; None for what is written without one.
+    """
 
     records: int
+    name: runs.Name | None = None
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -65,9 +71,13 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         assert task is not None, "Spark writes in tasks"
         query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
         assert query is not None and batch is not None, "Spark names the query and the micro-batch of a task"
-        number = task.partitionId()
         with plain_errors():
-            return write_once(self._options, runs.Name(f"spark-{query}-{number}", int(batch), number), iterator)
+            return write_once(self._options, runs.Name(f"spark-{query}", int(batch), task.partitionId()), iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
+        """Notes that all tasks of a micro-batch are done."""
+        with plain_errors():
+            end(self._options, messages)
 
 
 class LogWriter(DataSourceArrowWriter):
@@ -84,8 +94,13 @@ class LogWriter(DataSourceArrowWriter):
         with plain_errors():
             if transaction_id is None:
                 return write_through(self._options, number, iterator)
-            name = runs.Name(f"{transaction_id}-{number}", self._options.transaction_epoch, number)
+            name = runs.Name(transaction_id, self._options.transaction_epoch, number)
             return write_once(self._options, name, iterator)
+
+    def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
+        """Notes that all tasks of a job with a ``transactionId`` are done."""
+        with plain_errors():
+            end(self._options, messages)
 
 
 def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordBatch]) -> Written:
@@ -95,16 +110,15 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
         DeliveryError: rows cannot be written; names the topic and the reason.
     """
     records = 0
-    counts: dict[str, int] = {}
+    shapes: dict[str, TopicShape] = {}
     with _producer(options) as producer:
-        sender = _Sender(producer)
+        sender = Sender(producer)
         for rows in _portions(options, batches):
             topics = _topics_of(options, rows)
-            new = [topic for topic in topics if topic not in counts]
+            new = [topic for topic in topics if topic not in shapes]
             if new:
-                shapes = _shapes(_catalog(options), new)
-                counts |= {topic: shapes[topic].partition_count for topic in new}
-            here = {topic: counts[topic] for topic in topics}
+                shapes |= shapes_of(options, new)
+            here = {topic: shapes[topic] for topic in topics}
             sender.send(_pieces(rows, Spread(here, time.time_ns() // 1_000_000, task, records)))
             records += rows.num_rows
         sender.finish()
@@ -122,13 +136,31 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
     # The topics are claimed before anything is written: a column of them has to be known as a whole.
     come = list(islice(coming, None if options.topic is None else 1))
     topics = _topics_of(options, pa.concat_tables(come)) if come else []
-    run = runs.begin(nodes_at(options.bootstrap_servers), name, topics, lambda: first_look(options, topics))
-    how = Spread(run.note.partition_counts, run.note.timestamp_ms, name.task)
-    if run.is_repeated or not _write_first(options, name, how, come, coming):
-        rows = pa.concat_tables([*come, *coming]) if come else outgoing.no_rows()
-        _write_rest(options, name, run, how, rows)
-        return Written(rows.num_rows)
-    return Written(sum(rows.num_rows for rows in come))
+    shapes = shapes_of(options, topics)
+    nodes = nodes_at(options.bootstrap_servers)
+    run = runs.begin(nodes, name, topics, first_look(options, shapes))
+    note = run.note.seen_with(shapes)
+    how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
+    is_new = bool(come) and not run.is_repeated and not runs.is_complete(nodes, name)
+    if not (is_new and _write_first(options, name, how, come, coming)):
+        come.extend(coming)
+        _write_rest(options, name, run._replace(note=note), how, come)
+    return Written(sum(rows.num_rows for rows in come), name)
+
+
+def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
+    """Notes that every task of a piece of work has written its rows, so that no later run of it adds any.
+
+    Arguments:
+        messages: what the tasks returned.
+
+    Raises:
+        DeliveryError: other runs of it have written more, or less.
+    """
+    written = [message for message in messages if isinstance(message, Written) and message.name is not None]
+    for name in {(message.name.work, message.name.epoch) for message in written if message.name is not None}:
+        records = sum(message.records for message in written)
+        runs.complete(nodes_at(options.bootstrap_servers), *name, len(written), records)
 
 
 def _write_first(
@@ -140,15 +172,13 @@ def _write_first(
         come: the first rows; the others join them, for who has to compare all of them with the log.
 
     Returns:
-        False where another run of the same name turns out to write at the same time.
+        False where the log turns out to have others under the name.
     """
-    records = 0
     try:
         with _producer(options, name) as producer:
-            sender = _Sender(producer)
+            sender = Sender(producer)
             for rows in chain(tuple(come), _kept(coming, come)):
-                sender.send(_pieces(rows, replace(how, rows_before=records)))
-                records += rows.num_rows
+                sender.send(_pieces(rows, how))
             sender.finish()
             producer.end_epoch()
     except DuplicateSequenceMismatchError:
@@ -162,26 +192,47 @@ def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table
         yield rows
 
 
-def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spread, rows: pa.Table) -> None:
+def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spread, come: list[pa.Table]) -> None:
     """Writes what of the rows earlier runs have not written."""
-    for attempt in range(1, _ATTEMPTS + 1):
-        stored = written_before(options.bootstrap_servers, name, run)
-        rest = outgoing.rest_of(rows, stored, how) if stored else rows
-        again = [(target, batch) for target, found in stored.items() for batch in found]
-        try:
-            with _producer(options, name) as producer:
-                sender = _Sender(producer)
-                sender.send(again)
-                sender.send(_pieces(rest, how))
-                sender.finish()
-                producer.end_epoch()
+    rows = pa.concat_tables(come) if come else outgoing.no_rows()
+    backoff, in_vain, known = Backoff(), 0, -1
+    while True:
+        stored = written_before(options.bootstrap_servers, name, run, how.shapes)
+        rest = outgoing.rest_of(rows, stored.batches, how) if stored.is_whole else []
+        if stored.is_whole and not rest:
             return
-        except DuplicateSequenceMismatchError as error:
-            if attempt == _ATTEMPTS:
-                raise DeliveryError(
-                    f"what earlier runs of {name.producer} wrote cannot be read back as a whole ({error.message}): if"
-                    " retention has removed some of it, start the query anew with another checkpoint"
-                ) from None
+        if runs.is_complete(nodes_at(options.bootstrap_servers), name):
+            return  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
+        if stored.is_whole and _add(options, name, how, rest, stored.records):
+            return
+        # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
+        # many. Those of another are refused.
+        if not stored.is_whole or in_vain == _ATTEMPTS:
+            if _write_first(options, name, how, come, iter(())):
+                return
+            raise _gone(name)
+        found = sum(stored.records.values())
+        in_vain, known = (in_vain + 1, known) if found == known else (1, found)
+        time.sleep(backoff.delay_s(in_vain))
+
+
+def _add(
+    options: WriteOptions,
+    name: runs.Name,
+    how: Spread,
+    rest: Sequence[tuple[Target, pa.Table]],
+    stored: Mapping[tuple[str, int], int],
+) -> bool:
+    """Adds records behind those that are stored; False where there are more by now."""
+    try:
+        with _producer(options, name, stored) as producer:
+            sender = Sender(producer)
+            sender.send(_in_turn([_cut(target, records, how) for target, records in rest]))
+            sender.finish()
+            producer.end_epoch()
+    except DuplicateSequenceMismatchError:
+        return False
+    return True
 
 
 def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -216,37 +267,41 @@ def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
     return outgoing.topics_of(rows) if options.topic is None else [options.topic]
 
 
-def first_look(options: WriteOptions, topics: list[str]) -> runs.Note:
-    """What a first run leaves for those after it.
-
-    Raises:
-        DeliveryError: a topic does not exist.
-    """
-    catalog = _catalog(options)
-    shapes = _shapes(catalog, topics)
-    partitions = [(topic, number) for topic in topics for number in range(shapes[topic].partition_count)]
-    bounds = catalog.bounds(shapes, partitions)
-    counts = {topic: shapes[topic].partition_count for topic in topics}
-    ends = {Target(*partition): bounds[partition].high_watermark for partition in partitions}
-    return runs.Note(time.time_ns() // 1_000_000, counts, ends, secrets.token_hex(4))
+def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape]) -> runs.Note:
+    """What a first run leaves for those after it."""
+    partitions = [Target(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)]
+    bounds = _catalog(options).bounds(shapes, partitions)
+    return runs.Note(
+        timestamp_ms=time.time_ns() // 1_000_000,
+        partition_counts={topic: shape.partition_count for topic, shape in shapes.items()},
+        ends={target: bounds[target].high_watermark for target in partitions},
+        ids={topic: zlib.crc32(shape.topic_id) for topic, shape in shapes.items()},
+        nonce=secrets.token_hex(4),
+    )
 
 
 def _catalog(options: WriteOptions) -> ClusterCatalog:
     return ClusterCatalog(options.bootstrap_servers, newest=False)
 
 
-def _shapes(catalog: ClusterCatalog, topics: list[str]) -> Mapping[str, TopicShape]:
-    """The topics, all of which have to exist."""
-    shapes = catalog.describe(topics)
-    missing = sorted(set(topics) - set(shapes))
+def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
+    """The topics as they are now.
+
+    Raises:
+        DeliveryError: one does not exist.
+    """
+    shapes = _catalog(options).describe(topics)
+    missing = [topic for topic in topics if topic not in shapes]
     if missing:
         raise DeliveryError(
             f"topic {missing[0]!r} does not exist: create it first, topics do not come to be by being written to"
         )
-    return shapes
+    return {topic: shapes[topic] for topic in topics}
 
 
-def _producer(options: WriteOptions, name: runs.Name | None = None) -> Producer:
+def _producer(
+    options: WriteOptions, name: runs.Name | None = None, stored: Mapping[tuple[str, int], int] | None = None
+) -> Producer:
     return Producer(
         bootstrap_servers=options.bootstrap_servers,
         client_id="quorumlog-spark",
@@ -256,49 +311,28 @@ def _producer(options: WriteOptions, name: runs.Name | None = None) -> Producer:
         buffer_memory=_BUFFER_BYTES,
         producer_name=None if name is None else name.producer,
         producer_epoch=None if name is None else name.epoch,
+        epoch_records=stored,
     )
 
 
 def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
     """Rows as batches, partitions in turn: their leaders work side by side."""
-    by_target = [[(target, batch) for batch in outgoing.cut(records)] for target, records in outgoing.spread(rows, how)]
+    return _in_turn([_cut(target, records, how) for target, records in outgoing.spread(rows, how)])
+
+
+def _cut(target: Target, records: pa.Table, how: Spread) -> Iterator[Piece]:
+    for batch in outgoing.cut(records, how.shapes[target.topic].max_message_bytes):
+        yield target, batch
+
+
+def _in_turn(by_target: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
     for turn in zip_longest(*by_target):
         yield from (piece for piece in turn if piece is not None)
 
 
-class _Sender:
-    """Sends batches, and waits for all of them at the end."""
-
-    def __init__(self, producer: Producer) -> None:
-        self._producer = producer
-        self._sent: list[tuple[Target, ArrowFuture]] = []
-
-    def send(self, pieces: Iterable[Piece]) -> None:
-        """Hands batches to the producer; waits while it has as many as it may."""
-        for target, batch in pieces:
-            try:
-                sent = self._producer.send_arrow(target.topic, batch, partition=target.partition)
-            except QuorumlogError as error:
-                raise _failed(target, error) from None
-            self._sent.append((target, sent))
-
-    def finish(self) -> None:
-        """Waits until everything is written.
-
-        Raises:
-            DuplicateSequenceMismatchError: the log has other records under the name.
-            DeliveryError: something else went wrong.
-        """
-        self._producer.flush()
-        for target, sent in self._sent:
-            try:
-                sent.result()
-            except QuorumlogError as error:
-                raise _failed(target, error) from None
-
-
-def _failed(target: Target, error: QuorumlogError) -> QuorumlogError:
-    """The error of a batch, unless it is that the log has other records under the name."""
-    if isinstance(error, DuplicateSequenceMismatchError):
-        return error
-    return DeliveryError(f"{target} cannot be written to: {error.message}")
+def _gone(name: runs.Name) -> DeliveryError:
+    return DeliveryError(
+        f"what earlier runs of {name.producer} wrote cannot be read back as a whole: retention or compaction has"
+        " removed some of it, and this run has its rows in another order, so that nobody can tell which are missing."
+        " Start it anew with another checkpoint, or another transactionId"
+    )

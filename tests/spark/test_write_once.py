@@ -7,12 +7,13 @@ import random
 import time
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from itertools import count
 
 import pyarrow as pa
 import pytest
 
-from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer
+from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark import outgoing, runs, sink
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import nodes_at
@@ -56,20 +57,16 @@ def written(options: WriteOptions) -> Counter[bytes | None]:
 def broken_off(options: WriteOptions, who: runs.Name, rows: pa.RecordBatch, partitions: int) -> None:
     """A first run that ends after some partitions."""
     assert options.topic is not None
-    table = outgoing.rows_of(rows, options.topic)
-    run = runs.begin(
-        nodes_at(options.bootstrap_servers),
-        who,
-        [options.topic],
-        lambda: sink.first_look(options, [options.topic or ""]),
-    )
-    how = outgoing.Spread(run.note.partition_counts, run.note.timestamp_ms, who.task)
+    shapes = sink.shapes_of(options, [options.topic])
+    note = sink.first_look(options, shapes)
+    run = runs.begin(nodes_at(options.bootstrap_servers), who, [options.topic], note)
+    how = outgoing.Spread(shapes, run.note.timestamp_ms, who.turn)
     with Producer(
         bootstrap_servers=options.bootstrap_servers, producer_name=who.producer, producer_epoch=who.epoch,
         compression_type=options.compression, batch_size=1 << 20,
     ) as producer:  # fmt: skip
-        for target, records in list(outgoing.spread(table, how))[:partitions]:
-            for piece in outgoing.cut(records):
+        for target, records in list(outgoing.spread(outgoing.rows_of(rows, options.topic), how))[:partitions]:
+            for piece in outgoing.cut(records, 1 << 20):
                 producer.send_arrow(target.topic, piece, partition=target.partition)
         producer.flush()
 
@@ -129,6 +126,120 @@ def test_two_runs_of_one_name_at_the_same_time_write_everything_once(
 
     assert sink.write_once(options, who, overtaken()).records == 300
     assert written(options) == Counter(values)
+
+
+def test_two_runs_at_the_same_time_agree_where_rows_without_a_key_go(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As with spark.speculation, of a plan that shuffles: neither knows what the other has under way."""
+    one_by_one(monkeypatch)
+    monkeypatch.setattr(outgoing, "KEYLESS_RUN", 100)
+    who, values = name(), [b"%d" % number for number in range(200)]
+
+    def keyless(numbers: list[bytes]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pydict({"value": numbers})
+
+    def overtaken() -> Iterator[pa.RecordBatch]:
+        yield keyless(values[:100])
+        assert sink.write_once(options, who, [keyless(values[100:]), keyless(values[:100])]).records == 200
+        yield keyless(values[100:])
+
+    assert sink.write_once(options, who, overtaken()).records == 200
+    assert written(options) == Counter(values)
+
+
+def test_runs_that_stumble_over_each_other_come_to_an_end(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(monkeypatch)
+    monkeypatch.setattr(outgoing, "BATCH_BYTES", 1 << 10)
+    who, values = name(), [b"%05d" % number for number in range(4_000)]
+
+    def run(seed: int) -> int:
+        mine = random.Random(seed).sample(values, len(values))
+        return sink.write_once(options, who, [batch(mine[first : first + 50]) for first in range(0, 4_000, 50)]).records
+
+    with ThreadPoolExecutor(3) as pool:
+        assert list(pool.map(run, range(3))) == [4_000] * 3
+    assert written(options) == Counter(values)
+
+
+def test_what_retention_has_taken_is_not_written_again(options: WriteOptions) -> None:
+    who, values = name(), [b"%d" % number for number in range(300)]
+    broken_off(options, who, batch(values), 2)
+    partitions = [TopicPartition(options.topic or "", number) for number in range(3)]
+    with (
+        Admin(bootstrap_servers=options.bootstrap_servers) as admin,
+        Consumer(bootstrap_servers=options.bootstrap_servers) as consumer,
+    ):
+        before = consumer.end_offsets(partitions)
+        admin.delete_records(dict.fromkeys(partitions[:2], -1))
+        with pytest.raises(DeliveryError, match="retention or compaction has removed some of it"):
+            sink.write_once(options, who, [batch(values[::-1])])
+        assert consumer.end_offsets(partitions[:2]) == {place: before[place] for place in partitions[:2]}
+        # The same rows in the same order are the same batches, and the log knows those that are gone.
+        if not consumer.end_offsets(partitions[2:])[partitions[2]]:
+            sink.write_once(options, who, [batch(values)])
+        assert sum(consumer.end_offsets(partitions).values()) == 300
+
+
+def test_what_is_there_counts_whatever_codec_and_limits_it_was_written_under(options: WriteOptions) -> None:
+    who, values = name(), [b"%d" % number * 1_000 for number in range(100)]
+    broken_off(options, who, batch(values), 2)
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.alter_configs({options.topic or "": {"max.message.bytes": 20_000}})
+    assert sink.write_once(dataclasses.replace(options, compression="none"), who, [batch(values)]).records == 100
+    assert written(options) == Counter(values)
+
+
+def test_a_topic_that_is_created_anew_gets_all_rows_again(options: WriteOptions) -> None:
+    who, values = name(), [b"%d" % number for number in range(100)]
+    broken_off(options, who, batch(values), 3)
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.delete_topics([options.topic or ""])
+        with pytest.raises(DeliveryError, match="does not exist: create it first"):
+            sink.write_once(options, who, [batch(values)])
+        admin.create_topics([NewTopic(options.topic or "", 2, 1)])
+    for _ in range(2):
+        sink.write_once(options, who, [batch(values[::-1])])
+        assert written(options) == Counter(values)
+
+
+def test_who_adds_the_partition_that_was_missing_may_go_on(options: WriteOptions) -> None:
+    who = name()
+    far = pa.RecordBatch.from_pydict({"value": [b"1", b"2"], "partition": pa.array([0, 4], pa.int32())})
+    with pytest.raises(DeliveryError, match=r"a row names partition 4 of topic .*, which has 3 \(0 to 2\)"):
+        sink.write_once(options, who, [far])
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.create_partitions({options.topic or "": NewPartitions(5)})
+    for _ in range(2):
+        sink.write_once(options, who, [far])
+        assert written(options) == Counter([b"1", b"2"])
+
+
+def test_nothing_is_added_to_what_was_complete(options: WriteOptions) -> None:
+    """A job that is run again on fewer cores has fewer tasks: the rows of the others would be written twice."""
+    first = [name(), name()._replace(task=1)]
+    tasks = [first[0], first[1]._replace(work=first[0].work)]
+    done = [sink.write_once(options, who, [batch([b"%d" % who.task])]) for who in tasks]
+    sink.end(options, done)
+    again = [sink.write_once(options, who, [batch([b"%d" % who.task])]) for who in tasks]
+    sink.end(options, again)
+    for rows in ([b"0", b"1"], [b"0", b"more"]):
+        everything = sink.write_once(options, tasks[0], [batch(rows)])
+        with pytest.raises(DeliveryError, match="has 2 records in 1 tasks, one that was complete before had 2 records"):
+            sink.end(options, [everything])
+    with pytest.raises(DeliveryError, match="not among its task's rows now"):
+        sink.write_once(options, tasks[1], [batch([b"other"])])
+    assert written(options) == Counter([b"0", b"1"])
+
+
+def test_a_run_that_had_more_tasks_and_broke_off_is_noticed(options: WriteOptions) -> None:
+    who = name()
+    sink.write_once(options, who._replace(task=1), [batch([b"lost"])])
+    alone = sink.write_once(options, who, [batch([b"found", b"lost"])])
+    with pytest.raises(DeliveryError, match="an earlier run of this batch was divided into more than 1 tasks"):
+        sink.end(options, [alone])
 
 
 def test_topics_of_rows_may_differ_from_batch_to_batch(options: WriteOptions, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,10 +305,25 @@ def test_a_row_may_be_as_large_as_its_topic_takes(options: WriteOptions) -> None
     assert written(options) == Counter(large.column("value").to_pylist())
 
 
+def test_batches_are_cut_to_what_the_topic_takes(options: WriteOptions) -> None:
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.alter_configs({options.topic or "": {"max.message.bytes": 10_000}})
+    who, values = name(), [random.Random(number).randbytes(700) for number in range(300)]
+    for _ in range(2):
+        assert sink.write_once(options, who, [batch(values)]).records == 300
+    assert sink.write_through(options, 0, [batch(values)]).records == 300
+    assert written(options) == Counter(values * 2)
+
+
 def test_what_cannot_be_delivered_names_the_topic_and_the_reason(options: WriteOptions) -> None:
-    large = batch([random.Random(1).randbytes(2 << 20)])
-    with pytest.raises(DeliveryError, match=rf"topic {options.topic} partition \d cannot be written to: .*max.message"):
-        sink.write_once(options, name(), [large])
+    where = rf"topic {options.topic} partition \d cannot be written to:"
+    for size in (2 << 20, 9 << 20):
+        large = batch([random.Random(1).randbytes(size)])
+        line = rf"{where} a row of {size // 1_000}\d\d\d bytes is larger than the topic takes: raise its max.message.by"
+        with pytest.raises(DeliveryError, match=line):
+            sink.write_once(options, name(), [large])
+        with pytest.raises(DeliveryError, match=line):
+            sink.write_through(options, 0, [large])
     elsewhere = WriteOptions(options.bootstrap_servers, "nowhere", None, "none")
     with pytest.raises(DeliveryError, match="topic 'nowhere' does not exist"):
         sink.write_through(elsewhere, 0, [batch([b"a"])])
