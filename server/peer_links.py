@@ -176,7 +176,7 @@ class PeerLinks:
         while True:
             peer.hurry.clear()
             peer.generation += 1
-            session = OutboundSession(peer.address, peer.generation)
+            session = OutboundSession(peer.node_id, peer.address, peer.generation)
             was_up = False
             started = asyncio.get_running_loop().time()
             try:

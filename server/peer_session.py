@@ -16,6 +16,9 @@ from quorumlog.v1.entry import CorruptEntryError
 
 #: Metadata key under which a stream says to which attempt of its sender it belongs.
 GENERATION_KEY = "quorumlog-generation"
+#: Metadata key under which a stream says for which node it is meant. (Else a node at the address of a lost one, which
+#: is still dialled there, would take streams meant for that one for its own peers' later attempts, and break theirs.)
+WANTED_KEY = "quorumlog-wanted-node"
 #: Metadata key under which a node that refuses a stream says which cluster it belongs to.
 CLUSTER_KEY = "quorumlog-cluster-id"
 #: From opening a stream to the peer's first frame. A paused process accepts connections but never answers.
@@ -85,18 +88,17 @@ class OutboundSession:
     """Our streams to a peer, each on a connection of its own.
 
     Arguments:
-        address: host:port.
+        node_id, address: of the peer.
         generation: number of this attempt; the peer prefers the highest.
     """
 
-    def __init__(self, address: str, generation: int) -> None:
+    def __init__(self, node_id: int, address: str, generation: int) -> None:
+        metadata = ((GENERATION_KEY, str(generation)), (WANTED_KEY, str(node_id)))
         self._channels = {
             stream: grpc.aio.insecure_channel(address, options=PEER_CHANNEL_OPTIONS) for stream in _METHODS
         }
         self._calls = {
-            stream: self._channels[stream].stream_stream(method, bytes, bytes)(
-                None, metadata=((GENERATION_KEY, str(generation)),)
-            )
+            stream: self._channels[stream].stream_stream(method, bytes, bytes)(None, metadata=metadata)
             for stream, method in _METHODS.items()
         }
         self._queues = {stream: FrameQueue() for stream in _METHODS}

@@ -19,7 +19,7 @@ from quorumlog.server.peer_codec import (
     parse_frame,
 )
 from quorumlog.server.peer_links import PeerLinks
-from quorumlog.server.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S
+from quorumlog.server.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
 from quorumlog.server.service_unary import Context, Handlers
 from quorumlog.v1 import peer_pb2
 
@@ -113,7 +113,11 @@ class PeerService:
 
     async def _admit(self, identity: PeerIdentity, context: Context) -> None:
         self._on_cluster(identity.node_id, identity.cluster_id)
-        refusal = self._accepts(identity)
+        own, wanted = self._identity(), _said(context, WANTED_KEY)
+        if wanted is not None and wanted != own.node_id:
+            refusal: str | None = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
+        else:
+            refusal = self._accepts(identity)
         if refusal is None:
             self._refused.pop(identity.node_id, None)
             return
@@ -121,12 +125,19 @@ class PeerService:
         if self._refused.get(identity.node_id) != refusal:
             self._refused[identity.node_id] = refusal
             self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
-        own_cluster = self._identity().cluster_id
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own_cluster),))
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
 
 
 def _generation(context: Context) -> int:
+    generation = _said(context, GENERATION_KEY)
+    if generation is None:
+        raise FrameError(f"the stream does not say {GENERATION_KEY}")
+    return generation
+
+
+def _said(context: Context, name: str) -> int | None:
+    """A number that the stream says of itself in its metadata."""
     for key, value in context.invocation_metadata() or ():
-        if key == GENERATION_KEY and str(value).isdecimal():
+        if key == name and str(value).isdecimal():
             return int(value)
-    raise FrameError(f"the stream does not say {GENERATION_KEY}")
+    return None

@@ -159,6 +159,20 @@ async def test_a_peer_that_dies_is_news_at_once_told_once_and_taken_up_again(end
     await reborn.stop()
 
 
+async def test_a_node_at_the_address_of_a_lost_one_keeps_its_links(ends: tuple[End, End]) -> None:
+    """Where a lost node's machine goes on under a new node id, the lost one stays registered at that address."""
+    first, second = ends
+    first.links.connect({2: second.address, 3: second.address})
+    second.links.connect({1: first.address})
+    await until(lambda: first.of(PeerConnected) and second.of(PeerConnected))
+    await until(lambda: first.links._peers[3].generation > first.links._peers[2].generation + 3)
+    await carries_both_ways(first, second)
+    assert [connections(end) for end in ends] == [1, 1]
+    assert [end.said("link_broken") for end in ends] == [[], []]
+    [unreachable] = [fields for fields in first.said("peer_unreachable") if fields["peer"] == 3]
+    assert unreachable["reason"] == f"node 2 answers at {second.address}, expected node 3"
+
+
 def connections(end: End) -> int:
     return len(end.of(PeerConnected))
 
