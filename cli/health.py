@@ -109,6 +109,8 @@ def _judge(admin: Admin) -> Health:
     from quorumlog.sdk import NodeDescription
 
     cluster = admin.describe_cluster()
+    if not cluster.brokers:  # The node that was asked knows of no cluster yet, and why.
+        return Health(0, 0, 0, (admin.describe_node().reason or "this node knows of no other yet: ask again",))
     topics = admin.describe_topics()
     found = [(topic, partition) for topic in topics for partition in topic.partitions]
     reasons = []

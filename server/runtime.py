@@ -34,6 +34,8 @@ from quorumlog.storage.writer import StorageWriter
 #: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
 STARTING_INTERVAL_S = 0.05
 SETTLED_INTERVAL_S = 0.5
+#: A node that is not ready for longer says why, once per reason; most are sooner.
+TOLD_AFTER_S = 2.0
 #: Calls under way when the node has stopped get this long to end by themselves.
 STOP_GRACE_S = 0.2
 #: Beyond the node's own stop timeout: then the process ends without its consent.
@@ -105,7 +107,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         await server.start()
         driver.start(writer)
         log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
-        driver.supervisor.start(_watch_health(node, driver, server), "health")
+        driver.supervisor.start(_watch_health(node, driver, server, log), "health")
         stop_asked = _watch_for_stop(driver, life_line)
         # Nothing made up to here is garbage: sparing it shortens every later collection.
         gc.collect()
@@ -182,12 +184,22 @@ async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, 
         driver.halt("it did not hand over and stop in time")
 
 
-async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer) -> None:
-    """Keeps the health service's answer in step with the node's readiness."""
+async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
+    """Keeps the health service's answer in step with the node's readiness, and says what a node waits for. (Else one
+    that cannot reach the others at its first start is silent for ever.)"""
+    clock = asyncio.get_running_loop().time
+    was_ready_s, told = clock(), ""
     while True:
-        ready = node.describe().ready
+        described = node.describe()
+        ready = described.ready
         if ready:
             driver.become_settled()
+            if told:
+                log.info("node_ready")
+            was_ready_s, told = clock(), ""
+        elif described.reason != told and clock() > was_ready_s + TOLD_AFTER_S:
+            told = described.reason
+            log.warning("node_not_ready", reason=told)
         await server.set_serving(ready)
         await asyncio.sleep(SETTLED_INTERVAL_S if ready else STARTING_INTERVAL_S)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.cli.main import main
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.local_ports import ReservedPorts
 
@@ -125,6 +126,28 @@ def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> Non
         last = cluster.log_path(2).read_text().splitlines()[-1]
         assert last.startswith("quorumlog: error: node 2 stopped: the data directory belongs to cluster ")
         assert cluster.status()[0].ready
+
+
+def test_a_node_that_waits_for_others_says_for_whom(
+    tmp_path: Path, port: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    address = f"127.0.0.1:{port}"
+    flags = ["--node-id", "1", "--listen", address, "--data-dir", str(tmp_path / "data")]
+    flags += ["--controllers", f"1@{address},2@127.0.0.1:9,3@127.0.0.1:9"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "quorumlog.server", *flags], stderr=subprocess.PIPE, text=True
+    ) as node:
+        try:
+            assert node.stderr is not None
+            said = next(line for line in node.stderr if "node_not_ready" in line)
+            with pytest.raises(SystemExit) as ended:
+                main(["cluster", "health", "-b", address])
+        finally:
+            node.terminate()
+    waiting = "the cluster has not formed; waiting for controllers 2, 3"
+    assert waiting in said
+    assert ended.value.code == 1
+    assert capsys.readouterr().out == f"unhealthy: {waiting}\n"
 
 
 def test_a_node_on_another_nodes_data_is_refused(tmp_path: Path) -> None:
