@@ -31,13 +31,15 @@ from bench.groups import Line, show, write_json
 from bench.heartbeat_clients import Clients, Progress
 from bench.options import add_json
 from bench.process_cost import Idleness, Memory, memory_of, watch
-from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.metadata_records import GROUPS_TOPIC
 
 NODES = 3
 TOPIC = "beaten"
 SETTLE_S = 5.0
+BALANCE_TIMEOUT_S = 30.0
 END_TIMEOUT_S = 20.0
 
 
@@ -49,6 +51,7 @@ class HeartbeatFigures:
         answered_per_s: heartbeats, over all nodes.
         joined_s: until all members had joined and every group's partitions were spread over its members.
         errors: refusals and broken streams in the measured time.
+        moved: coordinators that began a new term in it. Each tells all members of its groups so: NOT_COORDINATOR.
         clients_percent: of a core, all client processes together.
     """
 
@@ -63,6 +66,7 @@ class HeartbeatFigures:
     joined_s: float = 0.0
     clients_percent: float = 0.0
     errors: dict[str, int] = field(default_factory=dict)
+    moved: int = 0
     lost: int = 0
 
     @property
@@ -144,9 +148,16 @@ class Heartbeats:
     """
 
     def __init__(
-        self, cluster: LocalCluster, tasks: list[Clients], watch_s: float, wait_s: float, say: Callable[[str], None]
+        self,
+        cluster: LocalCluster,
+        admin: Admin,
+        tasks: list[Clients],
+        watch_s: float,
+        wait_s: float,
+        say: Callable[[str], None],
     ) -> None:
         self._cluster = cluster
+        self._admin = admin
         self._tasks = tasks
         self._watch_s = watch_s
         self._wait_s = wait_s
@@ -167,8 +178,11 @@ class Heartbeats:
             self._await_settled(clients)
             figures.joined_s = time.monotonic() - began
             self._say(f"all members have joined, {figures.joined_s:.0f} s; heartbeats alone")
+            self._balance_coordinators()
             time.sleep(min(SETTLE_S, self._watch_s))
+            terms = self._terms()
             self._watch(clients)
+            figures.moved = sum(now != before for now, before in zip(self._terms(), terms, strict=True))
             figures.full = [memory_of(pid) for pid in self._pids()]
         return figures
 
@@ -213,6 +227,25 @@ class Heartbeats:
                 )
             time.sleep(0.1)
 
+    def _balance_coordinators(self) -> None:
+        """Has every coordinator led by its preferred leader.
+
+        (Where another took over while thousands joined at once on a busy machine, the nodes would give it back by
+        themselves within half a minute: while it is measured, and all its members would be told then.)
+        """
+        deadline = time.monotonic() + BALANCE_TIMEOUT_S
+        while displaced := [one for one in self._coordinators() if one.leader != one.replicas[0]]:
+            if time.monotonic() > deadline:
+                raise HeartbeatsError(f"{len(displaced)} coordinators are still not led by their preferred leaders")
+            self._admin.elect_leaders(TopicPartition(GROUPS_TOPIC, one.partition) for one in displaced)
+            time.sleep(0.1)
+
+    def _terms(self) -> list[int]:
+        return [one.leader_epoch for one in self._coordinators()]
+
+    def _coordinators(self) -> tuple[PartitionDescription, ...]:
+        return self._admin.describe_topics([GROUPS_TOPIC], linearizable=True)[0].partitions
+
     def _pids(self) -> list[int]:
         found = [self._cluster.pid(node) for node in self._cluster.node_ids]
         return [pid for pid in found if pid is not None]
@@ -233,6 +266,7 @@ def lines_of(figures: HeartbeatFigures) -> list[Line]:
         Line("private memory of a node per member of the cluster", f"{_each(figures.kib_per_member)} KiB"),
         Line("all joined and assigned", f"{figures.joined_s:.1f} s"),
         Line("refused while measured", ", ".join(f"{name} {n}" for name, n in figures.errors.items()) or "none"),
+        Line("coordinators that moved while measured", str(figures.moved), figures.moved, 0),
         Line("partitions lost by members while measured", str(figures.lost), figures.lost, 0),
         Line("CPU of the clients", f"{figures.clients_percent:.0f} % of a core"),
         Line("the rest of the machine", f"{busy.others_percent:.0f} % of a core"),
@@ -263,7 +297,7 @@ def main(arguments: list[str]) -> int:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             admin.create_topics([NewTopic(TOPIC, given.partitions, NODES)])
             tasks = _tasks(cluster.bootstrap_servers, given)
-            figures = Heartbeats(cluster, tasks, given.watch, wait_s, console.print).measure()
+            figures = Heartbeats(cluster, admin, tasks, given.watch, wait_s, console.print).measure()
     except (ClusterError, HeartbeatsError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 import shlex
 from collections.abc import Iterator
+from math import inf
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,11 @@ import typer
 
 from quorumlog.cli.main import app
 from quorumlog.sdk import Admin, Consumer, Producer, errors
+from quorumlog.sdk.admin_config import AdminConfig
+from quorumlog.sdk.consumer_config import ConsumerConfig
+from quorumlog.sdk.producer_config import ProducerConfig
+from quorumlog.server.metrics import Meters
+from quorumlog.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -81,6 +88,41 @@ def test_every_error_of_the_clients_stands_in_the_table_as_it_is() -> None:
             assert (retriable == "yes") == kind.default_retriable, name
         if definite in ("yes", "**no**"):
             assert (definite == "yes") == kind.default_definite, name
+
+
+def _defaults(tables: str) -> dict[str, str]:
+    """What the rows of tables say, whose first cell has names and whose second has their defaults, or that of all."""
+    shown: dict[str, str] = {}
+    for keys, defaults in re.findall(r"^\| (`[a-z_]+`(?:, `[a-z_]+`)*) \| (.*?) \| .* \|$", tables, re.M):
+        names = re.findall(r"`(\w+)`", keys)
+        values = [value.strip("`") for value in defaults.replace(" (seconds)", "").split(", ")]
+        shown |= dict(zip(names, values if len(values) > 1 else values * len(names), strict=True))
+    return shown
+
+
+def test_every_setting_of_a_node_stands_in_the_tables_with_its_default() -> None:
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    shown = _defaults(operations)
+    assert list(Settings.model_fields.keys() - shown.keys()) == [], "say in docs/operations.md what these are for"
+    for name, field in Settings.model_fields.items():
+        if field.default not in (None, "") and not field.is_required():
+            assert shown[name] == str(field.default).replace("True", "true").replace("False", "false"), name
+
+
+@pytest.mark.parametrize("config", [ProducerConfig, ConsumerConfig, AdminConfig])
+def test_every_option_of_a_client_stands_in_the_tables_with_its_default(config: Any) -> None:
+    clients = (ROOT / "docs" / "clients.md").read_text()
+    rows = "".join(re.findall(rf"^Of `{config.__name__.removesuffix('Config')}`:\n(.*?)^\n[^|]", clients, re.M | re.S))
+    shown = _defaults(rows) | dict(re.findall(r"`(\w+)` \((\d+)", clients))
+    for field in dataclasses.fields(config):
+        if field.name != "client_id" and not (config is AdminConfig and field.name == "bootstrap_servers"):
+            default = int(field.default) if field.name.endswith("_ms") and field.default < inf else field.default
+            assert shown[field.name] == str(default), field.name
+
+
+def test_every_counter_of_a_node_stands_in_the_tables() -> None:
+    operations = (ROOT / "docs" / "operations.md").read_text()
+    assert [name for name in Meters().counters() if f"`{name}_total`" not in operations] == []
 
 
 def test_files_that_the_documents_name_exist() -> None:

@@ -21,7 +21,7 @@ def test_heartbeats_are_counted_and_what_they_cost(tmp_path: Path) -> None:
     assert (len(figures["idle"]["cpu_percent"]), len(figures["busy"]["cpu_percent"])) == (3, 3)
     # A third of so short a session is the interval.
     assert 0.3 * 18 / 0.667 < figures["answered_per_s"] < 3 * 18 / 0.667
-    assert (figures["lost"], figures["errors"]) == (0, {})
+    assert (figures["moved"], figures["lost"], figures["errors"]) == (0, 0, {})
 
 
 def test_all_members_are_back_after_their_coordinator_was_killed_and_nothing_was_reassigned(tmp_path: Path) -> None:
