@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Mapping
 
 import grpc
@@ -15,6 +16,7 @@ import grpc
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
     QuorumlogError,
+    UnknownMemberIdError,
     error_from_proto,
     error_from_rpc,
 )
@@ -29,6 +31,8 @@ _log = logging.getLogger("quorumlog.sdk.spark")
 _TIMEOUT_S = 3.0
 #: How long one place is tried before the next one is awaited.
 _PATIENCE_S = 20.0
+#: How often all is committed, also what has not changed: an idle partition's offset would expire under the query.
+_AGAIN_S = 600.0
 
 _Places = Mapping[tuple[bytes, int], int]
 
@@ -50,14 +54,22 @@ class GroupMirror:
         self._handled: _Places = {}
         self._gave_up = False
         self._committed: dict[tuple[bytes, int], int] = {}
+        self._all_again_s = time.monotonic() + _AGAIN_S
         self._told = ""
+        #: The group belongs to consumers. Once they pause a commit would succeed, and move them to where the query is.
+        self._over = False
         threading.Thread(target=self._run, name=f"mirror to group {group_id}", daemon=True).start()
 
     def show(self, offset: StreamOffset) -> None:
         """The query has come so far. Returns at once."""
         places = {(offset.topic_ids[topic], number): position for (topic, number), position in offset.positions.items()}
         with self._changed:
-            if self._gave_up:
+            if self._over:
+                return
+            if time.monotonic() >= self._all_again_s:
+                self._all_again_s = time.monotonic() + _AGAIN_S
+                self._committed, self._handled = {}, {}
+            elif self._gave_up:
                 # A query that has nothing to do shows the same place again: tools must not show its lag for ever.
                 self._gave_up, self._handled = False, {}
             elif places == self._wanted:
@@ -82,9 +94,12 @@ class GroupMirror:
             except QuorumlogError as error:
                 self._tell(error)
                 gave_up = True
+                self._over = isinstance(error, UnknownMemberIdError)
             with self._changed:
                 self._handled, self._gave_up = wanted, gave_up
                 self._changed.notify_all()
+                if self._over:
+                    return
 
     def _commit(self, wanted: _Places) -> None:
         """Commits what is new in ``wanted``; gives way to a newer one that waits.
@@ -108,7 +123,9 @@ class GroupMirror:
         """A failure that lasts is told once."""
         if error.message != self._told:
             self._told = error.message
-            _log.warning("progress is not shown in group %r: %s", self._group_id, error.message)
+            advice = "; this run tries no more: give option groupId a name of its own"
+            is_taken = isinstance(error, UnknownMemberIdError)
+            _log.warning("progress is not shown in group %r: %s%s", self._group_id, error.message, advice * is_taken)
 
 
 def commit_offsets(nodes: Nodes, group_id: str, places: Mapping[tuple[bytes, int], int]) -> None:

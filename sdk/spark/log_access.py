@@ -32,6 +32,9 @@ from quorumlog.v1.payload import OFFSET_DELTA, has_gaps
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
 _FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500
+#: How long one stream is used, and so how long it takes to turn away from a leader whose process is stopped: its
+#: connection stays open, and gRPC's pings have not ended such streams. A third of what is waited for progress.
+_STREAM_S = 10.0
 
 
 def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
@@ -53,10 +56,11 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
     while position < wanted.end:
         try:
             for rows in _from_leader(nodes, wanted, position, refresh, patience):
-                patience.progress()
                 position = rows.end
                 # A log may begin in the midst of a batch: what is before that is deleted, though it can be read.
                 yield rows.clip(log_start, rows.end) if rows.offset < log_start else rows
+                # Not before: Spark takes its time with rows, which is no time without progress.
+                patience.progress()
         except _LogMovedError as moved:
             if fail_on_data_loss:
                 raise missing(wanted, position, min(moved.log_start, wanted.end)) from None
@@ -83,10 +87,12 @@ class _LogMovedError(Exception):
 def _from_leader(
     nodes: Nodes, wanted: OffsetRange, position: int, refresh: bool, patience: Patience
 ) -> Iterator[StoredRows]:
-    """Batches from the partition's present leader, over one stream, until the range's end or an error."""
+    """Batches from the partition's present leader, over one stream, until its time is up, the range's end or an
+    error."""
     view, address = nodes.leader(wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh)
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    call = nodes.stub(address).Fetch(iter(requests.get, None))
+    call = nodes.stub(address).Fetch(iter(requests.get, None), timeout=_STREAM_S)
+    began = position
     try:
         requests.put(_fetch_request(wanted, position, view.leader_epoch))
         for response in call:
@@ -106,6 +112,8 @@ def _from_leader(
                 return
         raise LeaderNotAvailableError(f"{address} ended the stream of {wanted}")
     except grpc.RpcError as error:
+        if error.code() is grpc.StatusCode.DEADLINE_EXCEEDED and position > began:
+            return
         raise error_from_rpc(error, address) from None
     finally:
         requests.put(None)

@@ -10,6 +10,7 @@ from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.sdk.spark.rows import StoredRows
 
 _log = logging.getLogger("quorumlog.sdk.spark")
+_REMOVED = "retention or delete-records removed them"
 
 
 def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: bool) -> Iterator[StoredRows]:
@@ -32,13 +33,13 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
         if expected >= wanted.end:
             return
     if expected < wanted.end:
-        _lost(wanted, expected, wanted.end, fail_on_data_loss)
+        _lost(wanted, expected, wanted.end, fail_on_data_loss, "the topic was deleted")
 
 
-def _lost(wanted: OffsetRange, start: int, end: int, fail_on_data_loss: bool) -> None:
+def _lost(wanted: OffsetRange, start: int, end: int, fail_on_data_loss: bool, why: str = _REMOVED) -> None:
     if fail_on_data_loss:
         raise missing(wanted, start, end)
-    _log.warning("left out, since failOnDataLoss is false: %s", _gone(wanted, start, end))
+    _log.warning("left out, since failOnDataLoss is false: %s", _gone(wanted, start, end, why))
 
 
 def missing(wanted: OffsetRange, start: int, end: int) -> DataLossError:
@@ -49,8 +50,8 @@ def missing(wanted: OffsetRange, start: int, end: int) -> DataLossError:
     )
 
 
-def _gone(wanted: OffsetRange, start: int, end: int) -> str:
+def _gone(wanted: OffsetRange, start: int, end: int, why: str = _REMOVED) -> str:
     return (
         f"topic {wanted.topic} partition {wanted.partition}: offsets [{start}, {end}) are gone, the query reads"
-        f" [{wanted.start}, {wanted.end}); retention or delete-records removed them"
+        f" [{wanted.start}, {wanted.end}); {why}"
     )

@@ -21,6 +21,7 @@ from quorumlog.sdk.spark.planning import OffsetRange, Partition
 
 _EXTRAS = "$quorumlog"
 _VERSION = 1
+_TOPIC_ID_BYTES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +53,18 @@ class StreamOffset:
         return {**_nested(self.positions), _EXTRAS: extras}
 
     @classmethod
-    def from_json(cls, value: Mapping[str, Any]) -> StreamOffset:
+    def from_json(cls, value: object) -> StreamOffset:
         """What ``to_json`` has made.
 
         Raises:
             CheckpointError: it is something else, or was written by a newer version.
         """
-        extras = value.get(_EXTRAS)
-        if not isinstance(extras, dict):
-            raise CheckpointError(f"the checkpoint's offset was not written by this source: {str(value)[:200]}")
+        if not isinstance(value, dict) or not isinstance(value.get(_EXTRAS), dict):
+            raise CheckpointError(
+                f"the checkpoint's offset was not written by this source: {str(value)[:200]}; use a checkpoint of its"
+                " own for each query"
+            )
+        extras = value[_EXTRAS]
         if extras.get("version") != _VERSION:
             raise CheckpointError(
                 f"the checkpoint's offset has format {extras.get('version')}, this version reads {_VERSION}: use the"
@@ -68,18 +72,23 @@ class StreamOffset:
             )
         try:
             positions = _flat({topic: places for topic, places in value.items() if topic != _EXTRAS})
-            topic_ids = {str(topic): bytes.fromhex(text) for topic, text in extras["ids"].items()}
+            topic_ids = {topic: _topic_id(text) for topic, text in extras["ids"].items()}
             begins = _flat(extras.get("from", {}))
+            if {topic for topic, _ in positions} != set(topic_ids) or not begins.keys() <= positions.keys():
+                raise ValueError("it contradicts itself")
         except (KeyError, ValueError, TypeError, AttributeError) as error:
-            raise CheckpointError(f"the checkpoint's offset is damaged ({error!r}): {str(value)[:200]}") from None
-        if {topic for topic, _ in positions} != set(topic_ids) or not begins.keys() <= positions.keys():
-            raise CheckpointError(f"the checkpoint's offset contradicts itself: {str(value)[:200]}")
+            raise CheckpointError(
+                f"the checkpoint's offset is damaged ({error!r}): {str(value)[:200]}; restore it, or use a new one"
+            ) from None
         return cls(positions, topic_ids, begins, bool(extras.get("initial", False)))
 
 
 def ranges_between(start: StreamOffset, end: StreamOffset) -> list[OffsetRange]:
     """What the micro-batch from ``start`` to ``end`` reads: a matter of these two alone, so that a batch that is
     repeated is the same batch."""
+    if end.initial:
+        # The first micro-batch had nothing to read. Where the query begins, asked again, may be before that by now.
+        return []
     ranges = []
     for partition, until in sorted(end.positions.items()):
         topic, number = partition
@@ -100,5 +109,21 @@ def _nested(places: Mapping[Partition, int]) -> dict[str, dict[str, int]]:
     return nested
 
 
-def _flat(nested: Mapping[str, Mapping[str, int]]) -> dict[Partition, int]:
-    return {(topic, int(number)): int(offset) for topic, places in nested.items() for number, offset in places.items()}
+def _flat(nested: Mapping[str, Mapping[str, object]]) -> dict[Partition, int]:
+    """Takes what ``_nested`` has made, and nothing like it: a place that is not quite one would read other records."""
+    flat: dict[Partition, int] = {}
+    for topic, places in nested.items():
+        for number, offset in places.items():
+            if not (number.isascii() and number.isdigit() and int(number) < 1 << 31):
+                raise ValueError(f"{topic} has no partition {number!r}")
+            if isinstance(offset, bool) or not isinstance(offset, int) or not 0 <= offset < 1 << 63:
+                raise ValueError(f"{offset!r} of {topic} partition {number} is no offset")
+            flat[topic, int(number)] = offset
+    return flat
+
+
+def _topic_id(text: str) -> bytes:
+    topic_id = bytes.fromhex(text)
+    if len(topic_id) != _TOPIC_ID_BYTES:
+        raise ValueError(f"{text!r} is no topic's id")
+    return topic_id

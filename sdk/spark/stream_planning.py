@@ -57,11 +57,13 @@ class Standing:
         floor: of each partition the first offset that can be read next.
         begins: where partitions begin that no micro-batch has read before.
         view: the log.
+        lost: something was passed over that the query had yet to read.
     """
 
     floor: Mapping[Partition, int]
     begins: Mapping[Partition, int]
     view: LogView
+    lost: bool = False
 
     @property
     def backlog(self) -> dict[Partition, int]:
@@ -115,38 +117,42 @@ def standing(start: StreamOffset, view: LogView, options: ReadOptions) -> Standi
         DataLossError: offsets that the query has yet to read are gone, and failOnDataLoss is on.
         OptionError: a topic that is named and that the query has not read so far does not exist, and it is on.
     """
-    strict = options.fail_on_data_loss
-    if strict:
+    if options.fail_on_data_loss:
         require_topics([topic for topic in view.selected.missing if topic not in start.topic_ids], options.selection)
-    known = _still_there(start, view, options)
+    known, losses = _still_there(start, view, options.selection.option)
     floor: dict[Partition, int] = {}
     begins: dict[Partition, int] = {}
     for partition in view.selected.partitions:
         log_start, high_watermark = view.bounds[partition]
         position = known.get(partition, 0)
         if position < log_start:
-            _lost(_overtaken(partition, position, log_start, partition in known), strict)
+            losses.append(_overtaken(partition, position, log_start, partition in known))
         if position > high_watermark:
-            _lost(_shrunk(partition, position, high_watermark), strict)
+            losses.append(_shrunk(partition, position, high_watermark))
         floor[partition] = min(max(position, log_start), high_watermark)
         if partition not in known or start.initial:
             begins[partition] = floor[partition]
-    return Standing(floor, begins, view)
+    if losses and options.fail_on_data_loss:
+        raise DataLossError(
+            f"{losses[0]}: start with a new checkpoint, or set failOnDataLoss to false to go on without it"
+        )
+    for loss in losses:
+        _log.warning("going on, since failOnDataLoss is false: %s", loss)
+    return Standing(floor, begins, view, bool(losses))
 
 
-def _still_there(start: StreamOffset, view: LogView, options: ReadOptions) -> dict[Partition, int]:
-    """The positions in partitions that are still the ones that the query has read."""
+def _still_there(start: StreamOffset, view: LogView, option: str) -> tuple[dict[Partition, int], list[str]]:
+    """The positions in partitions that are still the ones that the query has read, and what is not there any more."""
     topic_ids = view.topic_ids()
-    option, strict = options.selection.option, options.fail_on_data_loss
+    losses: list[str] = []
     for topic, topic_id in start.topic_ids.items():
         if topic not in topic_ids:
-            _lost(
+            losses.append(
                 f"topic {topic}, which the query has read so far, is not there any more, or not selected by option"
-                f" {option}",
-                strict,
+                f" {option}"
             )
         elif topic_ids[topic] != topic_id:
-            _lost(f"topic {topic}, which the query has read so far, was deleted and created anew", strict)
+            losses.append(f"topic {topic}, which the query has read so far, was deleted and created anew")
     same = {
         (topic, number): position
         for (topic, number), position in start.positions.items()
@@ -154,8 +160,8 @@ def _still_there(start: StreamOffset, view: LogView, options: ReadOptions) -> di
     }
     gone = sorted(same.keys() - view.bounds.keys())
     if gone:
-        _lost(f"{listed(gone)}, which the query has read so far, are not selected by option {option}", strict)
-    return {partition: position for partition, position in same.items() if partition in view.bounds}
+        losses.append(f"{listed(gone)}, which the query has read so far, are not selected by option {option}")
+    return {partition: position for partition, position in same.items() if partition in view.bounds}, losses
 
 
 def _overtaken(partition: Partition, position: int, log_start: int, read_before: bool) -> str:
@@ -170,9 +176,3 @@ def _overtaken(partition: Partition, position: int, log_start: int, read_before:
 def _shrunk(partition: Partition, position: int, high_watermark: int) -> str:
     topic, number = partition
     return f"topic {topic} partition {number} ends at offset {high_watermark}, and the query has come to {position}"
-
-
-def _lost(what: str, strict: bool) -> None:
-    if strict:
-        raise DataLossError(f"{what}: start with a new checkpoint, or set failOnDataLoss to false to go on without it")
-    _log.warning("going on, since failOnDataLoss is false: %s", what)

@@ -26,7 +26,7 @@ from pyspark.sql.types import StructType
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark import long_poll, task_reading
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
-from quorumlog.sdk.spark.errors import plain_errors
+from quorumlog.sdk.spark.errors import OptionError, plain_errors
 from quorumlog.sdk.spark.group_mirror import GroupMirror
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable
 from quorumlog.sdk.spark.options import StreamOptions, parse_stream_options
@@ -63,6 +63,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         self._columns = columns
         self._mirror: GroupMirror | None = None
         self._initial: StreamOffset | None = None
+        #: Why a new query cannot begin.
+        self._refusal: QuorumlogError | None = None
         self._target: LogView | None = None
         self._seen: LogView | None = None
         #: No micro-batch was run since the last look: the query waits for records.
@@ -87,10 +89,18 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._target = LogView.of(self._catalog(newest=True), self._options.read)
 
     def initialOffset(self) -> Json:
-        """Where a new query begins; the same however often Spark asks."""
+        """Where a new query begins; the same however often Spark asks.
+
+        A query whose first micro-batch is repeated after a restart is asked too, and has no use for the answer: its
+        end says where it begins. Options that do not fit the topics any more must not stop it, so what is wrong with
+        them is left to ``latestOffset``, which Spark asks next if the query is new.
+        """
         if self._initial is None:
-            with plain_errors():
+            try:
                 self._initial = initial_offset(self._catalog(newest=True), self._options.read, self._target)
+            except QuorumlogError as error:
+                self._refusal = error
+                self._initial = StreamOffset({}, {}, initial=True)
         return self._initial.to_json()
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -106,6 +116,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """The end of the next micro-batch, or ``start`` where there is none."""
         with plain_errors():
             place = StreamOffset.from_json(start)
+            if self._refusal is not None and place == self._initial:
+                raise self._refusal
             # What came before is done. Spark commits it only with the next micro-batch, and the last one never.
             self._show(place)
             end = self._advance(place, self._limits(limit))
@@ -132,7 +144,8 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waiting = sum(stand.backlog.values())
             now_s = time.monotonic()
             due_in_s = self._delay.due_in_s(waiting, limits.least, now_s)
-            if due_in_s == 0:
+            # What was lost is noted by the micro-batch, at once: else it would be told again at every look.
+            if due_in_s == 0 or stand.lost:
                 end = stand.after(limits.most)
                 if (end.positions, end.topic_ids) != (start.positions, start.topic_ids):
                     self._delay.triggered(now_s)
@@ -162,6 +175,11 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         while True:
             try:
                 return LogView.of(self._catalog(newest=newest), self._options.read)
+            except OptionError:
+                # A node that lags behind does not know yet of the partitions that a topic has gained.
+                if newest:
+                    raise
+                newest = True
             except QuorumlogError as error:
                 # A topic that went between two questions is judged by the next look.
                 patience.pause(lagging_is_retriable(error))

@@ -51,10 +51,14 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
         self.partitions: dict[tuple[str, int], StoredPartition] = {}
         self.topic_ids: dict[str, bytes] = {}
         self._created = 0
+        #: Partitions that only the controller has heard of.
+        self.lagging: set[tuple[str, int]] = set()
         self.leader = 1
         self.leader_epoch = 1
-        #: Errors that the next fetches get, in order.
+        #: Errors that the next fetches get, in order; an empty one is none.
         self.fetch_errors: list[errors_pb2.Error] = []
+        #: The next fetches that get no answer at all, as from a process that is stopped.
+        self.silent_fetches = 0
         self.fetches = 0
         self.lookups = 0
         #: Notified by tests that append while a fetch waits.
@@ -93,7 +97,7 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
                 continue
             topic.topic_id = self.topic_ids[name]
             for key in self.partitions:
-                if key[0] == name:
+                if key[0] == name and (request.linearizable or key not in self.lagging):
                     topic.partitions.add(partition=key[1], leader=self.leader, leader_epoch=self.leader_epoch)
         return response
 
@@ -114,6 +118,9 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     ) -> Iterator[pb.FetchResponse]:
         for request in request_iterator:
             self.fetches += 1
+            if self.silent_fetches:
+                self.silent_fetches -= 1
+                continue
             deadline_s = time.monotonic() + request.max_wait_ms / 1000
             while True:
                 response = pb.FetchResponse(correlation_id=request.correlation_id)
@@ -129,8 +136,9 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
 
     def _fetch(self, asked: pb.FetchPartition, result: pb.FetchResult) -> None:
         stored = self._find(asked.topic_id, asked.partition)
-        if self.fetch_errors:
-            result.error.CopyFrom(self.fetch_errors.pop(0))
+        error = self.fetch_errors.pop(0) if self.fetch_errors else errors_pb2.Error()
+        if error.code:
+            result.error.CopyFrom(error)
         elif stored is None:
             result.error.code = errors_pb2.UNKNOWN_TOPIC_OR_PARTITION
         elif not stored.log_start <= asked.fetch_offset <= stored.next_offset:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 
 import pytest
 
 from quorumlog.sdk.errors import CorruptRecordError, NoBrokersAvailableError, QuorumlogError
-from quorumlog.sdk.spark import nodes
+from quorumlog.sdk.spark import log_access, nodes
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.log_access import stored_rows
@@ -52,6 +53,38 @@ def test_a_leader_that_says_that_it_is_none_is_asked_for_the_new_one(node: Stand
     node.fetch_errors = [errors_pb2.Error(code=code, retriable=code < 14) for code in codes]
     node.fetch_errors[1].retriable = True
     assert read(node, 0, 2) == [b"a", b"b"]
+
+
+def test_a_leader_that_falls_silent_is_given_up_and_the_rest_read_from_the_next(
+    node: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(log_access, "_STREAM_S", 0.3)
+    (log,) = node.create("t")
+    for value in (b"x" * (2 << 20), b"y"):
+        log.append([value])
+    wanted = OffsetRange("t", node.topic_ids["t"], 0, 0, 2)
+    node.silent_fetches = 1
+    rows = stored_rows(node.address, wanted, True)
+    assert next(rows).end == 1
+    node.silent_fetches = 2  # The answer that is awaited, or not even that; and one of a new stream.
+    assert [piece.end for piece in rows] == [2]
+
+
+def test_time_that_spark_takes_with_rows_is_no_time_without_progress(
+    node: StandIn, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (log,) = node.create("t")
+    for value in (b"x" * (2 << 20), b"y"):
+        log.append([value])
+    now_s = [0.0]
+    clock = SimpleNamespace(monotonic=lambda: now_s[0], sleep=lambda _: None)
+    monkeypatch.setattr(nodes, "time", clock)
+    moved = errors_pb2.Error(code=errors_pb2.NOT_LEADER_OR_FOLLOWER, retriable=True)
+    node.fetch_errors = [errors_pb2.Error(), moved, moved]
+    rows = stored_rows(node.address, OffsetRange("t", node.topic_ids["t"], 0, 0, 2), True)
+    assert next(rows).end == 1
+    now_s[0] = 60.0
+    assert [piece.end for piece in rows] == [2]
 
 
 def test_offsets_that_retention_removed_are_data_loss_or_skipped(node: StandIn) -> None:

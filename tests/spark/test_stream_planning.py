@@ -67,6 +67,12 @@ def test_an_offset_is_the_json_of_spark_s_kafka_source_and_what_a_restart_needs(
         ({"$quorumlog": {"version": 1}}, "damaged"),
         ({"$quorumlog": {"version": 1, "ids": {"t": "zz"}}}, "damaged"),
         ({"t": 3}, "damaged"),
+        ({"t": {"0": -5}}, "damaged .*-5 of t partition 0 is no offset"),
+        ({"t": {"0": 7.5}}, "7.5 of t partition 0 is no offset"),
+        ({"t": {"0": 1 << 63}}, "is no offset"),
+        ({"t": {"0": float("inf")}}, "inf of t partition 0 is no offset"),
+        ({"t": {"-1": 7}}, "t has no partition '-1'"),
+        ({"$quorumlog": {"version": 1, "ids": {"t": "abcd"}}}, "'abcd' is no topic's id"),
         ({"u": {"0": 3}}, "contradicts itself"),
         ({"$quorumlog": {"version": 1, "ids": {"t": ID.hex()}, "from": {"t": {"5": 1}}}}, "contradicts itself"),
     ],
@@ -74,6 +80,12 @@ def test_an_offset_is_the_json_of_spark_s_kafka_source_and_what_a_restart_needs(
 def test_an_offset_that_cannot_be_used_says_so(damage: dict[str, object], words: str) -> None:
     with pytest.raises(CheckpointError, match=words):
         StreamOffset.from_json(offset({("t", 0): 7}).to_json() | damage)
+
+
+@pytest.mark.parametrize("other", [{"t": {"0": 3}}, {"logOffset": 5}, 5, None, [3], "text"])
+def test_an_offset_of_another_source_is_told_from_a_damaged_one(other: object) -> None:
+    with pytest.raises(CheckpointError, match=r"not written by this source.*a checkpoint of its own"):
+        StreamOffset.from_json(other)
 
 
 def test_a_micro_batch_is_a_matter_of_its_two_ends() -> None:
@@ -91,6 +103,12 @@ def test_the_first_micro_batch_repeats_itself_though_latest_is_elsewhere_by_then
     following = standing(end, view({("t", 0): (0, 12)}), options()).after(None)
     assert following.begins == {}
     assert ranges(end, following) == [("t", 0, 10, 12)]
+
+
+def test_a_first_micro_batch_that_had_nothing_to_read_repeats_that_wherever_the_query_would_begin_now() -> None:
+    empty = StreamOffset({("t", 0): 100}, {"t": ID}, initial=True)
+    earlier = StreamOffset({("t", 0): 0}, {"t": ID}, initial=True)
+    assert ranges(earlier, empty) == ranges(StreamOffset({}, {}, initial=True), empty) == []
 
 
 # --- what has changed since ------------------------------------------------------------------------------------------
@@ -127,7 +145,7 @@ def test_what_is_lost_is_an_error_that_names_it_unless_allowed(
         assert word in str(raised.value)
     with caplog.at_level(logging.WARNING, "quorumlog.sdk.spark"):
         stand = standing(start, now, options(**LOOSE))
-    assert words[0] in caplog.text
+    assert words[0] in caplog.text and stand.lost
     end = stand.after(None)
     assert {partition: (stand.floor[partition], end.positions[partition]) for partition in end.positions} == rest
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from quorumlog.sdk.spark import stream_source
 from quorumlog.sdk.spark.errors import DataLossError, OptionError, SchemaError
 from quorumlog.sdk.spark.stream_source import Json, LogStreamReader
-from tests.spark.stand_in import NOW_MS, StandIn
+from tests.spark.stand_in import NOW_MS, StandIn, StoredPartition
 
 VALUE = StructType([StructField("value", BinaryType())])
 
@@ -26,8 +26,8 @@ def node() -> Iterator[StandIn]:
 
 
 def reader(node: StandIn, **options: str) -> LogStreamReader:
-    given = {"quorumlog.bootstrap.servers": node.address, "subscribe": "t", "startingOffsets": "earliest"} | options
-    return LogStreamReader(given, VALUE)
+    given = {"quorumlog.bootstrap.servers": node.address, "startingOffsets": "earliest"} | options
+    return LogStreamReader(given if "assign" in given else {"subscribe": "t"} | given, VALUE)
 
 
 def ends(offset: Json) -> dict[str, int]:
@@ -70,6 +70,51 @@ def test_latest_stays_where_it_was_first_asked_for(node: StandIn) -> None:
     log.append([b"newer"])
     again = reader(node, startingOffsets="latest")
     assert values(again, again.initialOffset(), end) == [b"new"], "the first batch, repeated after a restart"
+
+
+def test_a_first_batch_is_repeated_though_the_options_of_a_new_query_do_not_fit_any_more(node: StandIn) -> None:
+    (log,) = node.create("t")
+    log.append([b"a", b"b"])
+    asked = {"startingOffsets": '{"t": {"0": 1}}'}
+    first = reader(node, **asked)
+    end = first.latestOffset(first.initialOffset(), ReadAllAvailable())
+    node.partitions["t", 1] = StoredPartition()  # What startingOffsets do not name.
+    node.partitions["t", 1].append([b"new"])
+    again = reader(node, **asked)
+    assert values(again, again.initialOffset(), end) == [b"b"]
+    following = again.latestOffset(end, ReadAllAvailable())
+    assert values(again, end, following) == [b"new"]
+    new = reader(node, **asked)
+    with pytest.raises(OptionError, match="startingOffsets has no offset for t partition 1"):
+        new.latestOffset(new.initialOffset(), ReadAllAvailable())
+
+
+def test_a_node_that_has_not_heard_of_new_partitions_is_no_wrong_option(node: StandIn) -> None:
+    logs = node.create("t", partitions=2)
+    logs[1].append([b"a"])
+    source = reader(node, assign='{"t": [1]}')
+    start = source.initialOffset()
+    node.lagging = {("t", 1)}
+    end = source.latestOffset(start, ReadAllAvailable())
+    assert values(source, start, end) == [b"a"]
+
+
+def test_what_was_lost_is_told_once_while_few_records_wait_for_more(
+    node: StandIn, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(stream_source, "LONG_POLL_S", 0.3)
+    (log,) = node.create("t")
+    log.append([b"a"])
+    source = reader(node, minOffsetsPerTrigger="100", maxTriggerDelay="1h", failOnDataLoss="false")
+    limit = source.getDefaultReadLimit()
+    place = source.latestOffset(source.initialOffset(), limit)
+    for value in (b"b", b"c", b"d"):
+        log.append([value])
+    log.log_start = 3
+    for _ in range(3):
+        place = source.latestOffset(place, limit)
+    assert ends(place) == {"0": 4}
+    assert caplog.text.count("offsets [1, 3) are gone") == 1
 
 
 def test_streams_begin_at_timestamps(node: StandIn) -> None:
@@ -219,9 +264,12 @@ def test_progress_that_cannot_be_shown_is_logged_once_and_stops_nothing(
 
 def test_what_is_wrong_is_said_by_the_first_call_and_not_before(node: StandIn) -> None:
     wrong = reader(node, endingOffsets="latest")
-    for call in (wrong.getDefaultReadLimit, wrong.prepareForTriggerAvailableNow, wrong.initialOffset):
+    start = wrong.initialOffset()
+    for call in (wrong.getDefaultReadLimit, wrong.prepareForTriggerAvailableNow):
         with pytest.raises(OptionError, match="endingOffsets"):
             call()
+    with pytest.raises(OptionError, match="endingOffsets"):
+        wrong.latestOffset(start, ReadAllAvailable())
     given = {"quorumlog.bootstrap.servers": node.address, "subscribe": "t"}
     with pytest.raises(SchemaError, match="'valu'"):
         LogStreamReader(given, StructType([StructField("valu", BinaryType())])).getDefaultReadLimit()
