@@ -25,7 +25,7 @@ _TIMEOUT_S = 10.0
 #: later run reads a little more than it must, instead of whole logs.
 _ROUNDINGS = (0, 10, 14, 18, 22, 26, 30)
 #: How many tasks beyond its own a run looks for.
-_LOST_TASKS = 4
+_LOST_TASKS = 2
 
 
 class Name(NamedTuple):

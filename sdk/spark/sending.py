@@ -81,7 +81,7 @@ def _failed(target: Target, row_bytes: int | None, error: QuorumlogError) -> Quo
     if isinstance(error, RecordTooLargeError) and row_bytes is not None:
         reason = (
             f"a row of {row_bytes} bytes is larger than the topic takes: raise its max.message.bytes, which can be"
-            f" 8 MiB, or leave such rows out ({reason})"
+            f" 8 MiB, or leave such rows out ({reason.partition(';')[0]})"
         )
     elif isinstance(error, ProducerLimitExceededError):
         reason = f"{reason}; in Spark: have smaller micro-batches or more tasks, or fewer queries that write to a topic"

@@ -21,12 +21,12 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from quorumlog.sdk.backoff import Backoff
-from quorumlog.sdk.errors import DuplicateSequenceMismatchError
+from quorumlog.sdk.errors import DuplicateSequenceMismatchError, NoBrokersAvailableError
 from quorumlog.sdk.producer import Producer
 from quorumlog.sdk.spark import outgoing, runs
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
-from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.nodes import Patience, nodes_at
 from quorumlog.sdk.spark.outgoing import Spread, Target
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.sending import Piece, Sender
@@ -136,7 +136,7 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
     # The topics are claimed before anything is written: a column of them has to be known as a whole.
     come = list(islice(coming, None if options.topic is None else 1))
     topics = _topics_of(options, pa.concat_tables(come)) if come else []
-    shapes = shapes_of(options, topics)
+    shapes = _shapes_in_time(options, topics)
     nodes = nodes_at(options.bootstrap_servers)
     run = runs.begin(nodes, name, topics, first_look(options, shapes))
     note = run.note.seen_with(shapes)
@@ -297,6 +297,16 @@ def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]
             f"topic {missing[0]!r} does not exist: create it first, topics do not come to be by being written to"
         )
     return {topic: shapes[topic] for topic in topics}
+
+
+def _shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]:
+    """The same. A query that runs outlives nodes that do not answer for a while."""
+    patience = Patience()
+    while True:
+        try:
+            return shapes_of(options, topics)
+        except NoBrokersAvailableError as error:
+            patience.pause(error)
 
 
 def _producer(
