@@ -107,7 +107,7 @@ class Node:
         self._host = GroupHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._stall = StorageStall(options, self._host, self._links)
-        self._space = SpaceWatch(storage, options.limits, now)
+        self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
         )

@@ -5,6 +5,8 @@ Refusing begins above one level of use and ends below a lower one; in between no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from quorumlog.server.options import Limits
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
@@ -17,11 +19,16 @@ BUSY_CHECK_INTERVAL_US = 50_000
 
 
 class SpaceWatch:
-    """Looks at the storage's use once a second, and after writes more often."""
+    """Looks at the storage's use once a second, and after writes more often.
 
-    def __init__(self, reader: StorageReader, limits: Limits, now: int) -> None:
+    Arguments:
+        log: takes level, event and fields, when refusing begins and ends.
+    """
+
+    def __init__(self, reader: StorageReader, limits: Limits, now: int, log: Callable[..., None]) -> None:
         self._reader = reader
         self._limits = limits
+        self._log = log
         self.last = reader.space()
         self.next_deadline = now + CHECK_INTERVAL_US
         self._refusing = False
@@ -44,7 +51,7 @@ class SpaceWatch:
 
     def failed(self) -> None:
         """A transaction found no room: appends are refused until there is some again."""
-        self._refusing = True
+        self._turn(refusing=True)
 
     def refusal(self) -> errors_pb2.Error | None:
         """Why appends are refused now; None while they are taken."""
@@ -59,6 +66,13 @@ class SpaceWatch:
         used, free = self.last.used_bytes, self.last.free_bytes
         share = used / max(1, used + free)
         if share > self._limits.storage_refuse_above or free < self._limits.storage_reserve_bytes:
-            self._refusing = True
+            self._turn(refusing=True)
         elif share < self._limits.storage_resume_below and free > 2 * self._limits.storage_reserve_bytes:
-            self._refusing = False
+            self._turn(refusing=False)
+
+    def _turn(self, *, refusing: bool) -> None:
+        if refusing == self._refusing:
+            return
+        self._refusing = refusing
+        level, event = ("warning", "appends_refused") if refusing else ("info", "appends_taken_again")
+        self._log(level, event, used_mib=self.last.used_bytes >> 20, free_mib=self.last.free_bytes >> 20)

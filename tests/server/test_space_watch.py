@@ -1,10 +1,13 @@
 """Refusing appends on a disk that is nearly full, with a gap between refusing and resuming."""
 
+from collections.abc import Callable
+
 from quorumlog.server.options import Limits
 from quorumlog.server.space_watch import BUSY_CHECK_INTERVAL_US, CHECK_INTERVAL_US, SpaceWatch
 from quorumlog.storage.transaction import Space
 
 GIB = 1 << 30
+Log = Callable[..., None]
 
 
 class Disk:
@@ -19,8 +22,8 @@ class Disk:
         return Space(self.used * GIB, (100 - self.used) * GIB)
 
 
-def watch(disk: Disk) -> SpaceWatch:
-    return SpaceWatch(disk, Limits(), 0)  # type: ignore[arg-type]
+def watch(disk: Disk, log: Log | None = None) -> SpaceWatch:
+    return SpaceWatch(disk, Limits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
 
 
 def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
@@ -32,6 +35,21 @@ def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
         space.on_time(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, True]
+
+
+def test_the_log_says_once_when_it_begins_and_when_it_ends() -> None:
+    disk, lines = Disk(), list[tuple[str, str, object]]()
+    space = watch(disk, lambda level, event, **fields: lines.append((level, event, fields["free_mib"])))
+    for second, used in enumerate((84, 86, 90, 90, 81, 79, 50), start=1):
+        disk.used = used
+        space.on_time(second * CHECK_INTERVAL_US)
+    space.failed()
+    space.failed()
+    assert lines == [
+        ("warning", "appends_refused", 14 << 10),
+        ("info", "appends_taken_again", 21 << 10),
+        ("warning", "appends_refused", 50 << 10),
+    ]
 
 
 def test_a_failed_write_refuses_at_once() -> None:
