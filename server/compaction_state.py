@@ -111,7 +111,7 @@ class CompactionState:
             raise DamageError(
                 f"the compacted log of {where} below offset {end_offset} differs from the leader's (content hash"
                 f" {self.content_hash.hex()}, the leader's {content_hash.hex()}): the disk of one of the two nodes has"
-                " changed records; restore this node's data directory, or give it a new one"
+                " changed records; start anew with an empty directory and another node id"
             )
 
 

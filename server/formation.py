@@ -96,6 +96,6 @@ class Formation:
         if known is not None and known != self.directory_id:
             return (
                 f"cluster {cluster_id} was formed with another data directory of node {self.node_id} ({known}); this"
-                f" one is empty ({self.directory_id}): restore the old directory, or start under a new node id"
+                f" one is empty ({self.directory_id}): give it the directory that it had, or another node id"
             )
         return membership

@@ -202,7 +202,7 @@ class Node:
         if known is not None and known != identity.directory_id:
             return (
                 f"node {identity.node_id} is known with data directory {known}, not {identity.directory_id};"
-                " restore its directory, or start it under a new node id"
+                " give it the directory that it had, or another node id"
             )
         return None
 
@@ -230,7 +230,7 @@ class Node:
             self._effects.frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
             self._effects.frames.extend(self._snapshots.collect())
         except CorruptEntryError as damage:
-            self._halt(f"a log is damaged: {damage}; restore this node's data directory, or give it a new one")
+            self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
         except DamageError as damage:
             # Never served: a read that cannot be believed ends the node, the other replicas go on.
             self._halt(str(damage))

@@ -113,6 +113,6 @@ def _damage(data_file: Path, what: str) -> DamageError:
 
 #: The advice that ends every report of damage.
 WHAT_TO_DO = (
-    "keep a copy, look with `quorumlog log verify`, then start the node on an empty data directory:"
-    " it is filled again from the other replicas"
+    "keep a copy, look with `quorumlog log verify`, then start anew with an empty directory and another node id, and"
+    " move this node's partitions there"
 )
