@@ -32,8 +32,8 @@ from quorumlog.v1.payload import OFFSET_DELTA, has_gaps
 #: Whole queries were a third faster with 2 MiB than with 8 MiB.
 _FETCH_BYTES = 2 << 20
 _FETCH_WAIT_MS = 500
-#: How long one stream is used, and so how long it takes to turn away from a leader whose process is stopped: its
-#: connection stays open, and gRPC's pings have not ended such streams. A third of what is waited for progress.
+#: How long one stream is used, and so how long it takes to turn away from a leader that hangs while gRPC's own threads
+#: in it still answer pings. A third of what is waited for progress.
 _STREAM_S = 10.0
 
 

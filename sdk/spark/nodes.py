@@ -42,9 +42,11 @@ CHANNEL_OPTIONS = (
     ("grpc.initial_reconnect_backoff_ms", 50),
     ("grpc.min_reconnect_backoff_ms", 1_000),
     ("grpc.max_reconnect_backoff_ms", 500),
-    # A process that is stopped but not gone keeps its socket open: only a ping that stays unanswered tells.
+    # A process that is stopped but not gone keeps its socket open: only a ping that stays unanswered tells. The ping
+    # timeout counts for pings of gRPC's own accord: while one is out, a minute by default, no keepalive ping leaves.
     ("grpc.keepalive_time_ms", 5_000),
     ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.ping_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
 )
 

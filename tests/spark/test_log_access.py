@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from types import SimpleNamespace
 
 import pytest
 
-from quorumlog.sdk.errors import CorruptRecordError, NoBrokersAvailableError, QuorumlogError
+from quorumlog.sdk.errors import CorruptRecordError, NetworkError, NoBrokersAvailableError, QuorumlogError
 from quorumlog.sdk.spark import log_access, nodes
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DataLossError
@@ -68,6 +71,36 @@ def test_a_leader_that_falls_silent_is_given_up_and_the_rest_read_from_the_next(
     assert next(rows).end == 1
     node.silent_fetches = 2  # The answer that is awaited, or not even that; and one of a new stream.
     assert [piece.end for piece in rows] == [2]
+
+
+#: A node that has one record, and room for questions beyond it.
+NODE = """
+from tests.spark.stand_in import StandIn
+with StandIn() as node:
+    node.create("t")[0].append([b"a"])
+    print(node.address, node.topic_ids["t"].hex(), flush=True)
+    input()
+"""
+
+
+@pytest.mark.timeout(30)
+def test_a_process_that_is_stopped_is_noticed_by_pings(monkeypatch: pytest.MonkeyPatch) -> None:
+    quick = tuple((name, value // 10 if name.endswith(("time_ms", "timeout_ms")) else value)
+                  for name, value in nodes.CHANNEL_OPTIONS)  # fmt: skip
+    monkeypatch.setattr(nodes, "CHANNEL_OPTIONS", quick)
+    monkeypatch.setattr(nodes.Patience.__init__, "__defaults__", (0.3,))
+    monkeypatch.setattr(log_access, "_STREAM_S", 3600.0)
+    with subprocess.Popen([sys.executable, "-c", NODE], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as at:
+        assert at.stdout is not None
+        address, topic_id = at.stdout.readline().split()
+        wanted = OffsetRange("t", bytes.fromhex(topic_id), 0, 0, 1)
+        assert [rows.end for rows in stored_rows(address, wanted, True)] == [1]
+        at.send_signal(signal.SIGSTOP)
+        try:
+            with pytest.raises(NetworkError, match=f"no connection to {address}"):
+                list(stored_rows(address, wanted, True))
+        finally:
+            at.kill()
 
 
 def test_time_that_spark_takes_with_rows_is_no_time_without_progress(
