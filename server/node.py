@@ -454,9 +454,10 @@ class Node:
             self._member.open_first_term()
 
     def _on_disconnected(self, peer: int) -> None:
+        if self._links[peer].up:
+            self._log("info", "peer_disconnected", peer=peer)
         self._links[peer].close()
         self._leases.lost(peer)
-        self._log("info", "peer_disconnected", peer=peer)
         self._snapshots.peer_lost(self._now, peer)
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:

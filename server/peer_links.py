@@ -237,6 +237,8 @@ class PeerLinks:
                 session.close()
         if outbound is not None or inbound is not None:
             self._emit(PeerDisconnected(peer.node_id))
+        # Where ours never was up, why not has been said; the peer's may come and go with every attempt.
+        if outbound is not None:
             self._log.warning("link_broken", peer=peer.node_id, reason=reason)
 
     def _let_go(self, peer: _Peer) -> None:

@@ -173,6 +173,17 @@ async def test_a_node_at_the_address_of_a_lost_one_keeps_its_links(ends: tuple[E
     assert unreachable["reason"] == f"node 2 answers at {second.address}, expected node 3"
 
 
+async def test_who_never_was_a_peer_is_not_told_of_as_a_broken_link(ends: tuple[End, End]) -> None:
+    """A node that came back without its data tries on and on, and has said why it is refused."""
+    first, second = ends
+    first.refusal = "node 2 is known with another data directory"
+    first.links.connect({2: second.address})
+    await until(lambda: first.links._peers[2].generation > 3)
+    await until(lambda: second.of(PeerDisconnected))
+    assert second.said("link_broken") == []
+    assert [fields["reason"] for fields in first.said("peer_unreachable")] == [f"refused: {first.refusal}"]
+
+
 def connections(end: End) -> int:
     return len(end.of(PeerConnected))
 
