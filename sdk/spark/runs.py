@@ -182,9 +182,9 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
     kept = _ask(nodes, pb.InitProducerIdRequest(name=_end_of(work), epoch=epoch, note=own)).note
     if kept != own:
         raise DeliveryError(
-            f"this run of the batch has {_told(own)}, one that was complete before had {_told(kept)}: nothing was added"
-            " to those. Two instances of the query run on copies of one checkpoint, or the rows are not the same each"
-            " time, or a transactionId is used for more than one job"
+            f"this run of the batch has {_told(own)}, one that was complete before had {_told(kept)}, and nothing is"
+            " added to those. Two instances of the query run on copies of one checkpoint, or the rows are not the same"
+            " each time, or a transactionId is used for more than one job"
         )
     for task in range(tasks, tasks + _LOST_TASKS):
         if _newest_epoch(nodes, Name(work, epoch, task).producer) == epoch:

@@ -84,6 +84,24 @@ def test_a_replay_adds_nothing_and_goes_on_where_the_first_run_broke_off(cluster
     assert values(cluster, topic) == [[*RUN, *RUN], []]
 
 
+def test_who_knows_what_the_log_has_goes_on_behind_that(cluster: LocalCluster, topic: str) -> None:
+    write(cluster, topic, 7, RUN[:20])
+    options = {"producer_name": topic, "producer_epoch": 7}
+    for records, rest in ((20, RUN[20:]), (30, [])):
+        with Producer(
+            bootstrap_servers=cluster.bootstrap_servers, epoch_records={(topic, 0): records}, **options
+        ) as producer:
+            for content in rest:
+                producer.send(topic, content, partition=0, timestamp_ms=BASE_MS)
+            producer.end_epoch(10)
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, epoch_records={(topic, 0): 20}, **options) as late:
+        handle = late.send(topic, b"other", partition=0, timestamp_ms=BASE_MS)
+        late.flush(10)
+        with pytest.raises(DuplicateSequenceMismatchError):
+            handle.result(10)
+    assert values(cluster, topic) == [RUN, []]
+
+
 def test_a_replay_with_another_record_is_refused_in_one_line(cluster: LocalCluster, topic: str) -> None:
     write(cluster, topic, 7, RUN)
     with pytest.raises(DuplicateSequenceMismatchError, match="the replay differs from what was sent first") as caught:
@@ -178,6 +196,8 @@ def test_what_could_not_be_replayed_is_refused_before_it_is_sent(cluster: LocalC
         ({"producer_name": "n", "producer_epoch": 1 << 63}, "from 0 to 2\\^63 - 1"),
         ({"producer_name": "n", "producer_epoch": -1}, "from 0 to 2\\^63 - 1"),
         ({"producer_name": "n", "producer_epoch": "7"}, "producer_epoch is '7'"),
+        ({"producer_name": "n", "epoch_records": {}}, "epoch_records needs a producer_epoch"),
+        ({"producer_name": "n", "producer_epoch": 7, "epoch_records": {("t", 0): -1}}, "epoch_records is {.*}: give"),
     ],
 )
 def test_a_wrong_identity_is_one_clear_line(options: dict[str, Any], line: str) -> None:
