@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import FAILED
+from quorumlog.cli.boundary import FAILED, CommandError
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -56,6 +56,8 @@ def describe(
     """The cluster's nodes, which of them is the active controller, and their versions."""
     with connect(bootstrap_servers) as admin:
         cluster = admin.describe_cluster(linearizable=linearizable)
+        if not cluster.brokers:
+            raise CommandError(_why_no_nodes(admin))
     brokers = sorted(cluster.brokers, key=lambda broker: broker.node_id)
     if output is OutputFormat.JSON:
         nodes = [
@@ -109,8 +111,8 @@ def _judge(admin: Admin) -> Health:
     from quorumlog.sdk import NodeDescription
 
     cluster = admin.describe_cluster()
-    if not cluster.brokers:  # The node that was asked knows of no cluster yet, and why.
-        return Health(0, 0, 0, (admin.describe_node().reason or "this node knows of no other yet: ask again",))
+    if not cluster.brokers:
+        return Health(0, 0, 0, (_why_no_nodes(admin),))
     topics = admin.describe_topics()
     found = [(topic, partition) for topic in topics for partition in topic.partitions]
     reasons = []
@@ -135,6 +137,11 @@ def _judge(admin: Admin) -> Health:
             shown = ", ".join(affected[:3]) + (", …" if len(affected) > 3 else "")
             reasons.append(f"{plural(len(affected), 'partition')} {complaint} ({shown})")
     return Health(len(cluster.brokers), len(topics), len(found), tuple(reasons))
+
+
+def _why_no_nodes(admin: Admin) -> str:
+    """Why the node that was asked knows of no cluster yet."""
+    return admin.describe_node().reason or "this node knows of no other yet: ask again"
 
 
 def _print(verdict: Health, output: OutputFormat, *, with_time: bool) -> None:

@@ -56,7 +56,7 @@ def start(
     """Runs a node until SIGTERM or Ctrl-C, which hand its leaderships over and stop it. No formatting comes first.
 
     Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …); flags win,
-    then the environment, then the file.
+    then the environment, then the file. There are more of those than flags: docs/operations.md has all.
     """
     from quorumlog.server.runtime import run
     from quorumlog.server.settings import load
