@@ -84,7 +84,7 @@ class ClusterCatalog:
         failure: QuorumlogError | None = None
         wanted = sorted(set().union(*(search.missing for search in searches)))
         if refresh:
-            self._nodes.topics({tp.topic for tp in wanted})
+            self._nodes.look_again({tp.topic for tp in wanted})
         for tp in wanted:
             topic_id = shapes[tp.topic].topic_id
             try:

@@ -21,6 +21,7 @@ from quorumlog.sdk.errors import (
     NoBrokersAvailableError,
     QuorumlogError,
     UnknownTopicOrPartitionError,
+    UnsupportedVersionError,
     error_from_proto,
     error_from_rpc,
 )
@@ -82,7 +83,8 @@ class Nodes:
 
     def __init__(self, bootstrap_servers: str) -> None:
         self._bootstrap = bootstrap_servers.split(",")
-        self._answered: list[str] = []
+        #: Whom to ask first.
+        self._first = self._bootstrap[0]
         self._channels: dict[str, grpc.Channel] = {}
         self._cache = MetadataCache.empty()
 
@@ -140,6 +142,22 @@ class Nodes:
                 raise refusal
         return {name: self._cache.topics[name] for name in names if name not in errors}
 
+    def look_again(self, names: Iterable[str]) -> dict[str, TopicView]:
+        """The topics of these names that exist, after what is known of them has proved stale.
+
+        A node that is cut off from the others answers, too, and never hears of a new leader: after an answer without
+        news the next one is asked of another node.
+
+        Raises:
+            NoBrokersAvailableError: no node answers.
+        """
+        wanted = sorted(names)
+        before = {name: self._cache.topics.get(name) for name in wanted}
+        found = self.topics(wanted)
+        if all(found.get(name) == view for name, view in before.items()):
+            self._turn()
+        return found
+
     def leader(self, topic: str, topic_id: bytes, partition: int, *, refresh: bool) -> tuple[PartitionView, str]:
         """A partition and the address of its leader.
 
@@ -152,7 +170,9 @@ class Nodes:
             LeaderNotAvailableError: it has no leader at the moment; retriable.
         """
         known = self._cache.topics.get(topic)
-        if refresh or not _is_meant(known, topic_id, partition):
+        if refresh:
+            known = self.look_again([topic]).get(topic)
+        elif not _is_meant(known, topic_id, partition):
             known = self.topics([topic]).get(topic)
         if known is not None and not _is_meant(known, topic_id, partition):
             # A node that lags behind may know an older topic of that name, or fewer partitions.
@@ -167,9 +187,16 @@ class Nodes:
         return view, address
 
     def addresses(self) -> list[str]:
-        """Who answered last, the bootstrap addresses, then those learnt from them: a node that is silent is waited
-        for once, not in every call, and a cluster may have moved on since the job was written."""
-        return list(dict.fromkeys([*self._answered, *self._bootstrap, *self._cache.addresses.values()]))
+        """Whom to ask, in this order: all around from who answered last, for who is silent is to be waited for once and
+        not in every call. Others are learnt from the bootstrap addresses: a cluster may move on while the job stays."""
+        every = list(dict.fromkeys([*self._bootstrap, *self._cache.addresses.values()]))
+        at = every.index(self._first) if self._first in every else 0
+        return every[at:] + every[:at]
+
+    def _turn(self) -> None:
+        """Who answered last is asked last the next time."""
+        _, *others = self.addresses()
+        self._first = others[0] if others else self._first
 
     def first_answer(self, ask: Callable[[str], _Answer]) -> _Answer:
         """What the first node says that answers at all.
@@ -187,11 +214,12 @@ class Nodes:
                 answer = ask(address)
             except grpc.RpcError as error:
                 failure = error_from_rpc(error, address)
-                if not failure.retriable:
+                # Something else may listen where a node was once, and the others are still nodes.
+                if not failure.retriable and not isinstance(failure, UnsupportedVersionError):
                     raise failure from None
                 reasons.append(failure.message)
                 continue
-            self._answered = [address]
+            self._first = address
             return answer
         raise self._nobody(reasons)
 
@@ -210,6 +238,8 @@ class Nodes:
             response = self._first_answer(request)
             if not response.HasField("error"):
                 return response
+            # It may be cut off from the controller, and others are not.
+            self._turn()
             patience.pause(error_from_proto(response.error))
 
     def _nobody(self, reasons: Sequence[str]) -> NoBrokersAvailableError:

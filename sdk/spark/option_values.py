@@ -41,6 +41,10 @@ _PURPOSES: dict[str, tuple[str, ...]] = {
 }
 #: How alike an unknown name must be to a known one to count as a slip of the pen.
 _NEAR = 0.8
+#: The highest number that an option may have, as in Kafka's protocol. Python refuses to read numbers without end.
+_LARGEST = (1 << 63) - 1
+#: Of a value that a message quotes: offsets of a thousand partitions are no line that anybody reads.
+_SHOWN_CHARACTERS = 200
 _TIME_UNITS_MS = {"": 1, "ms": 1, "s": 1_000, "m": 60_000, "min": 60_000, "h": 3_600_000, "d": 86_400_000}
 
 
@@ -84,9 +88,10 @@ class GivenOptions:
         if option not in self:
             return None
         value = self.text(option).strip()
-        if not (value.isascii() and value.isdigit() and least <= int(value) < 1 << 63):
-            raise OptionError(f"option {option} is {self.text(option)!r}: expected a number from {least}")
-        return int(value)
+        number = whole_number(value)
+        if number is None or number < least:
+            raise OptionError(f"option {option} is {_shown(value)}: expected a number from {least} to {_LARGEST}")
+        return number
 
     def duration_ms(self, option: str, default: str) -> int:
         """An option that is a time as Spark writes it, such as 500ms, 10s, 15m; a bare number is in milliseconds.
@@ -110,7 +115,7 @@ class GivenOptions:
             OptionError: it is none.
         """
         try:
-            parsed = json.loads(self.text(option))
+            parsed = json.loads(self.text(option), object_pairs_hook=_without_twins)
         except (ValueError, RecursionError) as error:
             self.malformed(option, str(error), shape)
         if not isinstance(parsed, dict):
@@ -123,7 +128,7 @@ class GivenOptions:
         Raises:
             OptionError: always.
         """
-        raise OptionError(f"option {option} is {self.text(option)!r}: {reason}; expected {shape}")
+        raise OptionError(f"option {option} is {_shown(self.text(option))}: {reason}; expected {shape}")
 
     def bootstrap_servers(self) -> str:
         """Where to find the cluster, as ``host:port,host:port``.
@@ -131,17 +136,18 @@ class GivenOptions:
         Raises:
             OptionError: it is missing, contradicts itself, or is something else.
         """
-        values = {name: self.text(name) for name in SERVERS if self.text(name).strip()}
-        if not values:
-            raise OptionError(f"option {SERVERS[0]} is missing: give one or more nodes as host:port,host:port")
-        if len(set(values.values())) > 1:
+        values = {name: tuple(filter(None, map(str.strip, self.text(name).split(",")))) for name in SERVERS}
+        given = {name: servers for name, servers in values.items() if servers}
+        if not given:
+            hint = "" if self._written else " (a table of Spark's catalog has no options here: use a temporary view)"
+            raise OptionError(f"option {SERVERS[0]} is missing: give one or more nodes as host:port,host:port{hint}")
+        if len(set(given.values())) > 1:
             raise OptionError(f"options {' and '.join(SERVERS)} contradict each other: give only {SERVERS[0]}")
-        name, value = next(iter(values.items()))
-        servers = [server.strip() for server in value.split(",") if server.strip()]
+        name, servers = next(iter(given.items()))
         for server in servers:
-            host, colon, port = server.rpartition(":")
-            if not (host and colon and port.isascii() and port.isdigit() and 0 < int(port) < 1 << 16):
-                raise OptionError(f"option {name} is {value!r}: {server!r} is not host:port")
+            host, _, port = server.rpartition(":")
+            if re.search(r"[\s/]", host) or not host or not 0 < (whole_number(port) or 0) < 1 << 16:
+                raise OptionError(f"option {name} is {_shown(self.text(name))}: {server[:80]!r} is not host:port")
         return ",".join(servers)
 
     def refuse_strangers(self) -> None:
@@ -157,6 +163,12 @@ class GivenOptions:
             lowered = name.lower()
             if lowered in known:
                 continue
+            if lowered.removeprefix("option.") in known:
+                # As CREATE TABLE sends them, beside their own names; SELECT from the table sends none.
+                raise OptionError(
+                    "a table in Spark's catalog cannot be a topic: Spark does not hand a table's options to a source in"
+                    " Python; use CREATE TEMPORARY VIEW name USING quorumlog OPTIONS (...)"
+                )
             if lowered == "path":
                 raise OptionError(
                     f"a path ({value!r}) has no meaning here: name topics by option subscribe, and where to write by"
@@ -188,3 +200,26 @@ class GivenOptions:
                         f"option {name} ({self.text(name)!r}) is for {purpose} and has no effect on {purposes[-1]}:"
                         " remove it"
                     )
+
+
+def whole_number(text: str) -> int | None:
+    """A number from 0 to 2^63-1 as its digits say; None where the text is something else."""
+    if not (text.isascii() and text.isdigit() and len(text) <= len(str(_LARGEST))):
+        return None
+    number = int(text)
+    return number if number <= _LARGEST else None
+
+
+def _shown(value: str) -> str:
+    return repr(value) if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]!r} and so on"
+
+
+def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:
+    """An object of JSON whose names differ. Of twins the last would win without a word: the wrong data may be read."""
+    found: dict[str, object] = {}
+    for name, value in pairs:
+        if name in found:
+            raise ValueError(f"{name!r} is there twice")
+        name.encode()  # Half a surrogate pair is text to JSON, but nobody can be asked for it.
+        found[name] = value
+    return found

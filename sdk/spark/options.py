@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from quorumlog.sdk.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import OptionError
-from quorumlog.sdk.spark.option_values import SELECTIONS, GivenOptions
+from quorumlog.sdk.spark.option_values import SELECTIONS, GivenOptions, whole_number
 
 _MAX_GROUP_ID = 249
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
@@ -154,12 +154,12 @@ def _selection(given: GivenOptions) -> TopicSelection:
     if name == "assign":
         return TopicSelection(name, assign=_assignment(given))
     if name == "subscribePattern":
+        if not value.strip():
+            raise OptionError(f"option {name} is empty: give a regular expression that matches whole topic names")
         try:
             re.compile(value)
-        except re.error as error:
-            raise OptionError(f"option {name} is {value!r}, not a regular expression: {error}") from None
-        if not value:
-            raise OptionError(f"option {name} is empty: give a regular expression that matches whole topic names")
+        except (re.error, OverflowError, RecursionError) as error:
+            raise OptionError(f"option {name} is {value[:200]!r}, not a regular expression: {error}") from None
         return TopicSelection(name, pattern=value)
     topics = tuple(dict.fromkeys(topic.strip() for topic in value.split(",") if topic.strip()))
     if not topics:
@@ -172,7 +172,7 @@ def _assignment(given: GivenOptions) -> dict[str, tuple[int, ...]]:
     assignment: dict[str, tuple[int, ...]] = {}
     for topic, partitions in given.json_object("assign", shape).items():
         if not isinstance(partitions, list) or not partitions or not all(_is_count(number) for number in partitions):
-            given.malformed("assign", f"partitions of {topic!r} are not a list of numbers from 0", shape)
+            given.malformed("assign", f"partitions of {topic!r:.80} are not a list of numbers from 0", shape)
         assignment[topic] = tuple(sorted(set(partitions)))
     if not assignment:
         given.malformed("assign", "it names no topic", shape)
@@ -205,12 +205,13 @@ def _by_partition(given: GivenOptions, option: str, shape: str, what: str, least
     by_partition: dict[tuple[str, int], int] = {}
     for topic, partitions in given.json_object(option, shape).items():
         if not isinstance(partitions, dict) or not partitions:
-            given.malformed(option, f"{what}s of {topic!r} are not an object of partition to {what}", shape)
+            given.malformed(option, f"{what}s of {topic!r:.80} are not an object of partition to {what}", shape)
         for number, value in partitions.items():
-            if not (number.isascii() and number.isdigit() and int(number) < 1 << 31):
-                given.malformed(option, f"{number!r} of {topic!r} is not a partition's number", shape)
+            # "00" beside "0" would say where to begin twice.
+            if not (_is_count(whole_number(number)) and number == str(whole_number(number))):
+                given.malformed(option, f"{number!r:.80} of {topic!r:.80} is not a partition's number", shape)
             if isinstance(value, bool) or not isinstance(value, int) or not least <= value < 1 << 63:
-                given.malformed(option, f"{value!r} of {topic!r} partition {number} is not {_a(what)}", shape)
+                given.malformed(option, f"{value!r:.80} of {topic!r:.80} partition {number} is not {_a(what)}", shape)
             by_partition[topic, int(number)] = value
     if not by_partition:
         given.malformed(option, "it names no topic", shape)

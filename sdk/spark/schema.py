@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from quorumlog.sdk.spark.errors import SchemaError
@@ -27,15 +28,26 @@ _NULLABLE = frozenset({"key", "value", "timestamp", HEADERS})
 
 def ddl(include_headers: bool) -> str:
     """The schema as DDL text, which the JVM parses: a worker has no session to parse it with."""
-    return ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items() if include_headers or name != HEADERS)
+    return ", ".join(
+        # Under spark.sql.timestampType=TIMESTAMP_NTZ a plain "timestamp" is another type.
+        f"{name} {'timestamp_ltz' if kind == 'timestamp' else kind}"
+        for name, kind in COLUMNS.items()
+        if include_headers or name != HEADERS
+    )
 
 
 def check_projection(schema: StructType, include_headers: bool) -> None:
     """Checks that every column asked for exists with that very type, so that batches pass through without a cast.
 
     Raises:
-        SchemaError: a column is unknown, of another type, declared NOT NULL though it may be null, or not included.
+        SchemaError: a column is unknown, of another type, declared NOT NULL though it may be null, there twice, or not
+            included; or there is none.
     """
+    if not schema.fields:
+        raise SchemaError(f"the schema has no columns: ask for one or more of {', '.join(COLUMNS)}, or give no schema")
+    for name, times in Counter(schema.fieldNames()).items():
+        if times > 1:
+            raise SchemaError(f"column {name!r} is there {times} times: ask for it once")
     for field in schema.fields:
         if field.name not in COLUMNS:
             raise SchemaError(f"column {field.name!r} is not one of {', '.join(COLUMNS)} (upper and lower case count)")
@@ -43,6 +55,11 @@ def check_projection(schema: StructType, include_headers: bool) -> None:
             raise SchemaError("column 'headers' is only there with option includeHeaders set to true")
         given, expected = field.dataType.simpleString(), COLUMNS[field.name]
         if given != expected:
-            raise SchemaError(f"column {field.name!r} is {expected}, not {given}: read it so, then cast it in a select")
-        if not field.nullable and field.name in _NULLABLE:
-            raise SchemaError(f"column {field.name!r} may be null: declare it without NOT NULL")
+            spelling = " (in DDL: timestamp_ltz)" if given == "timestamp_ntz" else ""
+            raise SchemaError(
+                f"column {field.name!r} is {expected}, not {given}: read it so{spelling}, then cast it in a select"
+            )
+        if field.name in _NULLABLE and (not field.nullable or ":false" in field.dataType.json()):
+            raise SchemaError(
+                f"column {field.name!r} may be null, and so may what is in it: declare it without NOT NULL"
+            )

@@ -60,6 +60,8 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
         #: The next fetches that get no answer at all, as from a process that is stopped.
         self.silent_fetches = 0
         self.fetches = 0
+        #: It can say what the controller says.
+        self.hears_controller = True
         self.lookups = 0
         #: Notified by tests that append while a fetch waits.
         self.appended = threading.Condition()
@@ -90,6 +92,9 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     def Metadata(self, request: pb.MetadataRequest, context: grpc.ServicerContext) -> pb.MetadataResponse:
         response = pb.MetadataResponse(cluster_id="stand-in")
         response.brokers.add(node_id=1, host="127.0.0.1", port=self._port)
+        if request.linearizable and not self.hears_controller:
+            response.error.code, response.error.retriable = errors_pb2.NOT_CONTROLLER, True
+            return response
         for name in self.topic_ids if request.all_topics else request.topics:
             topic = response.topics.add(name=name)
             if name not in self.topic_ids:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
+from concurrent import futures
 from types import SimpleNamespace
 
+import grpc
 import pytest
 
 from quorumlog.sdk.errors import CorruptRecordError, NetworkError, NoBrokersAvailableError, QuorumlogError
@@ -168,6 +171,38 @@ def test_what_stays_away_is_waited_for_only_so_long(node: StandIn, monkeypatch: 
     shapes = catalog.describe(["t"])
     with pytest.raises(QuorumlogError, match="topic t partition 0 has no leader"):
         catalog.bounds(shapes, [("t", 0)])
+
+
+def test_a_node_that_is_cut_off_does_not_hold_up_a_query_that_can_ask_others(node: StandIn) -> None:
+    (log,) = node.create("t")
+    log.append([b"a"])
+    with StandIn() as other, StandIn() as third:
+        for cut_off in (other, third):
+            cut_off.topic_ids, cut_off.partitions = node.topic_ids, node.partitions
+            cut_off.leader, cut_off.leader_epoch, cut_off.hears_controller = -1, 0, False
+        began = time.monotonic()
+        for newest, servers in (
+            (True, f"{other.address},{third.address},{node.address}"),
+            (False, f"{third.address},{other.address},{node.address}"),
+        ):
+            catalog = ClusterCatalog(servers, newest=newest)
+            assert catalog.bounds(catalog.describe(["t"]), [("t", 0)]) == {("t", 0): (0, 1)}
+        wanted = OffsetRange("t", node.topic_ids["t"], 0, 0, 1)
+        assert [rows.end for rows in stored_rows(f"{other.address},{node.address}", wanted, True)] == [1]
+        assert time.monotonic() - began < 5
+
+
+def test_something_else_that_listens_where_a_node_was_is_passed_over(node: StandIn) -> None:
+    node.create("t")
+    stranger = grpc.server(futures.ThreadPoolExecutor(1), options=[("grpc.so_reuseport", 0)])
+    address = f"127.0.0.1:{stranger.add_insecure_port('127.0.0.1:0')}"
+    stranger.start()
+    try:
+        assert "t" in ClusterCatalog(f"{address},{node.address}", newest=True).describe(["t"])
+        with pytest.raises(NoBrokersAvailableError, match=rf"no node answers at {address}: .* is it a quorumlog node"):
+            ClusterCatalog(address, newest=True).describe(["t"])
+    finally:
+        stranger.stop(grace=None).wait()
 
 
 def test_nobody_there_is_said_with_the_address() -> None:

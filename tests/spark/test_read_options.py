@@ -12,6 +12,8 @@ from quorumlog.sdk.spark.options import (
     parse_stream_options,
 )
 
+#: A number that Python refuses to read.
+NINES = "9" * 5_000
 BASE = {"quorumlog.bootstrap.servers": "127.0.0.1:19092", "subscribe": "orders"}
 
 
@@ -57,6 +59,8 @@ def test_names_are_case_insensitive_and_kafka_s_address_is_understood() -> None:
     )
     assert options.bootstrap_servers == "a:1,b:2"
     assert options.selection.subscribe == ("x", "y")
+    same = {"kafka.bootstrap.servers": "a:1,b:2", "quorumlog.bootstrap.servers": "a:1, b:2,", "subscribe": "x"}
+    assert parse_read_options(same).bootstrap_servers == "a:1,b:2"
     assert options.include_headers
     assert not options.fail_on_data_loss
 
@@ -117,12 +121,34 @@ def test_offsets_in_json_keep_earliest_and_latest_apart_by_option() -> None:
         ({"startingOffset": "earliest"}, ["startingOffset", "did you mean startingOffsets"]),
         ({"kafka.security.protocol": "SSL"}, ["kafka.security.protocol", "no effect"]),
         ({"path": "orders"}, ["load", "subscribe"]),
+        ({"option.subscribe": "orders", "provider": "quorumlog"}, ["catalog", "use CREATE TEMPORARY VIEW"]),
+        ({"quorumlog.bootstrap.servers": " , "}, ["quorumlog.bootstrap.servers", "missing"]),
+        ({"quorumlog.bootstrap.servers": "http://a:1"}, ["'http://a:1' is not host:port"]),
+        ({"quorumlog.bootstrap.servers": f"a:{NINES}"}, ["is not host:port"]),
+        ({"subscribe": None, "subscribePattern": " "}, ["subscribePattern", "empty"]),
+        ({"subscribe": None, "subscribePattern": "a{99999999999}"}, ["subscribePattern", "regular expression"]),
+        ({"subscribe": None, "subscribePattern": "(" * 9_000}, ["subscribePattern", "regular expression"]),
+        ({"subscribe": None, "assign": '{"t": [0], "t": [1]}'}, ["assign", "'t' is there twice"]),
+        ({"subscribe": None, "assign": r'{"\ud800": [0]}'}, ["assign", "surrogates not allowed"]),
+        ({"startingOffsets": '{"orders": {"0": 1, "0": 5}}'}, ["startingOffsets", "'0' is there twice"]),
+        ({"startingOffsets": '{"orders": {"0": 1, "00": 5}}'}, ["startingOffsets", "'00'", "not a partition's number"]),
+        ({"startingOffsets": f'{{"orders": {{"{NINES}": 1}}}}'}, ["startingOffsets", "not a partition's number"]),
+        ({"startingOffsets": f'{{"orders": {{"0": {NINES}}}}}'}, ["startingOffsets", "and so on"]),
+        ({"startingOffsets": '{"orders": {"0": 9223372036854775808}}'}, ["9223372036854775808", "not an offset"]),
+        ({"startingTimestamp": NINES}, ["startingTimestamp", "and so on", "a number from 0 to 9223372036854775807"]),
+        ({"minPartitions": "9223372036854775808"}, ["minPartitions", "from 1 to 9223372036854775807"]),
     ],
 )  # fmt: skip
 def test_a_refusal_names_the_option_and_what_is_wrong(changes: dict[str, str | None], words: list[str]) -> None:
     message = refusal(**changes)
     for word in words:
         assert word in message, message
+    assert len(message) < 600
+
+
+def test_a_table_of_spark_s_catalog_brings_no_options_and_is_told_apart() -> None:
+    with pytest.raises(OptionError, match=r"bootstrap\.servers is missing.*use a temporary view"):
+        parse_batch_options({})
 
 
 @pytest.mark.parametrize(

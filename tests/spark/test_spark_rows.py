@@ -14,6 +14,7 @@ from pyspark.sql.types import (
     StringType,
     StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -162,23 +163,29 @@ def test_a_gap_is_an_error_that_names_it_unless_allowed(log: list[StoredRows], g
 
 def test_the_schema_is_that_of_spark_s_kafka_source() -> None:
     assert ddl(include_headers=False) == (
-        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int"
+        "key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp_ltz,"
+        " timestampType int"
     )
     assert ddl(include_headers=True).endswith(", headers array<struct<key:string,value:binary>>")
     check_projection(FULL, include_headers=True)
+    with pytest.raises(SchemaError, match="includeHeaders"):
+        check_projection(FULL, include_headers=False)
 
 
 @pytest.mark.parametrize(
-    ("field", "words"),
+    ("fields", "words"),
     [
-        (StructField("valu", BinaryType()), ["'valu'", "value"]),
-        (StructField("value", StringType()), ["'value'", "binary", "string"]),
-        (StructField("headers", ArrayType(HEADER)), ["includeHeaders"]),
-        (StructField("key", BinaryType(), nullable=False), ["'key'", "NOT NULL"]),
+        ([StructField("valu", BinaryType())], ["'valu'", "value"]),
+        ([StructField("value", StringType())], ["'value'", "binary", "string"]),
+        ([StructField("timestamp", TimestampNTZType())], ["'timestamp'", "timestamp_ntz", "in DDL: timestamp_ltz"]),
+        ([StructField("key", BinaryType(), nullable=False)], ["'key'", "NOT NULL"]),
+        ([StructField("headers", ArrayType(HEADER, containsNull=False))], ["'headers'", "what is in it", "NOT NULL"]),
+        ([StructField("key", BinaryType()), StructField("key", BinaryType())], ["'key' is there 2 times"]),
+        ([], ["no columns", "key, value, topic"]),
     ],
 )
-def test_a_schema_that_cannot_be_served_is_refused(field: StructField, words: list[str]) -> None:
+def test_a_schema_that_cannot_be_served_is_refused(fields: list[StructField], words: list[str]) -> None:
     with pytest.raises(SchemaError) as raised:
-        check_projection(StructType([field]), include_headers=False)
+        check_projection(StructType(fields), include_headers=True)
     for word in words:
         assert word in str(raised.value)
