@@ -69,7 +69,9 @@ def stored_rows(bootstrap_servers: str, wanted: OffsetRange, fail_on_data_loss: 
             if not error.retriable and not fail_on_data_loss:
                 return
             if not error.retriable:
-                raise DataLossError(f"{error.message}; the query reads {wanted}") from None
+                raise DataLossError(
+                    f"{error.message}; the query reads {wanted}: set failOnDataLoss to false to go on without it"
+                ) from None
             patience.pause(error)
         except QuorumlogError as error:
             patience.pause(error)
@@ -89,7 +91,9 @@ def _from_leader(
 ) -> Iterator[StoredRows]:
     """Batches from the partition's present leader, over one stream, until its time is up, the range's end or an
     error."""
-    view, address = nodes.leader(wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh)
+    view, address = nodes.leader(
+        wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh, failing=patience.failing
+    )
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
     call = nodes.stub(address).Fetch(iter(requests.get, None), timeout=_STREAM_S)
     began = position

@@ -69,6 +69,11 @@ class Patience:
         self._failures = 0
         self._deadline = time.monotonic() + self._limit_s
 
+    @property
+    def failing(self) -> bool:
+        """The last attempt has failed."""
+        return self._failures > 0
+
     def pause(self, error: QuorumlogError) -> None:
         """Waits before the next attempt, or raises ``error`` if it is final or the time is up."""
         self._failures += 1
@@ -158,21 +163,24 @@ class Nodes:
             self._turn()
         return found
 
-    def leader(self, topic: str, topic_id: bytes, partition: int, *, refresh: bool) -> tuple[PartitionView, str]:
+    def leader(
+        self, topic: str, topic_id: bytes, partition: int, *, refresh: bool, failing: bool = False
+    ) -> tuple[PartitionView, str]:
         """A partition and the address of its leader.
 
         Arguments:
             topic_id: identity of the topic that is meant: another topic of its name does not do.
-            refresh: look it up anew, because what is known has proved stale.
+            refresh: look it up anew, because what is known may be stale.
+            failing: it has proved to be: see ``look_again``.
 
         Raises:
             UnknownTopicOrPartitionError: the topic is gone, or another has its name.
             LeaderNotAvailableError: it has no leader at the moment; retriable.
         """
         known = self._cache.topics.get(topic)
-        if refresh:
+        if failing:
             known = self.look_again([topic]).get(topic)
-        elif not _is_meant(known, topic_id, partition):
+        elif refresh or not _is_meant(known, topic_id, partition):
             known = self.topics([topic]).get(topic)
         if known is not None and not _is_meant(known, topic_id, partition):
             # A node that lags behind may know an older topic of that name, or fewer partitions.
@@ -208,7 +216,7 @@ class Nodes:
             NoBrokersAvailableError: no node answers.
             QuorumlogError: one has refused.
         """
-        reasons = []
+        failures: list[QuorumlogError] = []
         for address in self.addresses():
             try:
                 answer = ask(address)
@@ -217,11 +225,13 @@ class Nodes:
                 # Something else may listen where a node was once, and the others are still nodes.
                 if not failure.retriable and not isinstance(failure, UnsupportedVersionError):
                     raise failure from None
-                reasons.append(failure.message)
+                failures.append(failure)
                 continue
             self._first = address
             return answer
-        raise self._nobody(reasons)
+        if all(isinstance(failure, UnsupportedVersionError) for failure in failures):
+            raise failures[-1]
+        raise self._nobody(failures[-1])
 
     def _first_answer(self, request: pb.MetadataRequest) -> pb.MetadataResponse:
         answer: pb.MetadataResponse = self.first_answer(
@@ -242,11 +252,10 @@ class Nodes:
             self._turn()
             patience.pause(error_from_proto(response.error))
 
-    def _nobody(self, reasons: Sequence[str]) -> NoBrokersAvailableError:
-        first_line = (reasons[-1].splitlines() or [""])[0]
+    def _nobody(self, failure: QuorumlogError) -> NoBrokersAvailableError:
         return NoBrokersAvailableError(
             f"no node answers at {', '.join(self.addresses())}: start the cluster, or correct option"
-            f" quorumlog.bootstrap.servers ({first_line})"
+            f" quorumlog.bootstrap.servers ({failure.message})"
         )
 
 

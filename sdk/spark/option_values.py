@@ -79,8 +79,8 @@ class GivenOptions:
             raise OptionError(f"option {option} is {self.text(option)!r}: expected true or false")
         return value == "true"
 
-    def number(self, option: str, *, least: int) -> int | None:
-        """An option that is a whole number from ``least`` on; None where it is not given.
+    def number(self, option: str, *, least: int, most: int = _LARGEST) -> int | None:
+        """An option that is a whole number from ``least`` to ``most``; None where it is not given.
 
         Raises:
             OptionError: it is none.
@@ -89,8 +89,8 @@ class GivenOptions:
             return None
         value = self.text(option).strip()
         number = whole_number(value)
-        if number is None or number < least:
-            raise OptionError(f"option {option} is {_shown(value)}: expected a number from {least} to {_LARGEST}")
+        if number is None or not least <= number <= most:
+            raise OptionError(f"option {option} is {_shown(value)}: expected a number from {least} to {most}")
         return number
 
     def duration_ms(self, option: str, default: str) -> int:
@@ -115,7 +115,7 @@ class GivenOptions:
             OptionError: it is none.
         """
         try:
-            parsed = json.loads(self.text(option), object_pairs_hook=_without_twins)
+            parsed = json.loads(self.text(option), object_pairs_hook=_without_twins, parse_int=_integer)
         except (ValueError, RecursionError) as error:
             self.malformed(option, str(error), shape)
         if not isinstance(parsed, dict):
@@ -212,6 +212,12 @@ def whole_number(text: str) -> int | None:
 
 def _shown(value: str) -> str:
     return repr(value) if len(value) <= _SHOWN_CHARACTERS else f"{value[:_SHOWN_CHARACTERS]!r} and so on"
+
+
+def _integer(digits: str) -> int:
+    if len(digits.lstrip("-")) > len(str(_LARGEST)):
+        raise ValueError(f"{digits[:25]} has too many digits")
+    return int(digits)
 
 
 def _without_twins(pairs: list[tuple[str, object]]) -> dict[str, object]:

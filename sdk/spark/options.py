@@ -11,6 +11,8 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import SELECTIONS, GivenOptions, whole_number
 
 _MAX_GROUP_ID = 249
+#: What one query may be cut into: an hour of Spark's own work. A million tasks take the driver a minute to plan.
+MAX_TASKS = 100_000
 _WORDS = {"earliest": EARLIEST, "latest": LATEST}
 
 
@@ -139,7 +141,7 @@ def _common(given: GivenOptions, default_start: str) -> ReadOptions:
         starting=_place(given, "starting", default_start, late_is_latest=strategy == "latest"),
         include_headers=given.boolean("includeHeaders", default=False),
         fail_on_data_loss=given.boolean("failOnDataLoss", default=True),
-        min_partitions=given.number("minPartitions", least=1),
+        min_partitions=given.number("minPartitions", least=1, most=MAX_TASKS),
         max_records_per_partition=given.number("maxRecordsPerPartition", least=1),
     )
 

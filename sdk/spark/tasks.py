@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
 
-from quorumlog.sdk.spark.options import ReadOptions
+from quorumlog.sdk.spark.errors import OptionError
+from quorumlog.sdk.spark.options import MAX_TASKS, ReadOptions
 from quorumlog.sdk.spark.planning import OffsetRange
 
 #: A task costs Spark about 35 ms, in which it could read some ten thousand small records: fewer are not worth one.
@@ -27,9 +28,18 @@ def split(ranges: Iterable[OffsetRange], minimum: int | None, max_records: int |
     """Cuts ranges until none holds more than ``max_records`` and there are at least ``minimum``, records permitting.
 
     Shares of ``minimum`` go by size, as in Spark's Kafka source.
+
+    Raises:
+        OptionError: ``max_records`` makes too many of them.
     """
     pieces = list(ranges)
     if max_records is not None:
+        count = sum(-(-(whole.end - whole.start) // max_records) for whole in pieces)
+        if count > max(MAX_TASKS, len(pieces)):
+            raise OptionError(
+                f"option maxRecordsPerPartition ({max_records}) makes {count} Spark tasks, more than {MAX_TASKS}: raise"
+                " it, or read less at a time"
+            )
         pieces = [piece for whole in pieces for piece in _cut(whole, -(-(whole.end - whole.start) // max_records))]
     if minimum is None or len(pieces) >= minimum:
         return pieces

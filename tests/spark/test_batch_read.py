@@ -198,6 +198,21 @@ def test_a_schema_of_one_s_own_picks_columns(read: Read, topics: Topics) -> None
     assert read(schema="topic string", subscribe="orders").distinct().collect() == [("orders",)]
 
 
+def test_another_default_of_timestamps_and_a_view_in_sql_change_nothing(
+    read: Read, topics: Topics, spark: SparkSession
+) -> None:
+    spark.conf.set("spark.sql.timestampType", "TIMESTAMP_NTZ")
+    try:
+        assert rows_of(read(subscribe="orders")) == expected(topics, "orders")
+    finally:
+        spark.conf.unset("spark.sql.timestampType")
+    spark.sql(
+        "CREATE TEMPORARY VIEW some_orders USING quorumlog"
+        f" OPTIONS (quorumlog.bootstrap.servers '{topics.bootstrap_servers}', SUBSCRIBE 'orders', minPartitions 5)"
+    )
+    assert rows_of(spark.table("some_orders")) == expected(topics, "orders")
+
+
 def test_ranges_can_be_cut_into_more_tasks(read: Read, topics: Topics) -> None:
     frame = read(subscribe="orders", minPartitions="7")
     assert frame.rdd.getNumPartitions() >= 7

@@ -13,7 +13,13 @@ from types import SimpleNamespace
 import grpc
 import pytest
 
-from quorumlog.sdk.errors import CorruptRecordError, NetworkError, NoBrokersAvailableError, QuorumlogError
+from quorumlog.sdk.errors import (
+    CorruptRecordError,
+    NetworkError,
+    NoBrokersAvailableError,
+    QuorumlogError,
+    UnsupportedVersionError,
+)
 from quorumlog.sdk.spark import log_access, nodes
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import DataLossError
@@ -199,8 +205,10 @@ def test_something_else_that_listens_where_a_node_was_is_passed_over(node: Stand
     stranger.start()
     try:
         assert "t" in ClusterCatalog(f"{address},{node.address}", newest=True).describe(["t"])
-        with pytest.raises(NoBrokersAvailableError, match=rf"no node answers at {address}: .* is it a quorumlog node"):
+        with pytest.raises(UnsupportedVersionError, match=rf"{address} does not offer .*: is it a quorumlog node"):
             ClusterCatalog(address, newest=True).describe(["t"])
+        with pytest.raises(NoBrokersAvailableError, match=rf"no node answers at {address}, 127\.0\.0\.1:9: "):
+            ClusterCatalog(f"{address},127.0.0.1:9", newest=True).describe(["t"])
     finally:
         stranger.stop(grace=None).wait()
 

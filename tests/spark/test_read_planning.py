@@ -165,3 +165,10 @@ def test_a_task_holds_no_more_than_asked_for_and_with_a_minimum_only_one_range()
     assert sizes(maxRecordsPerPartition="30") == [20] * 16
     assert sizes(minPartitions="2") == [40] * 8
     assert sizes(minPartitions="16") == [20] * 16
+
+
+def test_a_query_of_more_tasks_than_spark_could_ever_run_is_refused() -> None:
+    whole = [OffsetRange("t", b"", number, 0, 100_000) for number in range(3)]
+    assert len(split(whole, None, 4)) == 75_000
+    with pytest.raises(OptionError, match=r"maxRecordsPerPartition \(2\) makes 150000 Spark tasks, more than 100000"):
+        split(whole, None, 2)
