@@ -34,7 +34,7 @@ class DeliveryError(SparkSourceError):
 
 
 class SparkMissingError(SparkSourceError, ImportError):
-    """PySpark is not installed."""
+    """PySpark is not installed, or too old."""
 
 
 class JavaError(SparkSourceError):

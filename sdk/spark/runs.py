@@ -157,6 +157,18 @@ def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> Run:
     return Run(response.producer_id, Note.from_bytes(response.note or own, topics), is_repeated=response.note != own)
 
 
+def pin(nodes: Nodes, name: str, value: str) -> str:
+    """Keeps a value under a name for good.
+
+    Returns:
+        The one that was kept first.
+
+    Raises:
+        QuorumlogError: nobody answers.
+    """
+    return _ask(nodes, pb.InitProducerIdRequest(name=name, epoch=0, note=value.encode())).note.decode() or value
+
+
 def is_complete(nodes: Nodes, name: Name) -> bool:
     """Whether a run has come to the end of the whole piece of work, all tasks of it.
 

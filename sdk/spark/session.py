@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pkgutil
+import re
 import sys
 import tempfile
 from pathlib import Path
@@ -15,6 +16,8 @@ from quorumlog.sdk.spark.java import find_java_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+#: The first PySpark whose streaming sources take limits and whose streaming sinks take Arrow.
+OLDEST_PYSPARK = (4, 2)
 _REGISTRATION_MODULE = "pyspark_quorumlog"
 
 _DEFAULTS = {
@@ -55,7 +58,7 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
         conf: further Spark settings, dots written as two underscores: ``spark__driver__memory="2g"``.
 
     Raises:
-        SparkMissingError: PySpark is not installed.
+        SparkMissingError: PySpark is not installed, or too old.
         JavaError: no Java runtime that Spark can use, or it ends before Spark has begun.
     """
     require_pyspark()
@@ -91,15 +94,22 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
 
 
 def require_pyspark() -> None:
-    """Looks whether PySpark is there.
+    """Looks whether PySpark is there, and new enough.
 
     Raises:
-        SparkMissingError: it is not installed.
+        SparkMissingError: it is not.
     """
     try:
-        import pyspark.sql  # noqa: F401 - whether it can be imported is the question
+        import pyspark.sql
     except ImportError as error:
         raise SparkMissingError(f"PySpark is not installed ({error}): pip install 'quorumlog[spark]'") from None
+    version = tuple(int(number) for number in re.findall(r"\d+", pyspark.__version__)[:2])
+    if version < OLDEST_PYSPARK:
+        needed = ".".join(map(str, OLDEST_PYSPARK))
+        raise SparkMissingError(
+            f"PySpark {pyspark.__version__} is too old, the format quorumlog needs {needed} or newer:"
+            " pip install --upgrade 'quorumlog[spark]'"
+        )
 
 
 def _make_registration_visible() -> None:

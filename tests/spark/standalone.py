@@ -15,6 +15,7 @@ import psutil
 import pyspark
 
 from quorumlog.sdk.spark.java import find_java_home
+from quorumlog.server import local_janitor
 
 DEADLINE_S = 240.0
 #: A run this short is over before the second compiler has paid for itself.
@@ -54,6 +55,14 @@ class StandaloneSpark:
 
     def __init__(self, root: Path, workers: int) -> None:
         self._root = root
+        # The processes end with this one, also if it is killed; executors and their Python end with their worker.
+        self._janitor = subprocess.Popen(
+            [sys.executable, "-I", "-S", local_janitor.__file__, str(os.getpid()), ""],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+        )
         self._workers: dict[int, subprocess.Popen[bytes]] = {}
         conf = root / "conf"
         conf.mkdir()
@@ -103,12 +112,17 @@ class StandaloneSpark:
         """Ends everything."""
         for process in (*self._workers.values(), self._master):
             kill_tree(process)
+        self._janitor.communicate(b"done\n")
 
     def _start(self, name: str, of: str, *options: str) -> subprocess.Popen[bytes]:
         here = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         command = [f"{self.environment['SPARK_HOME']}/bin/spark-class", f"org.apache.spark.deploy.{of}"]
         with self._log(name).open("wb") as log:
-            return subprocess.Popen([*command, *here, *options], stdout=log, stderr=log, env=self.environment)
+            process = subprocess.Popen([*command, *here, *options], stdout=log, stderr=log, env=self.environment)
+        assert self._janitor.stdin is not None
+        self._janitor.stdin.write(f"{process.pid} {local_janitor.start_time(process.pid)}\n".encode())
+        self._janitor.stdin.flush()
+        return process
 
     def _said(self, name: str, pattern: str) -> str:
         """Waits for a line in a process's log; returns the pattern's group."""

@@ -109,7 +109,7 @@ def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
     assert by_key(contents(cluster, "copies")) == by_key(contents(cluster, "orders"))
 
 
-def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along(
+def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along_and_where_its_driver_has_died(
     standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path
 ) -> None:
     line = line_of_the_docs(
@@ -120,11 +120,23 @@ def test_a_pipeline_goes_on_where_a_worker_has_taken_its_state_along(
     )
     line += [*TOTALS_OPTIONS, "--max-offsets-per-trigger", "450", "--until-now"]
     standalone.wait_for_workers()
-    with Submitted(standalone, line, tmp_path / "log") as totals:
+    with (
+        counter_of(cluster, "totals") as written,
+        Submitted(standalone, line, tmp_path / "first-log") as totals,
+    ):
         totals.wait_until(lambda: "micro-batch 0:" in totals.said())
         standalone.kill_worker(1)
-        said = totals.finish()
+        totals.wait_until(lambda: "micro-batch 1:" in totals.said())
+        # In the middle of the next one, the driver dies too, and a node.
+        before = written()
+        totals.wait_until(lambda: written() > before)
+        node = cluster.leader("totals", 0) or 1
+        cluster.kill(node)
     standalone.start_worker(1)
-    assert "micro-batch 2:" in said and f"window_totals: done, {RECORDS:,} records" in said
+    with Submitted(standalone, line, tmp_path / "second-log") as totals:
+        said = totals.finish()
+    assert "window_totals: goes on at the checkpoint" in said and "window_totals: done, " in said
+    cluster.start(node)
+    cluster.wait_ready()
     expected = closed(windows(contents(cluster, "orders")))
     assert totals_by_window(contents(cluster, "totals")) == {place: [row] for place, row in expected.items()}

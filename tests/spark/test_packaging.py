@@ -1,5 +1,6 @@
 """How the format reaches Spark: found by name, and never in the way of those who do not use it."""
 
+import importlib
 import os
 import pkgutil
 import subprocess
@@ -8,6 +9,7 @@ import tomllib
 from pathlib import Path
 
 import pytest
+from pyspark.sql.datasource import DataSource
 
 from quorumlog.sdk.spark import SparkMissingError, local_session
 
@@ -26,6 +28,20 @@ def test_without_pyspark_the_session_helper_says_how_to_get_it(monkeypatch: pyte
     monkeypatch.setitem(sys.modules, "pyspark.sql", None)
     with pytest.raises(SparkMissingError, match=r"pip install 'quorumlog\[spark\]'"):
         local_session("never")
+
+
+def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pyspark.__version__", "4.1.1")
+    with pytest.raises(SparkMissingError, match=r"PySpark 4\.1\.1 is too old, .* needs 4\.2 or newer: pip install"):
+        local_session("never")
+    # Spark looks at all such modules, and at none when one cannot be imported.
+    monkeypatch.syspath_prepend(str(ROOT / "sdk" / "spark" / "registration"))
+    monkeypatch.delitem(sys.modules, "pyspark_quorumlog", raising=False)
+    found = importlib.import_module("pyspark_quorumlog").DefaultSource
+    monkeypatch.delitem(sys.modules, "pyspark_quorumlog")
+    assert issubclass(found, DataSource) and found.name() == "quorumlog"
+    with pytest.raises(SparkMissingError, match="too old"):
+        found({})
 
 
 def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -12,20 +13,20 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlparse
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import SparkSession
 
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.java import find_java_home
-from quorumlog.sdk.spark.pipelines import archive, backfill, job, window_totals
+from quorumlog.sdk.spark.pipelines import archive, backfill, checkpoints, job, parquet_input, window_totals
 from quorumlog.server.local import LocalCluster
 from tests.spark.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,
     Row,
     by_key,
-    closed,
     contents,
     counter_of,
     create_topics,
@@ -38,16 +39,31 @@ from tests.spark.stream_queries import MOST_STARTS, SLOW_START
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
 QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-DEADLINE_S = 110
+DEADLINE_S = 250
+#: A session's time zone: days and times must not depend on it.
+ELSEWHERE = ["--conf", "spark.sql.session.timeZone=Pacific/Auckland"]
 
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[LocalCluster]:
     """Three nodes and a topic of records with keys, without, without values, with headers, over thirty hours."""
     with LocalCluster(nodes=3) as nodes:
-        create_topics(nodes, "orders", "append", "update", "again")
+        create_topics(nodes, "orders", "updates", "again")
         fill(nodes, "orders")
         yield nodes
+
+
+@pytest.fixture
+def own_session(spark: SparkSession) -> Iterator[SparkSession]:
+    """The session of the tests, for commands that take it for their own: settings and signals are put back."""
+    names = ("spark.sql.shuffle.partitions", "spark.sql.session.timeZone")
+    settings = {name: spark.conf.get(name) for name in names}
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    yield spark
+    for name, value in settings.items():
+        spark.conf.set(name, value)
+    for number, handler in handlers.items():
+        signal.signal(number, handler)
 
 
 class Pipeline:
@@ -72,15 +88,29 @@ class Pipeline:
         finally:
             kill_tree(process)
 
-    def finish(self, *, by_spark_submit: bool = False) -> str:
+    def main(self, *more: str) -> int:
+        """Runs the command in this process, with further options; returns its exit status."""
+        status: int = self._module.main([*self._options, *more])
+        return status
+
+    def finish_here(self, capsys: pytest.CaptureFixture[str]) -> str:
+        """Runs the command to its end in this process, with the session of the tests; returns its summary."""
+        for _ in range(MOST_STARTS):
+            status = self.main()
+            said = capsys.readouterr()
+            self._log.write_text(said.err)
+            if status == 0 or SLOW_START not in said.err:
+                break
+        assert status == 0, said.err
+        return said.out
+
+    def finish_by_spark_submit(self) -> str:
         """Runs the command to its end; returns its summary."""
-        start = [sys.executable, "-m", self._module.__name__, "--master", "local[1]"]
-        if by_spark_submit:
-            script = Path(sys.executable).with_name("spark-submit")
-            start = [str(script), "--master", "local[1]", "--driver-java-options", QUICK.partition("=")[2]]
-            loopback = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
-            start += [word for setting in loopback for word in ("--conf", setting)]
-            start.append(self._module.__file__)
+        script = Path(sys.executable).with_name("spark-submit")
+        start = [str(script), "--master", "local[1]", "--driver-java-options", QUICK.partition("=")[2]]
+        loopback = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
+        start += [word for setting in loopback for word in ("--conf", setting)]
+        start.append(self._module.__file__)
         for _ in range(MOST_STARTS):
             process = self._start(start, stdout=subprocess.PIPE)
             try:
@@ -116,27 +146,24 @@ class NodeDown:
 
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.timeout(300)
-@pytest.mark.parametrize(("mode", "limit"), [("append", 300), ("update", 500)])
-def test_totals_of_windows_are_written_once_over_a_kill(
-    cluster: LocalCluster, tmp_path: Path, mode: str, limit: int
+@pytest.mark.timeout(600)
+def test_totals_of_windows_that_change_are_written_once_over_a_kill(
+    own_session: SparkSession, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    """Those of windows that are closed: test_on_cluster.py."""
     totals = Pipeline(
         window_totals, tmp_path / "log", "--bootstrap-servers", cluster.bootstrap_servers, "--from", "orders",
-        "--to", mode, "--output-mode", mode, "--checkpoint", str(tmp_path / "checkpoint"), *TOTALS_OPTIONS,
-        "--max-offsets-per-trigger", str(limit), "--until-now", "--conf", "spark.sql.shuffle.partitions=2",
+        "--to", "updates", "--output-mode", "update", "--checkpoint", str(tmp_path / "check point"), *TOTALS_OPTIONS,
+        "--max-offsets-per-trigger", "500", "--until-now", *ELSEWHERE, "--conf", "spark.sql.shuffle.partitions=2",
     )  # fmt: skip
-    with counter_of(cluster, mode) as count:
+    with counter_of(cluster, "updates") as count:
         totals.kill_once(lambda _: count() > 0)
-    with NodeDown(cluster, mode):
-        summary = totals.finish()
+    with NodeDown(cluster, "updates"):
+        summary = totals.finish_here(capsys)
     assert "goes on at the checkpoint" in (tmp_path / "log").read_text()
     assert summary.startswith("window_totals: done, ") and '"orders"' in summary
 
-    expected, written = windows(contents(cluster, "orders")), totals_by_window(contents(cluster, mode))
-    if mode == "append":
-        assert written == {place: [row] for place, row in closed(expected).items()} and len(written) > 100
-        return
+    expected, written = windows(contents(cluster, "orders")), totals_by_window(contents(cluster, "updates"))
     assert {place: results[-1] for place, results in written.items()} == expected
     for results in written.values():
         counts = [result["count"] for result in results]
@@ -146,19 +173,19 @@ def test_totals_of_windows_are_written_once_over_a_kill(
 
 @pytest.mark.cluster
 @pytest.mark.spark
-@pytest.mark.timeout(300)
+@pytest.mark.timeout(600)
 def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
-    cluster: LocalCluster, tmp_path: Path
+    own_session: SparkSession, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    files = tmp_path / "files"
+    files = tmp_path / "all files"
     common = ["--bootstrap-servers", cluster.bootstrap_servers]
     copy = Pipeline(
         archive, tmp_path / "archive-log", *common, "--from", "orders", "--into", str(files), "--checkpoint",
-        str(tmp_path / "checkpoint"), "--max-offsets-per-trigger", "150", "--until-now",
+        str(tmp_path / "checkpoint"), "--max-offsets-per-trigger", "300", "--until-now", *ELSEWHERE,
     )  # fmt: skip
     copy.kill_once(lambda said: "micro-batch 1:" in said)
     with NodeDown(cluster, "orders"):
-        assert "archive: done, " in copy.finish(by_spark_submit=True)
+        assert "archive: done, " in copy.finish_by_spark_submit()
     original = contents(cluster, "orders")
     assert sorted(archived(files), key=place) == sorted(original, key=place)
 
@@ -170,8 +197,10 @@ def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
         fill.kill_once(lambda _: filled() > 0)
         assert filled() < RECORDS
     with NodeDown(cluster, "again"):
-        assert f"done, {RECORDS:,} records are in again" in fill.finish()
+        assert f"done, {RECORDS:,} records are in again" in fill.finish_here(capsys)
     assert by_key(contents(cluster, "again")) == by_key(original)
+    assert fill.main("--tasks", "7") == job.WRONG_USAGE, "a task that is new would write what others have written"
+    assert "--tasks is 7, and was 6 in an earlier run of again-1" in capsys.readouterr().err
 
 
 def archived(files: Path) -> list[Row]:
@@ -215,7 +244,9 @@ def place(row: Row) -> tuple[int, int]:
             "is no time",
         ),
         (archive, "--bootstrap-servers h:1 --from t --into d --checkpoint c --conf master", 2, "is not NAME=VALUE"),
+        (archive, "--bootstrap-servers h:1 --from t --into d --checkpoint c --option Subscribe=u", 2, "Subscribe=u"),
         (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 1x", 2, "'1x' is no time"),
+        (window_totals, "--bootstrap-servers h:1 --from t --to u --checkpoint c --window 0day", 2, "'0day' is no time"),
         (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks 0", 2, "--tasks is 0"),
         (backfill, "--bootstrap-servers h:1 --from d --to u --transaction-id i --tasks x", 2, "invalid int value"),
     ],
@@ -261,6 +292,84 @@ def test_an_archive_is_not_gone_on_with_under_another_checkpoint(spark: SparkSes
     checkpoint.mkdir()
     (checkpoint / "metadata").touch()
     archive.refuse_taken_directory(spark, str(files), str(checkpoint))
+
+
+@pytest.mark.spark
+def test_a_checkpoint_is_of_one_query(spark: SparkSession, tmp_path: Path) -> None:
+    place, options = str(tmp_path / "check point"), {"--to": "a", "--field": None}
+    assert checkpoints.claim(spark, place, "window_totals", options)
+    assert checkpoints.claim(spark, place, "window_totals", options), "Spark has begun nothing yet"
+    Path(place, "metadata").touch()
+    assert not checkpoints.claim(spark, place, "window_totals", options)
+    with pytest.raises(OptionError, match="is of a query with --to a: give this query a checkpoint of its own"):
+        checkpoints.claim(spark, place, "window_totals", options | {"--to": "b"})
+    with pytest.raises(OptionError, match="is of a query with no --field"):
+        checkpoints.claim(spark, place, "window_totals", options | {"--field": "x"})
+    with pytest.raises(OptionError, match="is a checkpoint of window_totals"):
+        checkpoints.claim(spark, place, "archive", {"--into": "d"})
+    Path(place, "quorumlog.json").unlink()
+    with pytest.raises(OptionError, match="is the checkpoint of some other query"):
+        checkpoints.claim(spark, place, "window_totals", options)
+
+
+@pytest.mark.spark
+def test_an_archive_whose_files_are_gone_does_not_go_on(spark: SparkSession, tmp_path: Path) -> None:
+    files, commits = tmp_path / "files", tmp_path / "checkpoint" / "commits"
+    commits.mkdir(parents=True)
+    archive.refuse_lost_directory(spark, str(files), str(commits.parent))
+    (commits / "41").touch()
+    with pytest.raises(OptionError, match="has lost what"):
+        archive.refuse_lost_directory(spark, str(files), str(commits.parent))
+    (files / "_spark_metadata").mkdir(parents=True)
+    archive.refuse_lost_directory(spark, str(files), str(commits.parent))
+
+
+def write_parquet(path: Path, **columns: list[Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pq.write_table(pa.table(columns), path)
+
+
+@pytest.mark.spark
+def test_files_that_differ_in_their_columns_are_read_with_all_of_them(spark: SparkSession, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "day=1" / "a.parquet", value=[b"1"])
+    write_parquet(tmp_path / "day=1" / "b.parquet", value=[b"2"], key=[b"k"])
+    write_parquet(tmp_path / "day=2" / "c.parquet", value=[b"3"], offset=[7])
+    rows = parquet_input.read(spark, str(tmp_path)).orderBy("value").toArrow().to_pylist()
+    assert [(bytes(row["value"]), row["key"], row["offset"], row["day"]) for row in rows] == [
+        (b"1", None, None, 1), (b"2", b"k", None, 1), (b"3", None, 7, 2),
+    ]  # fmt: skip
+
+
+@pytest.mark.spark
+def test_files_that_spark_would_pass_over_are_told(spark: SparkSession, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "a.parquet", value=[b"1"])
+    write_parquet(tmp_path / "2026" / "b.parquet", value=[b"2"])
+    with pytest.raises(OptionError, match=r"1 files below .*2026/b\.parquet.*not named COLUMN=VALUE"):
+        parquet_input.read(spark, str(tmp_path))
+    assert parquet_input.read(spark, str(tmp_path / "2026")).count() == 1
+
+
+@pytest.mark.spark
+def test_a_part_of_what_a_stream_has_written_is_refused(spark: SparkSession, tmp_path: Path) -> None:
+    write_parquet(tmp_path / "orders" / "date=2026-01-01" / "a.parquet", value=[b"1"])
+    (tmp_path / "orders" / "_spark_metadata").mkdir()
+    for part in ("orders/date=2026-01-01", "orders/*", "orders/date=2026-01-01/a.parquet", "ord*"):
+        with pytest.raises(OptionError, match=r"is a part of file:.*/orders, which a stream has written"):
+            parquet_input.read(spark, str(tmp_path / part))
+
+
+def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    report = {
+        "batchId": 0, "durationMs": {"addBatch": 1, "triggerExecution": 2}, "numInputRows": 9,
+        "sources": [{"endOffset": '{"orders": {"0": 9}, "$quorumlog": {}}'}],
+        "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
+        "stateOperators": [{"numRowsTotal": 2, "numRowsDroppedByWatermark": 3}],
+    }  # fmt: skip
+    progress = job.Progress()
+    progress.add(report)
+    progress.add(report | {"batchId": 1})
+    assert capsys.readouterr().err.splitlines()[0].endswith("2 windows open, 3 too late")
+    assert (progress.late, progress.records) == (6, 18)
 
 
 def test_the_cause_is_told_of_all_that_spark_says() -> None:

@@ -7,7 +7,7 @@ import sys
 from typing import TYPE_CHECKING
 
 from quorumlog.sdk.spark.errors import OptionError
-from quorumlog.sdk.spark.pipelines import job
+from quorumlog.sdk.spark.pipelines import checkpoints, files, job
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +47,11 @@ def _run(given: argparse.Namespace) -> str:
     # Spark's own default is a type without a time zone, which other readers take for local time.
     spark.conf.set("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
     refuse_taken_directory(spark, given.into, given.checkpoint)
+    is_new = checkpoints.claim(spark, given.checkpoint, NAME, {"--into": files.absolute(spark, given.into)})
+    refuse_lost_directory(spark, given.into, given.checkpoint)
     rows = job.read_stream(spark, options, _COLUMNS).withColumn("date", f.to_date("timestamp"))
     writer = rows.writeStream.format("parquet").partitionBy("date").option("path", given.into)
-    return job.run_stream(NAME, spark, writer, given)
+    return job.run_stream(NAME, spark, writer, given, is_new=is_new)
 
 
 def refuse_taken_directory(spark: SparkSession, into: str, checkpoint: str) -> None:
@@ -58,8 +60,18 @@ def refuse_taken_directory(spark: SparkSession, into: str, checkpoint: str) -> N
     Raises:
         OptionError: a new checkpoint is to write where another has written: its first micro-batches would be lost.
     """
-    if job.exists(spark, into, "_spark_metadata") and not job.exists(spark, checkpoint, "metadata"):
+    if files.exists(spark, into, "_spark_metadata") and not files.exists(spark, checkpoint, "metadata"):
         raise OptionError(f"{into} was written with another checkpoint, {checkpoint} is new: give it a new directory")
+
+
+def refuse_lost_directory(spark: SparkSession, into: str, checkpoint: str) -> None:
+    """Spark would go on after the last micro-batch, and nobody would miss those before it.
+
+    Raises:
+        OptionError: the files of a query that has done something are gone.
+    """
+    if checkpoints.has_results(spark, checkpoint) and not files.exists(spark, into, "_spark_metadata"):
+        raise OptionError(f"{into} has lost what {checkpoint} has written there: start anew with another checkpoint")
 
 
 if __name__ == "__main__":

@@ -11,8 +11,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from quorumlog.sdk.spark import runs
 from quorumlog.sdk.spark.errors import OptionError
-from quorumlog.sdk.spark.pipelines import job
+from quorumlog.sdk.spark.nodes import nodes_at
+from quorumlog.sdk.spark.option_values import SERVERS
+from quorumlog.sdk.spark.pipelines import job, parquet_input
 from quorumlog.sdk.spark.write_options import parse_write_options
 
 if TYPE_CHECKING:
@@ -70,13 +73,27 @@ def _run(given: argparse.Namespace) -> str:
     began, total = time.monotonic(), rows.count()
     job.say(f"{NAME}: {total:,} records in {given.tasks} tasks, under {given.transaction_id}")
     records = in_order(rows, given)
+    pin_tasks(given)
     with _told(spark):
         records.write.format("quorumlog").options(**options).mode("append").save()
     return f"{NAME}: done, {total:,} records are in {given.to}, {time.monotonic() - began:.1f} s"
 
 
+def pin_tasks(given: argparse.Namespace) -> None:
+    """Rows are compared with those of an earlier run task by task: one that is new would write what another has.
+
+    Raises:
+        OptionError: earlier runs under the same id were divided otherwise.
+        QuorumlogError: nobody answers.
+    """
+    nodes = nodes_at(job.servers(given)[SERVERS[0]])
+    pinned = runs.pin(nodes, f"{given.transaction_id}-tasks", str(given.tasks))
+    if pinned != str(given.tasks):
+        raise OptionError(f"--tasks is {given.tasks}, and was {pinned} in an earlier run of {given.transaction_id}")
+
+
 def _rows(spark: SparkSession, given: argparse.Namespace) -> DataFrame:
-    rows = spark.read.parquet(given.source)
+    rows = parquet_input.read(spark, given.source)
     return rows if given.where is None else rows.where(given.where)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import logging
 import os
 import queue
 import re
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.spark.errors import DeliveryError, OptionError, SparkSourceError
-from quorumlog.sdk.spark.option_values import SERVERS, GivenOptions
+from quorumlog.sdk.spark.option_values import SELECTIONS, SERVERS, GivenOptions
 from quorumlog.sdk.spark.session import local_session, require_pyspark
 
 if TYPE_CHECKING:
@@ -34,6 +35,10 @@ _LIVENESS_S = 2.0
 _OURS = re.compile(r"\bquorumlog\.[a-z_.]+\.\w+Error: (.+)")
 _THEIR_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
 _MAX_LINE = 600
+
+
+#: Options of the source that are the commands' own.
+_OWN_NAMES = (*SERVERS, *SELECTIONS, "startingOffsets", "startingTimestamp", "maxOffsetsPerTrigger")
 
 
 class StoppedError(SparkSourceError):
@@ -121,6 +126,13 @@ def duration(text: str) -> str:
     return text.strip()
 
 
+def length(text: str) -> str:
+    """A time that is not 0."""
+    if not duration(text).lstrip("0")[:1].isdigit():
+        raise argparse.ArgumentTypeError(f"{text!r} is no time at all")
+    return text.strip()
+
+
 def servers(given: argparse.Namespace) -> dict[str, str]:
     """The option that says where the cluster is, checked.
 
@@ -145,7 +157,11 @@ def stream_options(given: argparse.Namespace, **more: str) -> dict[str, str]:
         options["startingOffsets"] = given.starting_offsets
     if given.max_offsets_per_trigger is not None:
         options["maxOffsetsPerTrigger"] = given.max_offsets_per_trigger
-    options |= dict(given.option)
+    taken = {name.lower() for name in (*options, *_OWN_NAMES)}
+    for name, value in given.option:
+        if name.lower() in taken:
+            raise OptionError(f"--option {name}={value}: that is for an option of this command to say")
+        options[name] = value
     parse_stream_options(options)
     return options
 
@@ -183,6 +199,7 @@ def session(name: str, given: argparse.Namespace) -> SparkSession:
         SparkMissingError, JavaError: what Spark needs is not there.
         OptionError: --master under spark-submit, which has it itself.
     """
+    _quieten(given.log_level)
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = {setting.replace(".", "__"): value for setting, value in given.conf}
         return local_session(name, given.master or "local[*]", log_level=given.log_level, **conf)
@@ -203,17 +220,19 @@ def session(name: str, given: argparse.Namespace) -> SparkSession:
     return prepared
 
 
+def _quieten(log_level: str) -> None:
+    """PySpark logs some errors besides raising them, with all of the JVM's stack, whatever Spark's own level is."""
+    from pyspark.logger import PySparkLogger
+
+    if log_level == "off":
+        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL + 1)
+
+
 def read_stream(spark: SparkSession, options: Mapping[str, str], columns: str) -> DataFrame:
     """The topics as a stream of the columns that the pipeline needs, and no others."""
+    # Folders of days and times in results must not depend on where, or with what settings, a query is started again.
+    spark.conf.set("spark.sql.session.timeZone", "UTC")
     return spark.readStream.format("quorumlog").schema(columns).options(**options).load()
-
-
-def exists(spark: SparkSession, *path: str) -> bool:
-    """Whether a file is there, on whatever file system Spark keeps it."""
-    jvm: Any = spark._jvm
-    place = jvm.org.apache.hadoop.fs.Path("/".join(path))
-    found: bool = place.getFileSystem(spark._jsparkSession.sessionState().newHadoopConf()).exists(place)
-    return found
 
 
 def say(line: str) -> None:
@@ -239,6 +258,7 @@ class Progress:
 
     batches: int = 0
     records: int = 0
+    late: int = 0
     ends: dict[str, Any] = field(default_factory=dict)
     last_batch: int = -1
 
@@ -254,9 +274,13 @@ class Progress:
         seconds = report["durationMs"]["triggerExecution"] / 1000
         watermark = report.get("eventTime", {}).get("watermark")
         kept = sum(operator["numRowsTotal"] for operator in report.get("stateOperators", ()))
+        late = sum(operator["numRowsDroppedByWatermark"] for operator in report.get("stateOperators", ()))
+        self.late += late
         say(
             f"micro-batch {self.last_batch}: {report['numInputRows']:,} records in {seconds:.1f} s,"
-            f" up to {json.dumps(self.ends)}" + (f", watermark {watermark}, {kept:,} windows open" if watermark else "")
+            f" up to {json.dumps(self.ends)}"
+            + (f", watermark {watermark}, {kept:,} windows open" if watermark else "")
+            + (f", {late:,} too late" if late else "")
         )
 
 
@@ -266,8 +290,13 @@ def _offsets(end: Any) -> dict[str, Any]:
     return {name: value for name, value in (parsed or {}).items() if not name.startswith("$")}
 
 
-def run_stream(name: str, spark: SparkSession, writer: DataStreamWriter, given: argparse.Namespace) -> str:
+def run_stream(
+    name: str, spark: SparkSession, writer: DataStreamWriter, given: argparse.Namespace, *, is_new: bool
+) -> str:
     """Runs a query to its end or until a signal, with a line for each micro-batch.
+
+    Arguments:
+        is_new: whether its checkpoint is.
 
     Returns:
         The summary.
@@ -292,10 +321,10 @@ def run_stream(name: str, spark: SparkSession, writer: DataStreamWriter, given: 
         def onQueryTerminated(self, event: Any) -> None:
             reports.put(None)
 
-    is_new = not exists(spark, given.checkpoint, "metadata")
     say(f"{name}: {'a new query' if is_new else f'goes on at the checkpoint in {given.checkpoint}'}")
     stop, began, progress = StopSignal(), time.monotonic(), Progress()
-    spark.streams.addListener(Listener())
+    listener = Listener()
+    spark.streams.addListener(listener)
     writer = writer.queryName(name).option("checkpointLocation", given.checkpoint)
     if given.until_now:
         writer = writer.trigger(availableNow=True)
@@ -316,9 +345,11 @@ def run_stream(name: str, spark: SparkSession, writer: DataStreamWriter, given: 
             is_stopping = True
             query.stop()
     query.awaitTermination()
+    spark.streams.removeListener(listener)
     return (
         f"{name}: {'stopped' if is_stopping else 'done'}, {progress.records:,} records in {progress.batches:,}"
         f" micro-batches and {time.monotonic() - began:.1f} s"
+        + (f", {progress.late:,} figures of late records left out" if progress.late else "")
         + (f"; the next run goes on at {json.dumps(progress.ends)}" if progress.ends else "")
     )
 

@@ -11,13 +11,15 @@ import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
-from quorumlog.sdk.spark.pipelines import job
+from quorumlog.sdk.spark.pipelines import checkpoints, job
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 NAME = "window_totals"
 _COLUMNS = "key binary, value binary, timestamp timestamp"
+#: Options that stay as they are while a checkpoint does: other ones would put other figures beside those written.
+_FOR_GOOD = ("to", "field", "window", "output_mode")
 #: Digits of a number, and how many of them are decimals. Sums have ten digits more.
 _DIGITS, _DECIMALS = 28, 6
 
@@ -45,7 +47,7 @@ def _parser() -> job.Parser:
         help="JSON field with the number, or a path such as $.order.amount; else the value is it",
     )
     parser.add_argument(
-        "--window", type=job.duration, default="1 minute", metavar="TIME", help="length of a window (default: 1 minute)"
+        "--window", type=job.length, default="1 minute", metavar="TIME", help="length of a window (default: 1 minute)"
     )
     parser.add_argument(
         "--watermark", type=job.duration, default="10 seconds", metavar="TIME",
@@ -66,8 +68,12 @@ def _run(given: argparse.Namespace) -> str:
     totals = window_totals(job.read_stream(spark, options, _COLUMNS), given.field, given.window, given.watermark)
     target, writer = {**job.servers(given), "topic": given.to}, totals.writeStream.outputMode(given.output_mode)
     if given.output_mode == "update":
-        return job.run_stream(NAME, spark, writer.foreachBatch(_updates_to(target)), given)
-    return job.run_stream(NAME, spark, writer.format("quorumlog").options(**target), given)
+        writer = writer.foreachBatch(_updates_to(target))
+    else:
+        writer = writer.format("quorumlog").options(**target)
+    bound = {f"--{name.replace('_', '-')}": getattr(given, name) for name in _FOR_GOOD}
+    is_new = checkpoints.claim(spark, given.checkpoint, NAME, bound)
+    return job.run_stream(NAME, spark, writer, given, is_new=is_new)
 
 
 def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
