@@ -38,7 +38,7 @@ def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monk
     monkeypatch.syspath_prepend(str(ROOT / "sdk" / "spark" / "registration"))
     monkeypatch.delitem(sys.modules, "pyspark_quorumlog", raising=False)
     found = importlib.import_module("pyspark_quorumlog").DefaultSource
-    monkeypatch.delitem(sys.modules, "pyspark_quorumlog")
+    del sys.modules["pyspark_quorumlog"]
     assert issubclass(found, DataSource) and found.name() == "quorumlog"
     with pytest.raises(SparkMissingError, match="too old"):
         found({})
