@@ -5,8 +5,12 @@ from __future__ import annotations
 import os
 import pkgutil
 import re
+import signal
 import sys
 import tempfile
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -82,7 +86,8 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
         for name, value in settings.items():
             builder = builder.config(name, value)
         try:
-            return builder.getOrCreate()
+            with interrupted_afterwards():
+                return builder.getOrCreate()
         except PySparkRuntimeError as error:
             if error.getCondition() != "JAVA_GATEWAY_EXITED":
                 raise
@@ -91,6 +96,35 @@ def local_session(app_name: str, master: str = "local[2]", *, log_level: str = "
                 f"Java has ended before Spark had begun; what it said stands above: correct the master ({master!r}) or"
                 f" the settings ({given}), or see to free memory"
             ) from None
+
+
+@contextmanager
+def interrupted_afterwards() -> Iterator[None]:
+    """A Ctrl-C inside counts at the end.
+
+    PySpark that is interrupted while the JVM starts removes the file in which it is to tell its port. The JVM then
+    fails, but one of its threads goes on, and so does the process, for good and nobody's.
+
+    Raises:
+        KeyboardInterrupt: there was one.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    received = threading.Event()
+
+    def note(*_: object) -> None:
+        received.set()
+
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield
+    finally:
+        # A new Spark context has put a handler of its own there.
+        if signal.getsignal(signal.SIGINT) is note:
+            signal.signal(signal.SIGINT, before or signal.default_int_handler)
+    if received.is_set():
+        raise KeyboardInterrupt
 
 
 def require_pyspark() -> None:

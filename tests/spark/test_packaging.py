@@ -3,6 +3,7 @@
 import importlib
 import os
 import pkgutil
+import signal
 import subprocess
 import sys
 import tomllib
@@ -12,6 +13,7 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from quorumlog.sdk.spark import SparkMissingError, local_session
+from quorumlog.sdk.spark.session import interrupted_afterwards
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -42,6 +44,20 @@ def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monk
     assert issubclass(found, DataSource) and found.name() == "quorumlog"
     with pytest.raises(SparkMissingError, match="too old"):
         found({})
+
+
+def test_an_interrupt_while_java_starts_counts_once_it_has() -> None:
+    """PySpark that is interrupted meanwhile leaves a JVM behind that never ends."""
+    before, done = signal.getsignal(signal.SIGINT), []
+
+    def start() -> None:
+        with interrupted_afterwards():
+            os.kill(os.getpid(), signal.SIGINT)
+            done.append("started")
+
+    with pytest.raises(KeyboardInterrupt):
+        start()
+    assert done and signal.getsignal(signal.SIGINT) is before
 
 
 def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None:

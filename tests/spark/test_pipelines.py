@@ -372,6 +372,14 @@ def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert (progress.late, progress.records) == (6, 18)
 
 
+def test_a_jvm_that_has_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:
+    def refused() -> str:
+        raise ConnectionRefusedError(111, "Connection refused")
+
+    assert job.run("archive", refused) == job.FAILURE
+    assert capsys.readouterr().err.startswith("archive: Spark's JVM has ended under it")
+
+
 def test_the_cause_is_told_of_all_that_spark_says() -> None:
     said = (
         "[STREAM_FAILED] Query failed\npyspark: Traceback\nquorumlog.sdk.spark.errors.DataLossError: it is gone\n at x"

@@ -148,6 +148,8 @@ def _told(spark: SparkSession) -> Iterator[None]:
     try:
         yield
     except KeyboardInterrupt:
+        # Whoever is impatient gets this line too, and no traceback.
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise job.StoppedError("stopped: run it again under the same --transaction-id for the rest") from None
     finally:
         ended.set()

@@ -366,14 +366,18 @@ def run(name: str, job: Callable[[], str]) -> int:
     except QuorumlogError as error:
         say(f"{name}: {error.message}")
     except KeyboardInterrupt:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
         say(f"{name}: stopped before it had begun")
     except Exception as error:
-        from py4j.protocol import Py4JError
+        from py4j.protocol import Py4JError, Py4JNetworkError
         from pyspark.errors import PySparkException
 
-        if not isinstance(error, (PySparkException, Py4JError, OSError)):
+        if isinstance(error, (Py4JNetworkError, ConnectionError)):
+            say(f"{name}: Spark's JVM has ended under it, killed or out of memory: run it again, it goes on from there")
+        elif isinstance(error, (PySparkException, Py4JError, OSError)):
+            say(f"{name}: {one_line(str(error))}")
+        else:
             raise
-        say(f"{name}: {one_line(str(error))}")
     return FAILURE
 
 
