@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
 import subprocess
@@ -370,6 +371,21 @@ def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     progress.add(report | {"batchId": 1})
     assert capsys.readouterr().err.splitlines()[0].endswith("2 windows open, 3 too late")
     assert (progress.late, progress.records) == (6, 18)
+
+
+def test_the_first_signal_ends_a_backfill_and_further_ones_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Spark's own handler asks the JVM on a connection in use, and py4j logs a page about that."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            backfill._stop()
+        assert {signal.getsignal(number) for number in handlers} == {signal.SIG_IGN}
+        assert not logging.getLogger().isEnabledFor(logging.CRITICAL)
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        logging.disable(logging.NOTSET)
 
 
 def test_a_jvm_that_has_ended_is_told(capsys: pytest.CaptureFixture[str]) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import argparse
+import logging
 import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from quorumlog.sdk.spark import runs
 from quorumlog.sdk.spark.errors import OptionError
@@ -69,6 +70,8 @@ def _run(given: argparse.Namespace) -> str:
         raise OptionError(f"--tasks is {given.tasks}: expected 1 to 10000")
     job.require_topics(given, given.to)
     spark = job.session(NAME, given)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
     rows = _rows(spark, given)
     began, total = time.monotonic(), rows.count()
     job.say(f"{NAME}: {total:,} records in {given.tasks} tasks, under {given.transaction_id}")
@@ -132,6 +135,17 @@ def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
     return (tasks.sortWithinPartitions("place") if order else tasks).drop("together", "place")
 
 
+def _stop(*_: object) -> NoReturn:
+    """The first signal ends the job; the JVM ends with this process, and what it runs with it.
+
+    Spark's own handler would ask the JVM on a connection that is in use, and py4j logs a traceback of what comes of it.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
+
+
 @contextmanager
 def _told(spark: SparkSession) -> Iterator[None]:
     """Prints a line for each change of the progress of what is done inside.
@@ -140,16 +154,12 @@ def _told(spark: SparkSession) -> Iterator[None]:
         StoppedError: by a signal.
     """
     ended = threading.Event()
-    # Spark's handler of SIGINT cancels what runs, and lets the call that waits for it end.
-    signal.signal(signal.SIGTERM, signal.getsignal(signal.SIGINT))
     # The job itself stays in this thread: in others Spark does not know the formats of the session.
     telling = threading.Thread(target=_tell, args=(spark.sparkContext.statusTracker(), ended), daemon=True)
     telling.start()
     try:
         yield
     except KeyboardInterrupt:
-        # Whoever is impatient gets this line too, and no traceback.
-        signal.signal(signal.SIGINT, signal.SIG_IGN)
         raise job.StoppedError("stopped: run it again under the same --transaction-id for the rest") from None
     finally:
         ended.set()
