@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import inspect
 import re
-import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import Future
@@ -44,6 +43,7 @@ from quorumlog.sdk.types import (
     OffsetAndTimestamp,
     TopicPartition,
 )
+from quorumlog.sdk.wakeup import Wakeup
 
 
 class Consumer:
@@ -69,7 +69,7 @@ class Consumer:
     def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
         self._core = ConsumerCore(topics, options)
         self._background = BackgroundLoop("Consumer")
-        self._news = threading.Event()
+        self._news = Wakeup()
         self._core.assignment.listen(self._news.set)
         self._limit_s = self._core.config.request_timeout_ms / 1000
         # Where a program ends without closing, nobody knows whether what was handed out last is done.

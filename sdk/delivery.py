@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.types import RecordMetadata
+from quorumlog.sdk.wakeup import Wakeup
 
 _log = logging.getLogger("quorumlog.sdk")
 
@@ -33,7 +34,7 @@ class Delivery:
         self.error: QuorumlogError | None = None
         self._lock = threading.Lock()
         self._done = False
-        # Waiting threads are callbacks too: most batches are never waited on, and an Event for each would cost more.
+        # Waiting threads are callbacks too: most batches are never waited on, and a wake-up for each would cost more.
         self._callbacks: list[Callable[[], None]] = []
 
     @property
@@ -74,9 +75,9 @@ class Delivery:
             return True
         if threading.get_ident() == self.loop_thread:
             raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
-        event = threading.Event()
-        self.when_done(event.set)
-        return event.wait(timeout_s)
+        resolved = Wakeup()
+        self.when_done(resolved.set)
+        return resolved.wait(timeout_s)
 
     async def wait_async(self) -> None:
         """Suspends until resolved."""
@@ -183,7 +184,7 @@ class ArrowFuture:
         Raises:
             QuorumlogError: the first batch that failed; others may have succeeded.
         """
-        finished = threading.Event()
+        finished = Wakeup()
         remaining = len(self._deliveries)
         lock = threading.Lock()
 

@@ -11,11 +11,12 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
+import queue
 import threading
 import time
 import weakref
 from collections.abc import Callable, Coroutine
-from typing import Any, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from quorumlog.sdk.errors import ClientClosedError, IllegalStateError, RequestTimedOutError
 from quorumlog.sdk.fork import ForkGuard
@@ -61,6 +62,36 @@ class _LoopThread:
         self._thread.join(timeout=2.0)
 
 
+class _Call(Generic[Result]):
+    """A coroutine that one thread has run by another's loop.
+
+    The queue is one step of the interpreter, unlike ``concurrent.futures.Future``: see :mod:`quorumlog.sdk.wakeup`.
+    """
+
+    __slots__ = ("_coroutine", "_task", "done")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._coroutine = coroutine
+        self._task: asyncio.Task[Result] | None = None
+        #: Has the task, once that is done.
+        self.done: queue.SimpleQueue[asyncio.Task[Result]] = queue.SimpleQueue()
+
+    def start(self) -> None:
+        """Begins, on the loop."""
+        self._task = asyncio.get_running_loop().create_task(self._coroutine)
+        self._task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Nobody waits any more; on the loop."""
+        if self._task is not None:
+            self._task.cancel()
+
+    def _end(self, task: asyncio.Task[Result]) -> None:
+        if not task.cancelled():
+            task.exception()  # Else asyncio complains where nobody waits any more.
+        self.done.put(task)
+
+
 class BackgroundLoop:
     """A synchronous client's access to the shared event loop.
 
@@ -93,17 +124,19 @@ class BackgroundLoop:
         except Exception:
             coroutine.close()
             raise
-        future = asyncio.run_coroutine_threadsafe(coroutine, self.loop)
+        call = _Call(coroutine)
+        self.loop.call_soon_threadsafe(call.start)
         try:
-            return future.result(timeout_s)
-        except TimeoutError:
-            if future.done():
-                raise
-            future.cancel()
+            task = call.done.get(timeout=None if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX))
+        except queue.Empty:
+            self.loop.call_soon_threadsafe(call.cancel)
             raise RequestTimedOutError(f"the call did not complete within {timeout_s} s") from None
         except KeyboardInterrupt:
-            future.cancel()
+            self.loop.call_soon_threadsafe(call.cancel)
             raise
+        if task.cancelled():
+            raise ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
+        return task.result()
 
     def check_may_block(self) -> None:
         """Raises IllegalStateError on the loop's own thread, which would wait for itself."""

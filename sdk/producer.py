@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,6 +17,7 @@ from quorumlog.sdk.delivery import ArrowFuture, Delivery, RecordFuture
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.producer_config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.types import Headers
+from quorumlog.sdk.wakeup import Wakeup
 
 Taken = TypeVar("Taken")
 
@@ -88,7 +88,7 @@ class Producer:
             core.check_usable()
             taken = attempt()
             if taken is None:
-                room = threading.Event()
+                room = Wakeup()
                 core.accumulator.when_room(room.set)
                 taken = attempt()  # Room may have come between the two.
             if taken is not None:
