@@ -6,6 +6,8 @@ test with a number.
 
 from __future__ import annotations
 
+import signal
+
 import pytest
 
 pytest_plugins = ["pytester"]
@@ -15,6 +17,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption(
         "--scenario", default="", metavar="NUMBER", help="run the tests of these scenarios only: 15, 15b, 3,18 or all"
     )
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts.
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -217,10 +217,13 @@ def test_ctrl_c_ends_consume_with_130(run: Run, quorumlog_cluster: LocalCluster)
     with subprocess.Popen(
         [*command, "-b", quorumlog_cluster.bootstrap_servers], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     ) as consume:
-        assert consume.stdout is not None
-        assert consume.stdout.readline() == "first\n"
-        consume.send_signal(signal.SIGINT)
-        rest, errors = consume.communicate(timeout=TIMEOUT_S)
+        try:
+            assert consume.stdout is not None
+            assert consume.stdout.readline() == "first\n"
+            consume.send_signal(signal.SIGINT)
+            rest, errors = consume.communicate(timeout=TIMEOUT_S)
+        finally:
+            consume.kill()
     assert (consume.returncode, rest, errors.strip()) == (130, "", "")
 
 

@@ -135,10 +135,13 @@ def test_nothing_is_left_when_the_owner_is_killed_not_even_a_paused_node() -> No
 
 def test_ctrl_c_ends_the_nodes_in_order() -> None:
     with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as owner:
-        assert owner.stdout is not None
-        root, *pids = owner.stdout.readline().decode().split()
-        owner.send_signal(signal.SIGINT)
-        owner.communicate(timeout=20)
+        try:
+            assert owner.stdout is not None
+            root, *pids = owner.stdout.readline().decode().split()
+            owner.send_signal(signal.SIGINT)
+            owner.communicate(timeout=20)
+        finally:
+            owner.kill()
     assert all(is_gone(int(pid)) for pid in pids)
     assert not Path(root).exists()
 
