@@ -7,7 +7,7 @@ give a partition up finishes first what it was handed, and says how far it has c
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 
 import tutorial
 
@@ -46,16 +46,17 @@ def story(servers: str) -> None:
                 for user in USERS:
                     producer.send(topic, str(step).encode(), key=user.encode())
 
-        def follow(until: int) -> None:
-            for member, record in tutorial.read(list(members), lambda: sum(map(len, history.values())) >= until):
+        def follow(until: Callable[[], bool]) -> None:
+            for member, record in tutorial.read(list(members), until):
                 history[record.key.decode()].append((members[member], int(record.value)))
 
         send(range(STEPS))
         join(FIRST_MEMBER)
-        follow(len(USERS) * STEPS // 3)  # The second one comes while the first has its hands full.
+        follow(lambda: len(history) == len(USERS))  # The second one comes while the first has begun with every user.
         join(SECOND_MEMBER)
+        follow(lambda: all(member.assignment() for member in members))
         send(range(STEPS, 2 * STEPS))
-        follow(len(USERS) * STEPS * 2)
+        follow(lambda: sum(map(len, history.values())) == len(USERS) * STEPS * 2)
         for member in members:
             member.close()
 

@@ -16,7 +16,7 @@ from quorumlog.chaos.sim_strikes import KINDS
 from quorumlog.chaos.simulate import main, run_seeds
 from quorumlog.chaos.simulation import LEAST_EVENTS, Simulation
 
-SEEDS = range(1, 221)
+SEEDS = range(1, 141)
 
 
 @pytest.mark.timeout(600)
