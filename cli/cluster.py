@@ -175,5 +175,5 @@ def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputForma
     if output is OutputFormat.JSON:
         return
     if f":{DEFAULT_BASE_PORT}" not in cluster.bootstrap_servers:
-        print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.address(cluster.node_ids[0])}  # for other commands")
+        print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.bootstrap_servers}  # for other commands")
     print(f"quorumlog cluster down --data-dir {data_dir}  # stops it")
