@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import atexit
 import contextlib
-import queue
 import threading
 import time
 import weakref
@@ -20,6 +19,7 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from quorumlog.sdk.errors import ClientClosedError, IllegalStateError, RequestTimedOutError
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.wakeup import Wakeup
 
 Result = TypeVar("Result")
 
@@ -63,33 +63,30 @@ class _LoopThread:
 
 
 class _Call(Generic[Result]):
-    """A coroutine that one thread has run by another's loop.
+    """A coroutine that one thread has run by another's loop, and waits for, interruptibly."""
 
-    The queue is one step of the interpreter, unlike ``concurrent.futures.Future``: see :mod:`quorumlog.sdk.wakeup`.
-    """
-
-    __slots__ = ("_coroutine", "_task", "done")
+    __slots__ = ("_coroutine", "ended", "task")
 
     def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
         self._coroutine = coroutine
-        self._task: asyncio.Task[Result] | None = None
-        #: Has the task, once that is done.
-        self.done: queue.SimpleQueue[asyncio.Task[Result]] = queue.SimpleQueue()
+        self.task: asyncio.Task[Result] | None = None
+        #: Set once the task is done.
+        self.ended = Wakeup()
 
     def start(self) -> None:
         """Begins, on the loop."""
-        self._task = asyncio.get_running_loop().create_task(self._coroutine)
-        self._task.add_done_callback(self._end)
+        self.task = asyncio.get_running_loop().create_task(self._coroutine)
+        self.task.add_done_callback(self._end)
 
     def cancel(self) -> None:
         """Nobody waits any more; on the loop."""
-        if self._task is not None:
-            self._task.cancel()
+        if self.task is not None:
+            self.task.cancel()
 
     def _end(self, task: asyncio.Task[Result]) -> None:
         if not task.cancelled():
             task.exception()  # Else asyncio complains where nobody waits any more.
-        self.done.put(task)
+        self.ended.set()
 
 
 class BackgroundLoop:
@@ -127,13 +124,15 @@ class BackgroundLoop:
         call = _Call(coroutine)
         self.loop.call_soon_threadsafe(call.start)
         try:
-            task = call.done.get(timeout=None if timeout_s is None else min(max(timeout_s, 0.0), threading.TIMEOUT_MAX))
-        except queue.Empty:
-            self.loop.call_soon_threadsafe(call.cancel)
-            raise RequestTimedOutError(f"the call did not complete within {timeout_s} s") from None
+            ended = call.ended.wait(timeout_s)
         except KeyboardInterrupt:
             self.loop.call_soon_threadsafe(call.cancel)
             raise
+        if not ended:
+            self.loop.call_soon_threadsafe(call.cancel)
+            raise RequestTimedOutError(f"the call did not complete within {timeout_s} s")
+        task = call.task
+        assert task is not None, "what has ended had begun"
         if task.cancelled():
             raise ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
         return task.result()
