@@ -9,10 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from quorumlog.sdk.metadata import DEFAULT_MAX_MESSAGE_BYTES
 from quorumlog.sdk.record_batch import encode, without_dead_headers
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.outgoing import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.server.topic_config import TopicConfig
 from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec
 from quorumlog.v1.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
 
@@ -185,3 +187,7 @@ def test_a_batch_that_was_read_back_is_sent_again_byte_for_byte(codec: Codec) ->
         for batch in pieces(records):
             written = write_payload(batch, codec)
             assert write_payload(pa.ipc.read_record_batch(pa.py_buffer(written), LOG_SCHEMA), codec) == written
+
+
+def test_a_topic_that_does_not_say_takes_what_the_nodes_take() -> None:
+    assert TopicConfig().max_message_bytes == DEFAULT_MAX_MESSAGE_BYTES
