@@ -283,6 +283,8 @@ class Fetcher:
 
         Compressed batches may become many times as large; they wait as they are until the application has taken some.
         """
+        if self._closed:
+            return  # Between the answer and this.
         undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
         room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
         while self._arrived:

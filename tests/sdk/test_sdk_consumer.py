@@ -335,6 +335,19 @@ async def test_offsets_are_asked_of_the_leaders(three_nodes: ScriptedCluster) ->
         assert await consumer.partitions_for_topic("t") == {0}
 
 
+async def test_a_close_between_an_answer_and_its_decoding_is_no_failure(
+    cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture
+) -> None:
+    fill(cluster, 10)
+    consumer = AsyncConsumer("t", bootstrap_servers=cluster.bootstrap_servers)
+    await consumer.start()
+    async with asyncio.timeout(10):
+        while not consumer._core.fetcher._arrived:  # Decoding is the loop's next but one step.
+            await asyncio.sleep(0)
+    await consumer.close()
+    assert [record.getMessage() for record in caplog.records] == []
+
+
 async def test_iteration_ends_when_nothing_comes_for_long_enough(cluster: ScriptedCluster) -> None:
     fill(cluster, 12)
     async with consumer_on(cluster, "t", consumer_timeout_ms=100, value_deserializer=int) as consumer:
