@@ -25,6 +25,7 @@ from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
+from bench.printing import result_console
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
@@ -50,7 +51,7 @@ def main() -> int:
     if len(sys.argv) > 1 and sys.argv[1] in COMMANDS:
         return COMMANDS[sys.argv[1]](sys.argv[2:])
     given = _parser().parse_args()
-    console = Console()
+    console = result_console()
     scale = given.scale * (QUICK_SCALE if given.quick else 1)
     repetitions = given.repetitions or (3 if given.quick else 5)
     chosen = [m for m in measurements(scale) if re.search(given.only, m.figures[0].name)]

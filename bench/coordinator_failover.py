@@ -24,11 +24,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
-
 from bench.consumers import Answered, Consumers
 from bench.groups import Line, show, write_json
 from bench.options import add_json
+from bench.printing import result_console
 from quorumlog.chaos.nemesis import ChaosError, wait_until
 from quorumlog.sdk import Admin, GroupState, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
@@ -203,7 +202,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if given.members < given.clients:
         parser.error(f"--members {given.members}: each of {given.clients} clients needs one")
-    console = Console()
+    console = result_console()
     load = os.getloadavg()[0]
     try:
         with (

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.table import Table
 
 from bench.options import add_json
+from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.delivery import RecordFuture
@@ -304,7 +305,7 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of each look at idle nodes")
     add_json(parser)
     given = parser.parse_args(arguments)
-    console = Console()
+    console = result_console()
     try:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
             figures = Groups(cluster, admin, given.groups, given.idle, console.print).measure()

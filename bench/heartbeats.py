@@ -25,11 +25,10 @@ from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
-
 from bench.groups import Line, show, write_json
 from bench.heartbeat_clients import Clients, Progress
 from bench.options import add_json
+from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
@@ -291,7 +290,7 @@ def main(arguments: list[str]) -> int:
     given = parser.parse_args(arguments)
     if given.groups < given.clients:
         parser.error(f"--groups {given.groups}: each of {given.clients} clients needs one")
-    console = Console()
+    console = result_console()
     wait_s = 60 + 4 * given.groups * given.members / given.join_rate
     try:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:

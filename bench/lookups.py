@@ -16,10 +16,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import pyarrow as pa
-from rich.console import Console
 
 from bench.groups import Line, show, write_json
 from bench.options import add_json
+from bench.printing import result_console
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -180,7 +180,7 @@ def main(arguments: list[str]) -> int:
         return 1
     lines = lines_of(figures)
     title = f"{given.records:,} records of {VALUE_BYTES} bytes; load average {figures.load_average:.1f}"
-    show(Console(), title, lines)
+    show(result_console(), title, lines)
     if given.json is not None:
         command = shlex.join(["python", "-m", "bench", "lookups", *arguments])
         write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)

@@ -19,11 +19,10 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from rich.console import Console
-
 from bench.delivery_gaps import Effect, deliveries_of, effect_of
 from bench.groups import Line, show, write_json
 from bench.options import add_json
+from bench.printing import result_console
 from quorumlog.chaos.member_log import Event
 from quorumlog.chaos.member_plan import MemberPlan
 from quorumlog.chaos.member_processes import MemberProcess, MemberProcesses
@@ -186,7 +185,7 @@ def main(arguments: list[str]) -> int:
     add_json(parser)
     given = parser.parse_args(arguments)
     heartbeat_ms = min(HEARTBEAT_MS, given.session_ms // 3)
-    console = Console()
+    console = result_console()
     load = os.getloadavg()[0]
     try:
         with (

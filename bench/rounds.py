@@ -24,6 +24,7 @@ from rich.table import Table
 from bench.core_trio import CoreTrio
 from bench.node_trio import EPOCH_MS, NODES, Trio
 from bench.options import add_json
+from bench.printing import result_console
 from quorumlog.v1 import data_plane_pb2 as wire
 from quorumlog.v1.entry import Codec, build_batch
 
@@ -162,7 +163,7 @@ def main(arguments: list[str]) -> int:
     core = core_costs(given.repetitions)
     costs = round_costs(repetitions=given.repetitions)
     idle = [idle_cost(groups) for groups in (0, given.groups)]
-    show(Console(), core, costs, idle)
+    show(result_console(), core, costs, idle)
     if given.json is not None:
         report = {
             "command": shlex.join(["python", "-m", "bench", "rounds", *arguments]),

@@ -29,6 +29,7 @@ from rich.table import Table
 
 from bench.arrow_feed import ArrowFeed, FeedError
 from bench.options import add_json, add_work_dir
+from bench.printing import result_console
 from bench.spark_jobs import Count, WrongRowsError
 from bench.spark_latency import PARTS, BatchLatency, PassageLatency, feed_latency, log_latency, passage
 from bench.spark_rates import NODES, OURS, VALUE_BYTES, Rates, SparkRates
@@ -185,7 +186,7 @@ def main(arguments: list[str]) -> int:
     amounts = QUICK if given.quick else FULL
     if given.rounds:
         amounts = dataclasses.replace(amounts, rounds=Count(given.rounds, practice=1))
-    console = Console()
+    console = result_console()
     given.work_dir.mkdir(parents=True, exist_ok=True)
     try:
         with tempfile.TemporaryDirectory(dir=given.work_dir) as data_dir:

@@ -18,10 +18,10 @@ import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.table import Table
 
 from bench.options import add_json, add_work_dir
+from bench.printing import result_console
 from bench.steady_cluster import measure_cluster
 from bench.steady_figures import MIB, Steady
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
@@ -176,4 +176,4 @@ def _show(found: list[Steady]) -> None:
             f"{steady.file_bytes / MIB:.0f} MiB",
             f"{steady.file_ratio:.2f}",
         )
-    Console().print(table)
+    result_console().print(table)

@@ -342,7 +342,7 @@ async def test_a_close_between_an_answer_and_its_decoding_is_no_failure(
     consumer = AsyncConsumer("t", bootstrap_servers=cluster.bootstrap_servers)
     await consumer.start()
     async with asyncio.timeout(10):
-        while not consumer._core.fetcher._arrived:  # Decoding is the loop's next but one step.
+        while not consumer._core.fetcher._arrived:  # noqa: ASYNC110 - decoding is the next step but one
             await asyncio.sleep(0)
     await consumer.close()
     assert [record.getMessage() for record in caplog.records] == []
