@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from quorumlog.sdk.spark.pipelines import checkpoints, job
 
@@ -77,27 +77,14 @@ def _run(given: argparse.Namespace) -> str:
 
 
 def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
-    """Spark refuses output mode update to sinks in Python: here the sink's writer is called in the tasks themselves."""
-    from quorumlog.sdk.spark.sink import LogStreamWriter
-    from quorumlog.sdk.spark.write_options import parse_write_options
-
-    sink = LogStreamWriter(parse_write_options(target, streaming=True))
-
-    def write_task(rows: Iterable[Any]) -> Iterator[None]:
-        import pyarrow as pa
-
-        rows = list(rows)
-        keys, values, times_us = ([row[place] for row in rows] for place in range(3))
-        columns: list[Any] = [
-            pa.array([None if key is None else bytes(key) for key in keys], pa.binary()),
-            pa.array(values, pa.string()),
-            pa.array(times_us, pa.int64()).cast(pa.timestamp("us", "UTC")),
-        ]
-        sink.write(iter([pa.RecordBatch.from_arrays(columns, names=["key", "value", "timestamp"])]))
-        return iter(())
+    """Spark refuses output mode update to sinks in Python: here each micro-batch is a batch job, under the query's name
+    and with its own number."""
 
     def write(updates: DataFrame, batch: int) -> None:
-        updates.selectExpr("key", "value", "unix_micros(timestamp)").rdd.mapPartitions(write_task).count()
+        query = updates.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
+        assert query is not None, "Spark names the query that calls"
+        named = {"transactionId": f"spark-{query}", "transactionEpoch": batch}
+        updates.write.format("quorumlog").options(**target, **named).mode("append").save()
 
     return write
 
