@@ -83,8 +83,8 @@ def _updates_to(target: dict[str, str]) -> Callable[[DataFrame, int], None]:
     def write(updates: DataFrame, batch: int) -> None:
         query = updates.sparkSession.sparkContext.getLocalProperty("sql.streaming.queryId")
         assert query is not None, "Spark names the query that calls"
-        named = {"transactionId": f"spark-{query}", "transactionEpoch": batch}
-        updates.write.format("quorumlog").options(**target, **named).mode("append").save()
+        target_once = target | {"transactionId": f"spark-{query}", "transactionEpoch": str(batch)}
+        updates.write.format("quorumlog").options(**target_once).mode("append").save()
 
     return write
 
