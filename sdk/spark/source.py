@@ -5,11 +5,18 @@ per query, pickles it, and calls ``read`` in Python workers, one task per partit
 steps but options and schema: topics and offsets travel in the partitions. Streams: quorumlog.sdk.spark.stream_source.
 """
 
+# ruff: noqa: E402
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
 import pyarrow as pa
+
+from quorumlog.sdk.spark.session import require_pyspark
+
+# Before anything is imported that an older PySpark lacks: it would be told by that name.
+require_pyspark()
+
 from pyspark.sql.datasource import (
     DataSource,
     DataSourceReader,

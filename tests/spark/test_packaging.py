@@ -44,6 +44,10 @@ def test_a_pyspark_that_is_too_old_is_told_by_the_session_and_by_the_format(monk
     assert issubclass(found, DataSource) and found.name() == "quorumlog"
     with pytest.raises(SparkMissingError, match="too old"):
         found({})
+    # Who registers the format by hand imports it, and not what that PySpark lacks.
+    monkeypatch.delitem(sys.modules, "quorumlog.sdk.spark.source", raising=False)
+    with pytest.raises(SparkMissingError, match="too old"):
+        importlib.import_module("quorumlog.sdk.spark.source")
 
 
 def test_an_interrupt_while_java_starts_counts_once_it_has() -> None:
