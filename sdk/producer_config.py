@@ -11,7 +11,7 @@ from quorumlog.sdk.configuration import check_range
 from quorumlog.sdk.errors import IllegalArgumentError
 from quorumlog.sdk.partitioner import Partitioner, check_partitioner
 from quorumlog.sdk.record_batch import BATCH_BASE_BYTES, codec_named
-from quorumlog.v1.entry import SEQUENCE_MODULUS
+from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
 
 Serializer = Callable[[Any], bytes | None]
 
@@ -52,6 +52,7 @@ class ProducerOptions(TypedDict, total=False):
     epoch_records: with an epoch: how many records the log has of it already, by (topic, partition). What is sent goes
         on after those, instead of beginning with them. Where the log has more by now, that is refused like any replay
         that differs.
+    producer_id: with an epoch: the id that the name has, from whoever has claimed that epoch. It is not claimed again.
     """
 
     bootstrap_servers: str | Sequence[str]
@@ -77,6 +78,7 @@ class ProducerOptions(TypedDict, total=False):
     producer_name: str | None
     producer_epoch: int | None
     epoch_records: Mapping[tuple[str, int], int] | None
+    producer_id: int | None
 
 
 @dataclass(slots=True, frozen=True)
@@ -106,6 +108,7 @@ class ProducerConfig:
     producer_name: str | None = None
     producer_epoch: int | None = None
     epoch_records: Mapping[tuple[str, int], int] | None = None
+    producer_id: int | None = None
 
     def __post_init__(self) -> None:
         parse_bootstrap_servers(self.bootstrap_servers)
@@ -139,9 +142,13 @@ class ProducerConfig:
         records = self.epoch_records
         if records is not None and not (isinstance(records, Mapping) and all(map(_is_count, records.values()))):
             raise IllegalArgumentError(f"epoch_records is {records!r}: give numbers of records by (topic, partition)")
+        known = self.producer_id
+        if known is not None and not (isinstance(known, int) and FIRST_NAMED_PRODUCER_ID <= known < 1 << 63):
+            raise IllegalArgumentError(f"producer_id is {known!r}: give the id that a claim was answered with")
         if epoch is None:
-            if records is not None:
-                raise IllegalArgumentError("epoch_records needs a producer_epoch")
+            if records is not None or self.producer_id is not None:
+                which = "epoch_records" if records is not None else "producer_id"
+                raise IllegalArgumentError(f"{which} needs a producer_epoch")
             return
         if name is None:
             raise IllegalArgumentError("producer_epoch needs a producer_name")

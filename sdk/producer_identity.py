@@ -38,6 +38,8 @@ async def obtain_identity(config: ProducerConfig, cluster: Cluster) -> ProducerI
         InvalidProducerEpochError: the name was claimed with a later epoch.
         QuorumlogError: nobody gave one.
     """
+    if config.producer_id is not None and config.producer_epoch is not None:
+        return ProducerIdentity(config.producer_id, config.producer_epoch, config.replayable)
     known_epoch = _NONE
 
     async def ask() -> data_plane_pb2.InitProducerIdResponse:

@@ -142,7 +142,7 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
     note = run.note.seen_with(shapes)
     how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
     is_new = bool(come) and not run.is_repeated and not runs.is_complete(nodes, name)
-    if not (is_new and _write_first(options, name, how, come, coming)):
+    if not (is_new and _write_first(options, name, run, how, come, coming)):
         come.extend(coming)
         _write_rest(options, name, run._replace(note=note), how, come)
     return Written(sum(rows.num_rows for rows in come), name)
@@ -164,7 +164,12 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
 
 
 def _write_first(
-    options: WriteOptions, name: runs.Name, how: Spread, come: list[pa.Table], coming: Iterator[pa.Table]
+    options: WriteOptions,
+    name: runs.Name,
+    run: runs.Run,
+    how: Spread,
+    come: list[pa.Table],
+    coming: Iterator[pa.Table],
 ) -> bool:
     """Writes the rows of a first run while Spark makes the next ones.
 
@@ -175,7 +180,7 @@ def _write_first(
         False where the log turns out to have others under the name.
     """
     try:
-        with _producer(options, name) as producer:
+        with _producer(options, name, run) as producer:
             sender = Sender(producer)
             for rows in chain(tuple(come), _kept(coming, come)):
                 sender.send(_pieces(rows, how))
@@ -203,12 +208,12 @@ def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spre
             return
         if runs.is_complete(nodes_at(options.bootstrap_servers), name):
             return  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
-        if stored.is_whole and _add(options, name, how, rest, stored.records):
+        if stored.is_whole and _add(options, name, run, how, rest, stored.records):
             return
         # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
         # many. Those of another are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
-            if _write_first(options, name, how, come, iter(())):
+            if _write_first(options, name, run, how, come, iter(())):
                 return
             raise _gone(name)
         found = sum(stored.records.values())
@@ -219,13 +224,14 @@ def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spre
 def _add(
     options: WriteOptions,
     name: runs.Name,
+    run: runs.Run,
     how: Spread,
     rest: Sequence[tuple[Target, pa.Table]],
     stored: Mapping[tuple[str, int], int],
 ) -> bool:
     """Adds records behind those that are stored; False where there are more by now."""
     try:
-        with _producer(options, name, stored) as producer:
+        with _producer(options, name, run, stored) as producer:
             sender = Sender(producer)
             sender.send(_in_turn([_cut(target, records, how) for target, records in rest]))
             sender.finish()
@@ -310,7 +316,10 @@ def _shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, Topic
 
 
 def _producer(
-    options: WriteOptions, name: runs.Name | None = None, stored: Mapping[tuple[str, int], int] | None = None
+    options: WriteOptions,
+    name: runs.Name | None = None,
+    run: runs.Run | None = None,
+    stored: Mapping[tuple[str, int], int] | None = None,
 ) -> Producer:
     return Producer(
         bootstrap_servers=options.bootstrap_servers,
@@ -322,6 +331,8 @@ def _producer(
         producer_name=None if name is None else name.producer,
         producer_epoch=None if name is None else name.epoch,
         epoch_records=stored,
+        # The run has claimed the epoch: a second claim is a second commit of the controllers, for nothing.
+        producer_id=None if run is None else run.producer_id,
     )
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+import grpc
 import pyarrow as pa
 import pytest
 
@@ -22,6 +23,9 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
 )
 from quorumlog.server.local import LocalCluster
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1 import data_plane_pb2_grpc
+from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 
 pytestmark = pytest.mark.cluster
 _numbers = itertools.count()
@@ -100,6 +104,33 @@ def test_who_knows_what_the_log_has_goes_on_behind_that(cluster: LocalCluster, t
         with pytest.raises(DuplicateSequenceMismatchError):
             handle.result(10)
     assert values(cluster, topic) == [RUN, []]
+
+
+def claim(cluster: LocalCluster, name: str, epoch: int) -> int:
+    """Claims a name's epoch; returns the name's id."""
+    with grpc.insecure_channel(cluster.bootstrap_servers.partition(",")[0]) as channel:
+        stub = data_plane_pb2_grpc.DataPlaneStub(channel)
+        answer = stub.InitProducerId(pb.InitProducerIdRequest(name=name, epoch=epoch, timeout_ms=10_000), timeout=10)
+    assert answer.producer_epoch == epoch, answer
+    return int(answer.producer_id)
+
+
+def test_who_has_claimed_the_epoch_need_not_claim_it_again_and_is_fenced_like_others(
+    cluster: LocalCluster, topic: str
+) -> None:
+    known = claim(cluster, topic, 7)
+    options = {"producer_name": topic, "producer_epoch": 7, "producer_id": known}
+    with Producer(bootstrap_servers=cluster.bootstrap_servers, **options) as producer:
+        first = producer.send(topic, b"first", partition=0, timestamp_ms=BASE_MS)
+        producer.flush(10)
+        first.result(10)
+        assert claim(cluster, topic, 8) == known
+        late = producer.send(topic, b"late", partition=0, timestamp_ms=BASE_MS)
+        producer.flush(10)
+        with pytest.raises(InvalidProducerEpochError):
+            late.result(10)
+    write(cluster, topic, 8, [b"second"])
+    assert values(cluster, topic) == [[b"first", b"second"], []]
 
 
 def test_a_replay_with_another_record_is_refused_in_one_line(cluster: LocalCluster, topic: str) -> None:
@@ -197,6 +228,8 @@ def test_what_could_not_be_replayed_is_refused_before_it_is_sent(cluster: LocalC
         ({"producer_name": "n", "producer_epoch": -1}, "from 0 to 2\\^63 - 1"),
         ({"producer_name": "n", "producer_epoch": "7"}, "producer_epoch is '7'"),
         ({"producer_name": "n", "epoch_records": {}}, "epoch_records needs a producer_epoch"),
+        ({"producer_name": "n", "producer_id": FIRST_NAMED_PRODUCER_ID}, "producer_id needs a producer_epoch"),
+        ({"producer_name": "n", "producer_epoch": 7, "producer_id": 3}, "producer_id is 3: give the id that a claim"),
         ({"producer_name": "n", "producer_epoch": 7, "epoch_records": {("t", 0): -1}}, "epoch_records is {.*}: give"),
     ],
 )
