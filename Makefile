@@ -5,6 +5,9 @@ BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
+# Compiled code is kept: without it, every node, worker of Spark and command of the tests compiles our sources anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .DEFAULT_GOAL := help
 .PHONY: help setup demo test check proto format bench chaos simulate mutants clean
 
