@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -44,13 +45,17 @@ class StoredPartition:
         self.next_offset = base_offset + count
 
 
+#: As of real nodes, none has been another topic's before: one stand-in may get the port of an earlier one, which the
+#: process remembers with its topics.
+_topic_ids = itertools.count(1)
+
+
 class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
     """One node that leads everything. Use it as a context manager; ``address`` is where it listens."""
 
     def __init__(self) -> None:
         self.partitions: dict[tuple[str, int], StoredPartition] = {}
         self.topic_ids: dict[str, bytes] = {}
-        self._created = 0
         #: Partitions that only the controller has heard of.
         self.lagging: set[tuple[str, int]] = set()
         self.leader = 1
@@ -83,8 +88,7 @@ class StandIn(data_plane_pb2_grpc.DataPlaneServicer):
 
     def create(self, topic: str, partitions: int = 1) -> list[StoredPartition]:
         """Makes a topic, with a new id each time."""
-        self._created += 1
-        self.topic_ids[topic] = self._created.to_bytes(16, "big")
+        self.topic_ids[topic] = next(_topic_ids).to_bytes(16, "big")
         made = [StoredPartition() for _ in range(partitions)]
         self.partitions.update({(topic, number): partition for number, partition in enumerate(made)})
         return made
