@@ -15,6 +15,7 @@ os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
     from quorumlog.sdk.admin import Admin
+    from quorumlog.sdk.commit_future import CommitFuture
     from quorumlog.sdk.consumer import Consumer
     from quorumlog.sdk.delivery import ArrowFuture, BatchMetadata, RecordFuture
     from quorumlog.sdk.errors import (
@@ -106,6 +107,7 @@ _MODULES = {
     "consumer": ("Consumer",),
     "subscription": ("ConsumerRebalanceListener",),
     "producer": ("Producer",),
+    "commit_future": ("CommitFuture",),
     "delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
@@ -136,7 +138,7 @@ _HOME = {name: module for module, names in _MODULES.items() for name in names}
 
 __all__ = [  # noqa: RUF022 - by kind
     "Admin", "Consumer", "ConsumerRebalanceListener", "Producer",
-    "ArrowFuture", "BatchMetadata", "RecordFuture",
+    "ArrowFuture", "BatchMetadata", "CommitFuture", "RecordFuture",
     "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
     "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",
     "NodeDescription", "OffsetAndMetadata", "OffsetAndTimestamp", "PartitionDescription", "PartitionReassignment",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import inspect
 import re
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from concurrent.futures import Future
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -23,6 +21,7 @@ from quorumlog.sdk.async_consumer import (
     checked_callback,
     position_timed_out,
 )
+from quorumlog.sdk.commit_future import CommitFuture
 from quorumlog.sdk.consumer_config import ConsumerOptions
 from quorumlog.sdk.consumer_core import CommitCallback, ConsumerCore
 from quorumlog.sdk.errors import IllegalArgumentError
@@ -336,18 +335,18 @@ class Consumer:
         self,
         offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
         callback: CommitCallback | None = None,
-    ) -> Future[None]:
+    ) -> CommitFuture:
         """Commits in the background, in the order of the calls; :meth:`commit` says what and with which errors.
 
         Arguments:
             callback: is called with the offsets and None, or the error, in a later poll, commit or close.
 
         Returns:
-            A future of its end; it raises what :meth:`commit` would.
+            A handle on its end, whose ``result`` raises what :meth:`commit` would.
         """
         done = self._core.to_commit(offsets)
         committing = self._core.commit_then(done, checked_callback(callback))
-        return asyncio.run_coroutine_threadsafe(committing, self._background.loop)
+        return CommitFuture(self._background.start(committing))
 
     def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
         """The offset that the group has committed of a partition; None if there is none. Never older than the call.

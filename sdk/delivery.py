@@ -2,99 +2,36 @@
 
 from __future__ import annotations
 
-import asyncio
-import logging
 import threading
 from array import array
 from collections.abc import Callable, Generator, Sequence
 from typing import NamedTuple
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, RequestTimedOutError
+from quorumlog.sdk.outcome import Outcome
 from quorumlog.sdk.types import RecordMetadata
 from quorumlog.sdk.wakeup import Wakeup
 
-_log = logging.getLogger("quorumlog.sdk")
 
+class Delivery(Outcome):
+    """The outcome of one batch, shared by the handles of all its records."""
 
-class Delivery:
-    """The outcome of one batch, shared by the handles of all its records. Resolved once; thread-safe."""
-
-    __slots__ = ("_callbacks", "_done", "_lock", "append_time_ms", "base_offset", "error", "loop_thread", "partition",
-                 "record_count", "timestamps_ns", "topic")  # fmt: skip
+    __slots__ = ("append_time_ms", "base_offset", "partition", "record_count", "timestamps_ns", "topic")
 
     def __init__(self, topic: str, partition: int, loop_thread: int, timestamps_ns: array[int] | None = None) -> None:
+        super().__init__(loop_thread)
         self.topic = topic
         self.partition = partition
-        #: Of the thread that resolves it: blocking there would wait for itself.
-        self.loop_thread = loop_thread
         self.timestamps_ns = timestamps_ns
         self.record_count = 0
         self.base_offset = -1
         self.append_time_ms = -1
-        self.error: QuorumlogError | None = None
-        self._lock = threading.Lock()
-        self._done = False
-        # Waiting threads are callbacks too: most batches are never waited on, and a wake-up for each would cost more.
-        self._callbacks: list[Callable[[], None]] = []
-
-    @property
-    def done(self) -> bool:
-        """True once the outcome is known."""
-        return self._done
 
     def succeed(self, base_offset: int, append_time_ms: int) -> None:
         """Resolves with the batch's place in the log; ``append_time_ms`` is -1 unless the topic has append time."""
         self.base_offset = base_offset
         self.append_time_ms = append_time_ms
-        self._resolve()
-
-    def fail(self, error: QuorumlogError) -> None:
-        """Resolves with an error."""
-        self.error = error
-        self._resolve()
-
-    def _resolve(self) -> None:
-        with self._lock:
-            assert not self._done, "a batch is resolved once"
-            self._done = True
-            callbacks, self._callbacks = self._callbacks, []
-        for callback in callbacks:
-            callback()
-
-    def when_done(self, callback: Callable[[], None]) -> None:
-        """Calls ``callback`` once resolved: on the resolving thread, or at once if it is already."""
-        with self._lock:
-            if not self._done:
-                self._callbacks.append(callback)
-                return
-        callback()
-
-    def wait(self, timeout_s: float | None) -> bool:
-        """Blocks until resolved; False when ``timeout_s`` has passed before."""
-        if self._done:
-            return True
-        if threading.get_ident() == self.loop_thread:
-            raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
-        resolved = Wakeup()
-        self.when_done(resolved.set)
-        return resolved.wait(timeout_s)
-
-    async def wait_async(self) -> None:
-        """Suspends until resolved."""
-        if self._done:
-            return
-        loop = asyncio.get_running_loop()
-        future: asyncio.Future[None] = loop.create_future()
-
-        def wake() -> None:
-            if not future.done():
-                future.set_result(None)
-
-        def wake_loop() -> None:
-            loop.call_soon_threadsafe(wake)
-
-        self.when_done(wake_loop)
-        await future
+        self.resolve()
 
     def timestamp_ms(self, index: int) -> int:
         """The timestamp that record ``index`` has in the log."""
@@ -136,7 +73,7 @@ class RecordFuture:
 
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there."""
-        self._delivery.when_done(lambda: _call(callback, self))
+        self._delivery.tell(callback, self)
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         yield from self._delivery.wait_async().__await__()
@@ -216,10 +153,3 @@ class ArrowFuture:
             if delivery.error is not None:
                 raise delivery.error
         return [BatchMetadata(d.topic, d.partition, d.base_offset, d.record_count) for d in self._deliveries]
-
-
-def _call(callback: Callable[[RecordFuture], object], future: RecordFuture) -> None:
-    try:
-        callback(future)
-    except Exception:  # a user's mistake must not stop the sender
-        _log.exception("a callback of a record's handle failed")

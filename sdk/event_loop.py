@@ -17,8 +17,15 @@ import weakref
 from collections.abc import Callable, Coroutine
 from typing import Any, Generic, Protocol, TypeVar
 
-from quorumlog.sdk.errors import ClientClosedError, IllegalStateError, RequestTimedOutError
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    IllegalStateError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
 from quorumlog.sdk.fork import ForkGuard
+from quorumlog.sdk.outcome import Outcome
 from quorumlog.sdk.wakeup import Wakeup
 
 Result = TypeVar("Result")
@@ -134,8 +141,24 @@ class BackgroundLoop:
         task = call.task
         assert task is not None, "what has ended had begun"
         if task.cancelled():
-            raise ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
+            raise self._closed_meanwhile()
         return task.result()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> Outcome:
+        """Runs a coroutine on the loop, and returns at once."""
+        outcome = Outcome(self.thread_id)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            error = self._closed_meanwhile() if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, QuorumlogError):
+                error = UnknownServerError(f"the client failed: {error!r}")
+            outcome.resolve(error)
+
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(coroutine).add_done_callback(ended))
+        return outcome
+
+    def _closed_meanwhile(self) -> ClientClosedError:
+        return ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
 
     def check_may_block(self) -> None:
         """Raises IllegalStateError on the loop's own thread, which would wait for itself."""

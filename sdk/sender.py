@@ -343,7 +343,7 @@ class Sender:
         self._want_at(pipeline.retry_at_s or now)
 
     def _resolve_failed(self, batch: ProducerBatch, error: QuorumlogError) -> None:
-        batch.delivery.fail(final_error(batch, error))
+        batch.delivery.resolve(final_error(batch, error))
         self._accumulator.complete(batch)
 
     # --- leaders -------------------------------------------------------------------------------------------------
@@ -535,7 +535,7 @@ class Sender:
             error = cause or ClientClosedError(
                 f"the producer was closed before {batch.topic}-{batch.partition} acknowledged"
             )
-            batch.delivery.fail(final_error(batch, error))
+            batch.delivery.resolve(final_error(batch, error))
             self._accumulator.complete(batch)
 
 

@@ -10,6 +10,7 @@ from types import FrameType
 
 import pytest
 
+from quorumlog.sdk.commit_future import CommitFuture
 from quorumlog.sdk.delivery import Delivery
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.wakeup import Wakeup
@@ -91,6 +92,15 @@ def test_waiting_for_an_acknowledgement_may_be_interrupted_anywhere() -> None:
             deliveries.pop().succeed(0, -1)
 
     at_every_step(wait, lambda: in_another_thread(acknowledge))
+
+
+def test_waiting_for_a_commit_may_be_interrupted_anywhere() -> None:
+    background = BackgroundLoop("Consumer")
+
+    def commit() -> None:
+        CommitFuture(background.start(asyncio.sleep(0))).result(DEADLINE_S)
+
+    at_every_step(commit, lambda: background.run(asyncio.sleep(0, True), DEADLINE_S))
 
 
 def test_a_wakeup_is_taken_once_however_often_it_was_set() -> None:

@@ -11,7 +11,6 @@ import asyncio
 import inspect
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from concurrent.futures import Future
 from typing import Any
 
 import pyarrow as pa
@@ -178,10 +177,8 @@ class Client:
         positional = [arguments["partitions"]] if _takes_several(bound) and arguments else []
         result = bound(*positional, **({} if positional else arguments))
         result = await result if isinstance(result, Awaitable) and not hasattr(result, "add_done_callback") else result
-        if method == "send":
+        if method in ("send", "commit_async"):
             return await result
-        if method == "commit_async":
-            return await (asyncio.wrap_future(result) if isinstance(result, Future) else result)
         return result
 
 
