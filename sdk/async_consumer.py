@@ -6,6 +6,7 @@ import asyncio
 import re
 import time
 from collections.abc import Iterable, Mapping
+from contextlib import suppress
 from types import TracebackType
 from typing import Self, Unpack
 
@@ -112,10 +113,9 @@ class AsyncConsumer:
                 left = deadline - time.monotonic()
                 if rows or left <= 0:
                     return rows
-                try:
-                    await asyncio.wait_for(self._news.wait(), min(left, LONGEST_WAIT_S))
-                except TimeoutError:
-                    continue
+                with suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with the news.
+                    async with asyncio.timeout(min(left, LONGEST_WAIT_S)):
+                        await self._news.wait()
 
     async def _settle(self) -> None:
         """Does in the application's name what its group has changed."""
@@ -188,6 +188,7 @@ class AsyncConsumer:
             async with asyncio.timeout(self._core.config.request_timeout_ms / 1000):
                 while True:
                     self._news.clear()
+                    self._core.check_usable()
                     known = self._core.known_position(partition)
                     if known is not None:
                         return known

@@ -323,7 +323,8 @@ class AsyncProducer:
             if taken is not None:
                 return taken
             try:
-                await asyncio.wait_for(room, deadline - time.monotonic())
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await room
             except TimeoutError:
                 raise core.buffer_full() from None
 
@@ -409,10 +410,12 @@ async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
 
 
 async def close_core(core: ProducerCore, timeout_s: float | None) -> None:
-    """Flushes for at most ``timeout_s``, fails the rest, and closes."""
-    with contextlib.suppress(RequestTimedOutError):
-        await flush_core(core, timeout_s)
-    await core.close()
+    """Flushes for at most ``timeout_s``, or until it is cancelled, fails the rest, and closes."""
+    try:
+        with contextlib.suppress(RequestTimedOutError):
+            await flush_core(core, timeout_s)
+    finally:
+        await core.close()
 
 
 def _serialized(serializer: Serializer | None, value: Any) -> Any:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from typing import Any, TypeVar
 
 from quorumlog.sdk.backoff import Backoff
-from quorumlog.sdk.connection import NodeConnection
+from quorumlog.sdk.connection import CLOSE_TIMEOUT_S, NodeConnection
 from quorumlog.sdk.errors import (
     ClientClosedError,
     ClusterNotFormedError,
@@ -87,6 +87,7 @@ class Cluster:
         self._connections: dict[str, NodeConnection] = {}
         self._wanted: set[str] = set()
         self._refreshing: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
         self._listeners: list[Callable[[], None]] = []
         self._rotation = 0
         self._reached = False
@@ -127,6 +128,15 @@ class Cluster:
             node.suspect = False  # Whatever failed there was before it was elected.
         return news
 
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs something of the client's until it is closed, which waits for its end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        if self._closed:
+            task.cancel()
+        return task
+
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def watch_topics(self, topics: Collection[str]) -> None:
@@ -140,7 +150,7 @@ class Cluster:
 
     def _single_refresh(self) -> asyncio.Task[None]:
         if self._refreshing is None or self._refreshing.done():
-            self._refreshing = asyncio.get_running_loop().create_task(self._refresh_once())
+            self._refreshing = self.in_background(self._refresh_once())
             self._refreshing.add_done_callback(_look_at_error)
         return self._refreshing
 
@@ -319,11 +329,19 @@ class Cluster:
         return reply
 
     async def close(self) -> None:
-        """Closes every connection."""
+        """Closes every connection. One that is cancelled closes them all the same, at once."""
         self._closed = True
-        if self._refreshing is not None:
-            self._refreshing.cancel()
-        await asyncio.gather(*(connection.close() for connection in self._connections.values()))
+        connections = list(self._connections.values())
+        ending = list(self._background)
+        for task in ending:
+            task.cancel()
+        try:
+            await asyncio.gather(*(connection.drain() for connection in connections))
+        finally:
+            for connection in connections:
+                ending += await connection.close()
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_TIMEOUT_S)
 
 
 def _look_at_error(task: asyncio.Future[Any]) -> None:

@@ -12,7 +12,7 @@ from typing import Any, Generic, Protocol, TypeVar
 import grpc
 import grpc.aio
 
-from quorumlog.sdk.errors import NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
 from quorumlog.sdk.fork import connecting
 from quorumlog.sdk.produce_request import OutgoingProduce
 from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, groups_pb2, groups_pb2_grpc
@@ -118,7 +118,7 @@ class RequestStream(Generic[Request, Response]):
         """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
         call = self._call = self._open_call()
         writer = asyncio.get_running_loop().create_task(self._write(call))
-        error: QuorumlogError = NetworkError(f"the connection to {self._address} was closed")
+        error = self._closed_error()
         try:
             while True:
                 response: Any = await call.read()
@@ -167,18 +167,25 @@ class RequestStream(Generic[Request, Response]):
             if not future.done():
                 future.set_exception(error)
 
-    async def close(self) -> None:
-        """Ends the stream; what is unanswered fails, what was posted gets there."""
-        task = self._task
-        if task is None:
-            return
-        if self._has_posted and self._call is not None and not self._answers and not self._outgoing:
+    async def drain(self) -> None:
+        """Sees to it that the node reads what was posted, within limits; ends the stream if anything was."""
+        task, call = self._task, self._call
+        if self._has_posted and task is not None and call is not None and not self._answers and not self._outgoing:
             # Cancelling throws away what the node has not read yet, and nobody would know: it ends the stream instead.
             with suppress(grpc.RpcError, asyncio.InvalidStateError):
-                await self._call.done_writing()
+                await call.done_writing()
             await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
-        task.cancel()
-        await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Ends the stream at once; what is unanswered fails. Returns what runs on until it has ended, if anything."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            self._fail_unanswered(self._closed_error())  # A task that has not begun never does it.
+        return task
+
+    def _closed_error(self) -> QuorumlogError:
+        return NetworkError(f"the connection to {self._address} was closed")
 
 
 class NodeConnection:
@@ -199,9 +206,10 @@ class NodeConnection:
         self._channel = grpc.aio.insecure_channel(
             address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
         )
-        self.data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
-        self.admin = admin_pb2_grpc.AdminStub(self._channel)
-        self.groups = groups_pb2_grpc.GroupsStub(self._channel)
+        self._closed = False
+        self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
+        self._admin = admin_pb2_grpc.AdminStub(self._channel)
+        self._groups = groups_pb2_grpc.GroupsStub(self._channel)
         self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(
             self._channel.stream_stream(
                 "/quorumlog.v1.DataPlane/Produce",
@@ -212,11 +220,33 @@ class NodeConnection:
             self._heard,
         )
         self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
-            self.data_plane.Fetch, address, self._heard
+            self._data_plane.Fetch, address, self._heard
         )
         self.heartbeats: RequestStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
-            RequestStream(self.groups.Heartbeat, address, self._heard)
+            RequestStream(self._groups.Heartbeat, address, self._heard)
         )
+
+    @property
+    def data_plane(self) -> data_plane_pb2_grpc.DataPlaneAsyncStub:
+        """Calls of topics and records; raises ClientClosedError when closed, as the others do."""
+        self._check_open()
+        return self._data_plane
+
+    @property
+    def admin(self) -> admin_pb2_grpc.AdminAsyncStub:
+        """Calls of administration."""
+        self._check_open()
+        return self._admin
+
+    @property
+    def groups(self) -> groups_pb2_grpc.GroupsAsyncStub:
+        """Calls of groups."""
+        self._check_open()
+        return self._groups
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
 
     def _heard(self, healthy: bool) -> None:
         self.suspect = not healthy
@@ -226,18 +256,28 @@ class NodeConnection:
 
         Raises:
             QuorumlogError: it failed as a whole.
+            ClientClosedError: the connection was closed meanwhile.
         """
         try:
             reply = await call
         except grpc.RpcError as error:
             self.suspect = True
             raise error_from_rpc(error, self.address) from None
+        except asyncio.CancelledError:
+            # A channel that is closed cancels its calls; who waits for them is not cancelled, and must not look so.
+            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                self._check_open()
+            raise
         self.suspect = False
         return reply
 
-    async def close(self) -> None:
-        """Closes streams and channel."""
-        await self.produce.close()
-        await self.fetch.close()
-        await self.heartbeats.close()
+    async def drain(self) -> None:
+        """Sees to it that the node reads what was posted to it, within limits."""
+        await self.produce.drain()
+
+    async def close(self) -> list[asyncio.Task[None]]:
+        """Closes streams and channel, without suspending. Returns what runs on until the streams have ended."""
+        self._closed = True
+        ending = [self.produce.end(), self.fetch.end(), self.heartbeats.end()]
         await self._channel.close(grace=None)
+        return [task for task in ending if task is not None]

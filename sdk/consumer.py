@@ -265,6 +265,7 @@ class Consumer:
         deadline = time.monotonic() + self._limit_s
         while True:
             self._news.clear()
+            self._core.check_usable()
             known = self._core.known_position(partition)
             if known is not None:
                 return known

@@ -27,6 +27,7 @@ from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.consumer_config import ConsumerConfig
 from quorumlog.sdk.errors import (
     ClientClosedError,
+    CommitFailedError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidTopicError,
@@ -111,16 +112,18 @@ class ConsumerCore:
         self._loop = asyncio.get_running_loop()
         if self.group is not None:
             await self._look_at_topics(self.subscription.topics)
+            self.check_usable()
             self.group.subscribe(self.subscription)
             self.assigned = True
             return
         views = await self.cluster.ensure_topics(self.subscription.topics, self._limit_s)
+        self.check_usable()
         self.assignment.assign(
             (TopicPartition(name, p.partition) for name, view in views.items() for p in view.partitions),
             self.config.auto_offset_reset,
         )
         self.assigned = True
-        self._watching = self._loop.create_task(self._watch_for_partitions(self.subscription.topics))
+        self._watching = self.cluster.in_background(self._watch_for_partitions(self.subscription.topics))
         self.fetcher.wake()
 
     async def _look_at_topics(self, topics: Sequence[str]) -> None:
@@ -166,6 +169,7 @@ class ConsumerCore:
             raise IllegalStateError("partitions are assigned by hand: unsubscribe before you subscribe")
         elif self.assigned:
             await self._look_at_topics(subscription.topics)
+            self.check_usable()
             self.group.subscribe(subscription)
         self.subscription = subscription
 
@@ -186,6 +190,7 @@ class ConsumerCore:
             raise IllegalStateError("the consumer subscribes to topics as a member of its group: unsubscribe before")
         await self.cluster.require_partitions(wanted, self._limit_s)
         starts = await self._committed_starts([tp for tp in wanted if tp not in self.assignment.states])
+        self.check_usable()
         self._stop_watching()
         self.iteration.give_back()
         self.assignment.remove([tp for tp in self.assignment.states if tp not in set(wanted)])
@@ -387,7 +392,13 @@ class ConsumerCore:
 
     async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits."""
-        await self.require_group("commit").commit(offsets)
+        try:
+            await self.require_group("commit").commit(offsets)
+        except CommitFailedError as error:
+            if self.closed:  # By another task, that is why this member has nothing any more.
+                message = "the consumer was closed before the commit was stored"
+                raise ClientClosedError(message, definite=error.definite) from None
+            raise
 
     async def commit_then(
         self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
@@ -398,7 +409,7 @@ class ConsumerCore:
             await self.commit(offsets)
         except QuorumlogError as failure:
             error = failure
-            if callback is None:
+            if callback is None and not self.closed:
                 _log.warning("consumer group %s: a commit failed: %s", self.config.group_id, failure.message)
             raise
         finally:
@@ -439,6 +450,8 @@ class ConsumerCore:
         self.assignment.notify()  # Whoever is in a poll hears of it.
         self._stop_watching()
         self.fetcher.close()
-        if self.group is not None:
-            await self.group.close()
-        await self.cluster.close()
+        try:
+            if self.group is not None:
+                await self.group.close()
+        finally:
+            await self.cluster.close()

@@ -457,9 +457,12 @@ class GroupConsumer:
         }
         if not news:
             return
+        subscription = self.subscription
         try:
             await self.commit(news)
         except QuorumlogError as error:
+            if subscription is not None and self.subscription is None:
+                return  # Closed by another task, which has committed what it knew to be done.
             _log.warning("consumer group %s: an automatic commit failed: %s", self._config.group_id, error.message)
 
     # --- the end -------------------------------------------------------------------------------------------------
@@ -487,15 +490,17 @@ class GroupConsumer:
 
     async def close(self, limit_s: float = LEAVE_TIMEOUT_S) -> None:
         """Leaves, and stops everything."""
-        await self.leave(limit_s)
-        self._session.close()
-        if self._poll_timer is not None:
-            self._poll_timer.cancel()
-        for task in self._tasks:
-            task.cancel()
+        try:
+            await self.leave(limit_s)
+        finally:
+            self._session.close()
+            if self._poll_timer is not None:
+                self._poll_timer.cancel()
+            for task in self._tasks:
+                task.cancel()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = asyncio.get_running_loop().create_task(work)
+        task = self._cluster.in_background(work)
         self._tasks.add(task)
         task.add_done_callback(self._look_at)
         return task

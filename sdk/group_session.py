@@ -84,7 +84,7 @@ class GroupSession:
             if node is not None:
                 self._send(node, now)
             elif self._finding is None:
-                self._finding = asyncio.get_running_loop().create_task(self._find())
+                self._finding = self._cluster.in_background(self._find())
         self._arm_timer(now)
         self._on_change(change)
 

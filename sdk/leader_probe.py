@@ -39,7 +39,7 @@ class LeaderProbes:
         for node_id, partitions in by_node.items():
             node = self._cluster.node(node_id)
             if node is not None and node_id not in self._running:
-                self._running[node_id] = asyncio.get_running_loop().create_task(self._ask(node_id, node, partitions))
+                self._running[node_id] = self._cluster.in_background(self._ask(node_id, node, partitions))
 
     async def _ask(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
         """Looks up offsets, for the sake of the answer: a node that does not lead names who does."""

@@ -84,7 +84,7 @@ class PositionLookUps:
         self._wake()
 
     def _start(self, look_up: Coroutine[Any, Any, None]) -> None:
-        task = asyncio.get_running_loop().create_task(look_up)
+        task = self._cluster.in_background(look_up)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 

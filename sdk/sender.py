@@ -413,7 +413,7 @@ class Sender:
             # told from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
             asyncio.get_running_loop().call_soon(self._lose_name)
         elif self._identity_task is None:
-            self._identity_task = asyncio.get_running_loop().create_task(self._fetch_identity())
+            self._identity_task = self._cluster.in_background(self._fetch_identity())
 
     async def _fetch_identity(self) -> None:
         try:
