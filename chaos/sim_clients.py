@@ -190,6 +190,11 @@ class ProducerOptions:
     keys: int = 8
 
 
+def claimed_name(producer: str, partition: PartitionName) -> str:
+    """The name under which a producer writes to a partition, if it has one."""
+    return f"{producer}/{partition}"
+
+
 class Judge(Protocol):
     """Who is told what nodes say to clients."""
 
@@ -324,7 +329,7 @@ class SimProducer:
             else:
                 self._pump_later(lane)
 
-        identity = f"{self.name}/{lane.name}" if self._options.named else ""
+        identity = claimed_name(self.name, lane.name) if self._options.named else ""
         # A claim is an entry of the metadata log. Dozens of lanes that repeat theirs before it can be answered would
         # keep slow disks busy with nothing else.
         limit_ms = 3_000 if identity else 300

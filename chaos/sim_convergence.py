@@ -50,6 +50,9 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
             return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
         if partition.is_moving:
             return f"group {group} is still on its way to {partition.replicas}"
+        forgets = isinstance(replica.machine, Partition) and replica.machine.producers.deleted()
+        if forgets:
+            return f"group {group} remembers producers {forgets}, whose names are deleted"
         left = [
             n
             for n, process in cluster.processes.items()

@@ -1,4 +1,4 @@
-"""Operators in virtual time: whoever deletes records, and whoever looks up where a time lies."""
+"""Operators in virtual time: whoever deletes records or names, and whoever looks up where a time lies."""
 
 from __future__ import annotations
 
@@ -83,6 +83,40 @@ class RecordDeleter(Operator):
             """Whoever deletes for the sake of space does not ask again."""
 
         self.cluster.request(self.name, known.leader, request, answered, served)
+
+
+class NameDeleter:
+    """Deletes the names of producers that go on writing: each claims its name anew then, and what it had sent before is
+    sent late.
+
+    Arguments:
+        names: that it deletes, one at a time.
+        stopped: whether it is to ask no more.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        cluster: SimCluster,
+        scheduler: Scheduler,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+    ) -> None:
+        self._names = names
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._rng = scheduler.stream("NameDeleter")
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._stopped():
+            return
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
+        name, node = self._rng.choice(self._names), self._rng.choice(self._cluster.node_ids)
+        request = admin_pb2.DeleteProducersRequest(names=[name], timeout_ms=500)
+        self._cluster.request("NameDeleter", node, request, lambda answer: None)
 
 
 class TimeProbe(Operator):

@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass, field, replace
 
-from quorumlog.chaos.sim_clients import ACKS_ALL, PartitionName, ProducerOptions
+from quorumlog.chaos.sim_clients import ACKS_ALL, PartitionName, ProducerOptions, claimed_name
 from quorumlog.chaos.sim_cluster import ClusterOptions
 from quorumlog.chaos.sim_disk import DiskOptions
 from quorumlog.chaos.sim_groups import GroupPlan
@@ -60,6 +60,7 @@ class Plan:
         metadata_probe: whether somebody creates topics and reads the metadata linearizably.
         configs: what is set on each topic.
         deletions_us: time between deletions of records by command; (0, 0) for none.
+        name_deletions_us: time between deletions of producer names; (0, 0) for none.
         look_ups_us: time between look-ups of times; (0, 0) for none.
         moves_us: time between two wishes to move a partition; (0, 0): never.
         groups: consumer groups.
@@ -77,6 +78,7 @@ class Plan:
     metadata_probe: bool
     configs: dict[str, dict[str, str]] = field(default_factory=dict)
     deletions_us: tuple[int, int] = (0, 0)
+    name_deletions_us: tuple[int, int] = (0, 0)
     look_ups_us: tuple[int, int] = (0, 0)
     moves_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
@@ -92,6 +94,12 @@ class Plan:
     def partitions(self) -> list[PartitionName]:
         """Every partition that clients use from the beginning."""
         return [PartitionName(name, number) for name, count in self.topics.items() for number in range(count)]
+
+    @property
+    def producer_names(self) -> list[str]:
+        """The names that producers claim: one for each partition."""
+        named = [name for name, options in self.producers.items() if options.named]
+        return [claimed_name(name, partition) for name in named for partition in self.partitions]
 
 
 def draw_plan(seed: int, with_groups: bool = False) -> Plan:
@@ -120,6 +128,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
+    _draw_name_deletions(random.Random(f"{seed}/name deletions"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
@@ -292,6 +301,12 @@ def _draw_identities(rng: random.Random, plan: Plan) -> None:
         if expires:
             within = min(options.delivery_timeout_us, EXPIRATION_US // 2)
             plan.producers[name] = replace(plan.producers[name], delivery_timeout_us=within, gives_up=True)
+
+
+def _draw_name_deletions(rng: random.Random, plan: Plan) -> None:
+    """Where producers have names, in half of the seeds somebody deletes them under their hands."""
+    if plan.producer_names and rng.random() < 0.5:
+        plan.name_deletions_us = rng.choice(((10_000, 100_000), (50_000, 400_000)))
 
 
 def _draw_moves(rng: random.Random, plan: Plan) -> None:

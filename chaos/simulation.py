@@ -23,7 +23,7 @@ from quorumlog.chaos.sim_group_probe import GroupProbe
 from quorumlog.chaos.sim_groups import SimGroup
 from quorumlog.chaos.sim_metadata_probe import MetadataProbe
 from quorumlog.chaos.sim_mover import PartitionMover
-from quorumlog.chaos.sim_operators import RecordDeleter, TimeProbe
+from quorumlog.chaos.sim_operators import NameDeleter, RecordDeleter, TimeProbe
 from quorumlog.chaos.sim_plan import SECOND, draw_plan
 from quorumlog.chaos.sim_readers import EndOffsetProbe, SimConsumer
 from quorumlog.v1 import admin_pb2
@@ -239,6 +239,9 @@ class Simulation:
                     lambda: self._readers_stopped,
                     interval_us,
                 )
+        if self.plan.name_deletions_us[1]:
+            names, interval_us = self.plan.producer_names, self.plan.name_deletions_us
+            NameDeleter(names, self.cluster, self.scheduler, lambda: self._healed, interval_us)
         if self.plan.moves_us[1]:
             PartitionMover(
                 self.cluster,

@@ -19,6 +19,7 @@ from quorumlog.cli import (
     node,
     partitions,
     produce,
+    producers,
     quorum,
     topics,
 )
@@ -40,6 +41,7 @@ app.add_typer(leaders.app, name="leaders")
 app.command("produce", epilog=produce.EXAMPLE)(produce.produce)
 app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
 app.add_typer(groups.app, name="groups")
+app.add_typer(producers.app, name="producers")
 app.add_typer(log.app, name="log")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(chaos.app, name="chaos")

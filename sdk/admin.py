@@ -21,6 +21,7 @@ from quorumlog.sdk.types import (
     NodeDescription,
     OffsetAndMetadata,
     PartitionReassignment,
+    ProducerListing,
     QuorumDescription,
     TopicDescription,
     TopicPartition,
@@ -123,6 +124,14 @@ class Admin:
     def delete_groups(self, group_ids: Iterable[str]) -> None:
         """Deletes groups without members; see :meth:`AsyncAdmin.delete_groups`."""
         self._background.run(self._core.delete_groups(group_ids))
+
+    def list_producers(self, prefix: str = "") -> list[ProducerListing]:
+        """Producer names that are claimed; see :meth:`AsyncAdmin.list_producers`."""
+        return self._background.run(self._core.list_producers(prefix))
+
+    def delete_producers(self, names: Iterable[str], *, claimed_before_ms: int | None = None) -> None:
+        """Deletes producer names, for good; see :meth:`AsyncAdmin.delete_producers`."""
+        self._background.run(self._core.delete_producers(names, claimed_before_ms=claimed_before_ms))
 
     def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""

@@ -114,6 +114,37 @@ def checked_groups(group_ids: Iterable[str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(checked_group(group_id) for group_id in group_ids))
 
 
+def checked_producer_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Names of producers, each once; which names are allowed is for the nodes to say."""
+    if isinstance(names, str | bytes | Mapping) or not isinstance(names, Iterable):
+        raise IllegalArgumentError(f"producer names are {names!r}: give a list of names")
+    return tuple(dict.fromkeys(_checked_producer_name(name) for name in names))
+
+
+def _checked_producer_name(name: object) -> str:
+    if not isinstance(name, str) or not name:
+        raise IllegalArgumentError(f"producer name {name!r} is not a name: names are given one by one, as strings")
+    return checked_prefix(name)
+
+
+def checked_prefix(prefix: object) -> str:
+    """What producer names begin with; it may be empty."""
+    if not isinstance(prefix, str) or not is_text(prefix):
+        raise IllegalArgumentError(f"producer names cannot begin with {prefix!r}: give text that UTF-8 can write")
+    return prefix
+
+
+def checked_claim_time(claimed_before_ms: object) -> int:
+    """A time before which names were claimed, in milliseconds since the epoch; 0 for None, which is any time."""
+    if claimed_before_ms is None:
+        return 0
+    if type(claimed_before_ms) is not int or not 0 < claimed_before_ms <= MAX_INT64:
+        raise IllegalArgumentError(
+            f"claimed_before_ms is {claimed_before_ms!r}: give a time in milliseconds since 1970, or None for any"
+        )
+    return claimed_before_ms
+
+
 def checked_states(states: Iterable[GroupState | str]) -> tuple[GroupState, ...]:
     """States of groups, by their names or as themselves, each once."""
     known = {state.value.lower(): state for state in GroupState}

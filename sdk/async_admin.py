@@ -9,11 +9,14 @@ from typing import Self, Unpack
 
 from quorumlog.sdk.admin_config import AdminConfig, AdminOptions
 from quorumlog.sdk.arguments import (
+    checked_claim_time,
     checked_commits,
     checked_group,
     checked_groups,
     checked_numbers,
     checked_partitions,
+    checked_prefix,
+    checked_producer_names,
     checked_replicas,
     checked_states,
     checked_topics,
@@ -29,6 +32,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.group_admin import GroupAdmin
+from quorumlog.sdk.producer_names import delete_producers, list_producers
 from quorumlog.sdk.reassignment import list_reassignments, reassign_partitions
 from quorumlog.sdk.record_deletion import delete_records
 from quorumlog.sdk.topic_changes import TopicChanges
@@ -45,6 +49,7 @@ from quorumlog.sdk.types import (
     OffsetAndMetadata,
     PartitionDescription,
     PartitionReassignment,
+    ProducerListing,
     QuorumDescription,
     QuorumReplicaDescription,
     TopicDescription,
@@ -349,6 +354,35 @@ class AsyncAdmin:
         """
         self._check_usable()
         await self._groups.delete(checked_groups(group_ids))
+
+    async def list_producers(self, prefix: str = "") -> list[ProducerListing]:
+        """Producer names that are claimed, never older than the call, sorted by their names.
+
+        Arguments:
+            prefix: only those that begin with it.
+        """
+        self._check_usable()
+        return await list_producers(self._cluster, checked_prefix(prefix), self._limit_s)
+
+    async def delete_producers(self, names: Iterable[str], *, claimed_before_ms: int | None = None) -> None:
+        """Deletes producer names, for good. Nothing more is taken of who claimed one before: it fails with
+        :class:`InvalidProducerEpochError`. Who claims a deleted name is new to the cluster.
+
+        Deletes only what nobody will go on from: whoever repeats work under a deleted name writes its records again,
+        and neither the log nor anybody else notices.
+
+        Arguments:
+            claimed_before_ms: delete only those that were claimed last before this time, in milliseconds since the
+                epoch; None: whenever it was.
+
+        Raises:
+            ProducerNameNotFoundError: there is no such name.
+            ProducerNameInUseError: it was claimed since.
+            QuorumlogError: of the first name that could not be deleted; others may have been.
+        """
+        self._check_usable()
+        before_ms = checked_claim_time(claimed_before_ms)
+        await delete_producers(self._cluster, checked_producer_names(names), before_ms, self._limit_s)
 
     async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
         """The brokers and the active controller, as the answering node sees them.

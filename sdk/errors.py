@@ -231,7 +231,7 @@ class OutOfOrderSequenceNumberError(QuorumlogError):
 
 
 class InvalidProducerEpochError(QuorumlogError):
-    """A newer instance of the same named producer has taken over."""
+    """A newer instance of the same named producer has taken over, or its name was deleted."""
 
 
 #: What kafka-python calls it.
@@ -248,6 +248,14 @@ class DuplicateSequenceMismatchError(QuorumlogError):
 
 class ProducerLimitExceededError(QuorumlogError):
     """No more named producers, or no more batches in one epoch, can be remembered."""
+
+
+class ProducerNameNotFoundError(QuorumlogError):
+    """Nobody has claimed that producer name, or it was deleted."""
+
+
+class ProducerNameInUseError(QuorumlogError):
+    """The producer name was claimed since the time before which it was to be deleted."""
 
 
 class StorageError(QuorumlogError):
@@ -405,6 +413,8 @@ _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.UNKNOWN_PRODUCER_ID: UnknownProducerIdError,
     _Code.DUPLICATE_SEQUENCE_MISMATCH: DuplicateSequenceMismatchError,
     _Code.PRODUCER_LIMIT_EXCEEDED: ProducerLimitExceededError,
+    _Code.PRODUCER_NAME_NOT_FOUND: ProducerNameNotFoundError,
+    _Code.PRODUCER_NAME_IN_USE: ProducerNameInUseError,
     _Code.STORAGE_ERROR: StorageError,
     _Code.TOPIC_ALREADY_EXISTS: TopicAlreadyExistsError,
     _Code.INVALID_TOPIC: InvalidTopicError,

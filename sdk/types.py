@@ -128,6 +128,16 @@ class PartitionDescription:
     group_id: int
 
 
+class ProducerListing(NamedTuple):
+    """A producer name: its id, the newest epoch with which it was claimed, and when that was, in milliseconds since the
+    epoch on the controller's clock (0: before that was kept)."""
+
+    name: str
+    producer_id: int
+    producer_epoch: int
+    claimed_ms: int
+
+
 class PartitionReassignment(NamedTuple):
     """A partition that is being moved: nodes that have or get a replica, those that get one, those that lose it."""
 

@@ -16,12 +16,12 @@ from quorumlog.server.controller_decision import ControllerDecision, answer_now,
 from quorumlog.server.coordinator_creation import CoordinatorPlan
 from quorumlog.server.metadata_image import MetadataImage
 from quorumlog.server.metadata_records import Broker
-from quorumlog.server.named_producers import check_claim
+from quorumlog.server.named_producers import check_claim, check_deletion
 from quorumlog.server.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.replica_assignment import TopicLimits
 from quorumlog.server.topic_decisions import TopicDecisions
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
@@ -104,6 +104,8 @@ class Controller:
                 return self._allocate(number, wall_ms, request.allocate_producer_ids)
             case "claim_producer":
                 return self._claim(number, wall_ms, request.claim_producer)
+            case "delete_producers":
+                return self._delete_producers(number, wall_ms, request.delete_producers)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
             case "replicas_moved":
@@ -213,6 +215,16 @@ class Controller:
         if known is not None:
             return answer_now(number, known)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, claim_producer=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _delete_producers(
+        self, number: int, wall_ms: int, request: admin_pb2.DeleteProducersRequest
+    ) -> ControllerDecision:
+        refused = check_deletion(request)
+        if refused is not None:
+            return refusal(number, refused)
+        body = metadata_log_pb2.DeleteProducers(names=request.names, claimed_before_ms=request.claimed_before_ms)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, delete_producers=body)
         return ControllerDecision(number, commands=(command,))
 
 

@@ -21,6 +21,7 @@ from quorumlog.server.controller import ControllerOptions
 from quorumlog.server.controller_client import ControllerClient
 from quorumlog.server.coordinator_creation import CoordinatorPlan
 from quorumlog.server.data_requests import DataRequests
+from quorumlog.server.deleted_producers import DeletedProducers
 from quorumlog.server.events import Job
 from quorumlog.server.formation import Membership
 from quorumlog.server.former_replicas import FormerReplicas
@@ -35,12 +36,14 @@ from quorumlog.server.links import Links
 from quorumlog.server.metadata_reads import MetadataReads
 from quorumlog.server.metadata_records import METADATA_GROUP, ApplyResult
 from quorumlog.server.metadata_replica import MetadataReplica, decode_applied
+from quorumlog.server.named_producers import NamedProducers
 from quorumlog.server.offset_requests import OffsetRequests
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition import Partition
 from quorumlog.server.partition_checkpoints import PartitionCheckpoints
 from quorumlog.server.partitions import Partitions, make_group
 from quorumlog.server.producer_expiry import ProducerExpiry
+from quorumlog.server.producer_requests import ProducerRequests
 from quorumlog.server.read_index import HeartbeatRounds
 from quorumlog.server.reassignment import Reassignments
 from quorumlog.server.record_deletions import RecordDeletions
@@ -168,6 +171,7 @@ class Member:
             surroundings.reply, host.touch,
         )  # fmt: skip
         self.reads = MetadataReads(options, self.metadata, self.client, rounds)
+        self.producers = ProducerRequests(self._named_producers, self.reads, surroundings.reply)
         self.elections = LeaderElections(
             options,
             host,
@@ -188,6 +192,7 @@ class Member:
         self.endings.may_have_moved(found)
         logs = self.partitions.logs.values()
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
+        self.deleted_producers = DeletedProducers(self.partitions, self._named_producers, host.touch)
         host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
@@ -216,6 +221,9 @@ class Member:
         return MetadataReplica(
             raft, sealer, state.snapshot, self._read_metadata, around.rng, options, self._on_applied, self._on_restored
         )
+
+    def _named_producers(self) -> NamedProducers:
+        return self.metadata.image.named_producers
 
     def _read_metadata(self, snapshot: Snapshot) -> bytes:
         return read_whole(self._around.storage, METADATA_GROUP, snapshot.data)
@@ -258,6 +266,7 @@ class Member:
         self.reassignments.on_time(now)
         self.reads.on_time(now)
         self.expiry.on_time(now)
+        self.deleted_producers.on_time(now)
         self.groups.on_time()
 
     @property
@@ -279,6 +288,7 @@ class Member:
             self.reassignments.next_deadline,
             self.reads.next_deadline,
             self.expiry.next_deadline,
+            self.deleted_producers.next_deadline,
             self.groups.next_deadline,
         )
         return min(deadline for deadline in due if deadline is not None)
@@ -305,6 +315,8 @@ class Member:
             self.offsets.after_round(partition)
             self.deletions.after_round(partition)
             self.retention.after_round(self._now, self._wall_ms, partition)
+        if partition.leading_term != led:
+            self.deleted_producers.consider(self._now, partition)
         self.checkpoints.consider(partition)
         self.compactions.consider(self._now, partition)
 
@@ -322,6 +334,7 @@ class Member:
         self.reads.after_round()
         self.groups.metadata_changed()
         self.endings.leave()
+        self.deleted_producers.metadata_changed(self._now)
         self._checkpoint_metadata()
 
     def _checkpoint_metadata(self) -> None:
@@ -482,10 +495,13 @@ class Member:
                 | admin_pb2.CreatePartitionsRequest()
                 | admin_pb2.AlterConfigsRequest()
                 | admin_pb2.ReassignPartitionsRequest()
+                | admin_pb2.DeleteProducersRequest()
             ):
                 self.topics.change(self._now, request_id, message)
             case admin_pb2.ListReassignmentsRequest():
                 self._list_reassignments(request_id, message)
+            case admin_pb2.ListProducersRequest():
+                self.producers.list_producers(self._now, request_id, message)
             case admin_pb2.DescribeConfigsRequest():
                 self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():
@@ -574,6 +590,7 @@ class Member:
             "pending_produces": len(self.data.calls),
             "parked_fetches": len(self.data.fetches),
             "fetch_sessions": len(self.data.fetches.sessions),
+            "producer_names": len(self.metadata.image.named_producers),
             "fenced": float(self.broker.fenced),
             **self.groups.gauges(),
         }

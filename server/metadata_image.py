@@ -106,7 +106,9 @@ class MetadataImage:
             case "replicas_moved":
                 result = self._replicas_moved(command.replicas_moved)
             case "claim_producer":
-                result = ApplyResult(self.named_producers.claim(command.claim_producer))
+                result = ApplyResult(self.named_producers.claim(command.claim_producer, command.timestamp_ms))
+            case "delete_producers":
+                result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
             case _:
                 raise MetadataLogError(
                     f"entry {index} of the metadata log holds a command of a later version: upgrade this node"
@@ -364,6 +366,8 @@ class MetadataImage:
             next_group=self.topic_table.next_group,
             next_producer_id=self.next_producer_id,
             named_producers=self.named_producers.records(),
+            next_named_producer_id=self.named_producers.next_id,
+            producers_deleted_index=self.named_producers.deleted_index,
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -389,7 +393,7 @@ class MetadataImage:
         image.moves.restored()
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
-        image.named_producers = NamedProducers.from_records(snapshot.named_producers)
+        image.named_producers = NamedProducers.from_snapshot(snapshot)
         image.feature_level = snapshot.feature_level
         image.applied_index = snapshot.applied_index
         for partition in image.partitions.values():

@@ -7,16 +7,20 @@ repeated because its answer was lost, or was asked of two nodes at once, must no
 An epoch that is to be replayed can have a note: whoever claims it first decides what all runs of it go by (how many
 partitions a topic had, which time stands in records that have none), and the log of the metadata says who was first.
 
-An id is never given to another name, and names stay: a partition that has batches of an identity must go on recognising
-them, however long ago they were sent.
+Names stay until somebody deletes them: a partition that has batches of an identity must go on recognising them,
+however long ago they were sent. An id is never given again, neither to another name nor to the same one after its
+deletion. So an id below the next one that nobody has was deleted: what comes under it is late, and would be taken for
+new where the partition has forgotten the identity. The index of the last deletion says which nodes may know of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from itertools import islice, takewhile
+
+from sortedcontainers import SortedDict
 
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -26,16 +30,25 @@ MAX_NAME_LENGTH = 249
 MAX_NOTE_BYTES = 1024
 #: Names in one cluster.
 MAX_NAMES = 100_000
+#: Names in one page of a list, and in one request to delete them.
+MAX_REQUEST_NAMES = 1_000
 #: Epochs are 64 bits wide, with a sign.
 MAX_EPOCH = (1 << 63) - 1
 
 
 class NamedProducers:
-    """The named identities of a cluster."""
+    """The named identities of a cluster.
+
+    Attributes:
+        next_id: of the next name.
+        deleted_index: of the last entry of the metadata log that deleted a name; 0 before the first.
+    """
 
     def __init__(self) -> None:
-        self._by_name: dict[str, metadata_log_pb2.NamedProducer] = {}
+        self._by_name: SortedDict = SortedDict()
         self._epochs: dict[int, int] = {}
+        self.next_id = FIRST_NAMED_PRODUCER_ID
+        self.deleted_index = 0
 
     def __len__(self) -> int:
         return len(self._by_name)
@@ -44,13 +57,25 @@ class NamedProducers:
         """The newest epoch with which an id was claimed; -1 when it is not known."""
         return self._epochs.get(producer_id, -1)
 
+    def is_deleted(self, producer_id: int) -> bool:
+        """Whether an id belonged to a name that was deleted; False as well where it has yet to be given out."""
+        return FIRST_NAMED_PRODUCER_ID <= producer_id < self.next_id and producer_id not in self._epochs
+
+    def page(self, prefix: str, after: str, size: int) -> list[metadata_log_pb2.NamedProducer]:
+        """The first names, in order, that begin with a prefix and come after one."""
+        first = max(prefix, after)
+        names = self._by_name.irange(first, inclusive=(first != after, True))
+        matching = takewhile(lambda name: name.startswith(prefix), names)
+        return [self._by_name[name] for name in islice(matching, size)]
+
     def check(self, claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
         """Why a claim does not hold, or None."""
         known = self._by_name.get(claim.name)
         if known is None and len(self._by_name) >= MAX_NAMES:
             return error(
                 ErrorCode.PRODUCER_LIMIT_EXCEEDED,
-                f"{MAX_NAMES} producer names are in use, which is the limit: use one of them again",
+                f"{MAX_NAMES} producer names are in use, which is the limit: use one of them again, or delete those"
+                " that nobody will use any more (quorumlog producers delete)",
             )
         newest = known.epoch if known is not None else -1
         if -1 < claim.epoch < newest:
@@ -80,20 +105,22 @@ class NamedProducers:
         now = peer_pb2.ProducerClaimed(producer_id=-1, producer_epoch=-1 if known is None else known.epoch)
         return peer_pb2.ControllerResponse(error=refused, producer_claimed=now)
 
-    def claim(self, claim: peer_pb2.ClaimProducer) -> peer_pb2.ControllerResponse:
-        """Carries out a claim, as the log decides it."""
+    def claim(self, claim: peer_pb2.ClaimProducer, wall_ms: int) -> peer_pb2.ControllerResponse:
+        """Carries out a claim, as the log decides it.
+
+        Arguments:
+            wall_ms: when it was proposed, in milliseconds since the epoch.
+        """
         refusal = self.refusal(claim)
         if refusal is not None:
             return refusal
         known = self._by_name.get(claim.name)
         if known is None:
-            # Names are never removed, so that their number is the next id.
-            known = metadata_log_pb2.NamedProducer(
-                name=claim.name, producer_id=FIRST_NAMED_PRODUCER_ID + len(self._by_name), epoch=-1
-            )
+            known = metadata_log_pb2.NamedProducer(name=claim.name, producer_id=self.next_id, epoch=-1)
         epoch = known.epoch + 1 if claim.epoch == -1 else claim.epoch
         if epoch > known.epoch:
             known.epoch, known.note = epoch, claim.note
+        known.claimed_ms = max(known.claimed_ms, wall_ms)
         self._keep(known)
         claimed = peer_pb2.ProducerClaimed(producer_id=known.producer_id, producer_epoch=known.epoch, note=known.note)
         return peer_pb2.ControllerResponse(producer_claimed=claimed)
@@ -101,19 +128,59 @@ class NamedProducers:
     def _keep(self, producer: metadata_log_pb2.NamedProducer) -> None:
         self._by_name[producer.name] = producer
         self._epochs[producer.producer_id] = producer.epoch
+        # Also what was claimed before ids were counted: then their number was the next one.
+        self.next_id = max(self.next_id, producer.producer_id + 1)
+
+    def check_deletion(self, name: str, claimed_before_ms: int) -> errors_pb2.Error | None:
+        """Why a name cannot be deleted, or None.
+
+        Arguments:
+            claimed_before_ms: it must have been claimed last before this time, in milliseconds since the epoch; 0:
+                whenever it was.
+        """
+        known = self._by_name.get(name)
+        if known is None:
+            return error(
+                ErrorCode.PRODUCER_NAME_NOT_FOUND,
+                f"there is no producer name {name!r}: nobody claimed it, or it is gone",
+            )
+        if claimed_before_ms and known.claimed_ms >= claimed_before_ms:
+            return error(
+                ErrorCode.PRODUCER_NAME_IN_USE,
+                f"producer name {name!r} was claimed at {known.claimed_ms} ms, not before {claimed_before_ms}: it is"
+                " in use and stays",
+            )
+        return None
+
+    def delete(self, index: int, deletion: metadata_log_pb2.DeleteProducers) -> peer_pb2.ControllerResponse:
+        """Carries out a deletion, as the log decides it.
+
+        Arguments:
+            index: of the entry.
+        """
+        response = peer_pb2.ControllerResponse(delete_producers=admin_pb2.DeleteProducersResponse())
+        for name in deletion.names:
+            refused = self.check_deletion(name, deletion.claimed_before_ms)
+            response.delete_producers.results.add(name=name, error=refused)
+            if refused is None:
+                del self._epochs[self._by_name.pop(name).producer_id]
+                self.deleted_index = index
+        return response
 
     def records(self) -> list[metadata_log_pb2.NamedProducer]:
         """All of them, as a snapshot holds them."""
-        return [self._by_name[name] for name in sorted(self._by_name)]
+        return list(self._by_name.values())
 
     @classmethod
-    def from_records(cls, records: Iterable[metadata_log_pb2.NamedProducer]) -> NamedProducers:
-        """What ``records`` gave."""
+    def from_snapshot(cls, snapshot: metadata_log_pb2.MetadataSnapshot) -> NamedProducers:
+        """What a snapshot holds of them."""
         made = cls()
-        for record in records:
+        for record in snapshot.named_producers:
             copy = metadata_log_pb2.NamedProducer()
             copy.CopyFrom(record)
             made._keep(copy)
+        made.next_id = max(made.next_id, snapshot.next_named_producer_id)
+        made.deleted_index = snapshot.producers_deleted_index
         return made
 
 
@@ -129,6 +196,19 @@ def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
         )
     elif claim.note and claim.epoch == -1:
         problem = f"producer name {claim.name!r} is claimed with a note but no epoch: nobody can repeat that"
+    else:
+        return None
+    return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
+    """Why a request to delete names cannot be meant, whatever has been claimed so far; None if it can."""
+    if not 1 <= len(request.names) <= MAX_REQUEST_NAMES:
+        problem = f"{len(request.names)} producer names are to be deleted: name 1 to {MAX_REQUEST_NAMES} in one request"
+    elif request.claimed_before_ms < 0:
+        problem = f"producer names claimed before {request.claimed_before_ms} ms: times are counted from 1970 on"
+    elif any(len(name) > MAX_NAME_LENGTH for name in request.names):
+        problem = f"producer names have at most {MAX_NAME_LENGTH} characters"
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)

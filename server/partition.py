@@ -22,6 +22,7 @@ from quorumlog.server.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.compaction_state import CompactionState
 from quorumlog.server.epoch_digests import content_digest
 from quorumlog.server.hosted import PartitionId
+from quorumlog.server.named_producers import NamedProducers
 from quorumlog.server.options import Limits
 from quorumlog.server.partition_commands import apply_command
 from quorumlog.server.partition_snapshot import read_state, table_rows
@@ -47,7 +48,7 @@ class Partition:
         raft: the group's replica on this node.
         reader: durable state, for offset look-ups.
         table: the group's rows as found at opening; empty for a new replica.
-        claimed_epoch: the newest epoch of a named producer, by its id, as the metadata have it.
+        names: gives the named producers as the metadata have them.
     """
 
     def __init__(
@@ -59,7 +60,7 @@ class Partition:
         reader: StorageReader,
         table: dict[bytes, bytes],
         limits: Limits,
-        claimed_epoch: Callable[[int], int] = nobody_has_claimed,
+        names: Callable[[], NamedProducers] = nobody_has_claimed,
     ) -> None:
         self.identity = identity
         self.group = group
@@ -69,7 +70,7 @@ class Partition:
         self._sealer = sealer
         self._reader = reader
         self._limits = limits
-        self.producers = ProducerTable(limits.producers_per_partition, claimed_epoch)
+        self.producers = ProducerTable(limits.producers_per_partition, names)
         self.producers.load(table)
         #: Points of compaction and how far this replica has got; None before the first.
         self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None

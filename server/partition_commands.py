@@ -42,6 +42,9 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
             partition.compact(command.compact_log)
         case "forget_producers":
             partition.producers.forget(command.forget_producers.up_to_index)
+        case "forget_named_producers":
+            forgotten = command.forget_named_producers
+            partition.producers.forget_named(forgotten.producer_ids, forgotten.deleted_index)
         case _:
             raise PartitionLogError(
                 f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"

@@ -137,8 +137,9 @@ class Partitions:
             self._former.votes_from(group),
         )  # fmt: skip
         log = Partition(
-            identity, group, raft, sealer, self._reader, state.table, self._options.limits, self._claimed_epoch
-        )
+            identity, group, raft, sealer, self._reader, state.table, self._options.limits,
+            lambda: self._image().named_producers,
+        )  # fmt: skip
         log.snapshot = state.snapshot
         self.logs[group] = self._by_name[(identity.topic_id, identity.number)] = log
         return log
@@ -155,9 +156,6 @@ class Partitions:
         )
         self.coordinators[group] = coordinator
         return coordinator
-
-    def _claimed_epoch(self, producer_id: int) -> int:
-        return self._image().named_producers.epoch_of(producer_id)
 
     def __getitem__(self, group: int) -> Hosted:
         return self._by_group[group]

@@ -10,7 +10,10 @@ sequence below the next one.) In a replayable epoch a duplicate must also have t
 
 Who is forgotten is decided in the log, by what every replica applies alike: producers without a name that have been
 silent for long, by a command of the leader's; and whoever has been silent for longest, in the order of the log, when
-there are too many. Named identities are never forgotten; a batch of one too many is refused.
+there are too many. Named identities are forgotten when their names are deleted, never before; a batch of one too many
+is refused. A leader that has yet to hear of the deletion could append a second time then what they had sent: so the
+command that forgets them says which entry of the metadata log that was, and who has not applied it takes nothing of a
+named identity that is not known here.
 """
 
 from __future__ import annotations
@@ -20,13 +23,17 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from quorumlog.server.epoch_digests import MAX_EPOCH_BATCHES, EpochDigests
+from quorumlog.server.named_producers import NamedProducers
 from quorumlog.server.producer_state import ProducerState, decode, encode, is_named, with_batch
 from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 ROW_PREFIX = b"p"
+#: Holds the index of the metadata entry since which named producers may have been forgotten.
+FORGOTTEN_ROW = b"f"
 DIGEST_ROW_PREFIX = b"d"
 _ROW_KEY = struct.Struct(">cQ")
+_FORGOTTEN = struct.Struct("<Q")
 _DIGEST_ROW_KEY = struct.Struct(">cQH")
 
 
@@ -51,9 +58,9 @@ class Refused:
     message: str
 
 
-def nobody_has_claimed(producer_id: int) -> int:
-    """The newest epoch of a named identity as the metadata have it, where there are no metadata."""
-    return -1
+def nobody_has_claimed() -> NamedProducers:
+    """The names as the metadata have them, where there are no metadata."""
+    return NamedProducers()
 
 
 class ProducerTable:
@@ -62,12 +69,15 @@ class ProducerTable:
     Arguments:
         limit: producers remembered, up to four fifths of them named. The same on every replica: beyond it the one
             without a name that has been silent for longest (in log order) is forgotten, as batches are applied.
-        claimed_epoch: the newest epoch with which a named identity was claimed, as far as this node knows; -1: none.
+        names: gives the named identities as far as this node knows them.
     """
 
-    __slots__ = ("_applied", "_claimed_epoch", "_digests", "_dirty", "_dirty_digests", "_limit", "_named", "_tail")
+    __slots__ = (
+        "_applied", "_digests", "_dirty", "_dirty_digests", "_forgotten_dirty", "_forgotten_index", "_limit", "_named",
+        "_names", "_tail",
+    )  # fmt: skip
 
-    def __init__(self, limit: int, claimed_epoch: Callable[[int], int] = nobody_has_claimed) -> None:
+    def __init__(self, limit: int, names: Callable[[], NamedProducers] = nobody_has_claimed) -> None:
         # Both in the order of last use, which is the log's.
         self._applied: dict[int, ProducerState] = {}
         self._named: dict[int, ProducerState] = {}
@@ -75,7 +85,10 @@ class ProducerTable:
         #: By producer and epoch: until a new epoch's first batch is applied, the one before may come back.
         self._digests: dict[tuple[int, int], EpochDigests] = {}
         self._limit = limit
-        self._claimed_epoch = claimed_epoch
+        self._names = names
+        #: Deletions up to this entry of the metadata log have made the log forget named identities.
+        self._forgotten_index = 0
+        self._forgotten_dirty = False
         self._dirty: set[int] = set()
         #: Rows of digests to be written or deleted: from the first up to before the last.
         self._dirty_digests: dict[int, tuple[int, int]] = {}
@@ -91,8 +104,11 @@ class ProducerTable:
         known = self._known(header.producer_id)
         newest = known.epoch if known is not None else -1
         if is_named(header.producer_id):
+            refused = self._check_deleted(header.producer_id, known)
+            if refused is not None:
+                return refused
             # The log fences by the epochs that it has seen; where the new holder has not written yet, the metadata do.
-            newest = max(newest, self._claimed_epoch(header.producer_id))
+            newest = max(newest, self._names().epoch_of(header.producer_id))
         if header.producer_epoch < newest:
             return Refused(
                 ErrorCode.INVALID_PRODUCER_EPOCH,
@@ -110,6 +126,23 @@ class ProducerTable:
         if known.replayable:
             return self._check_replayable(header, digest, known)
         return _check_sequence(header, known)
+
+    def _check_deleted(self, producer_id: int, known: ProducerState | None) -> Refused | None:
+        """Whether a named identity may have been deleted."""
+        names = self._names()
+        if names.is_deleted(producer_id):
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the name of producer {producer_id} was deleted: nothing more is taken of who claimed it before; make"
+                " the producer anew",
+            )
+        if known is None and names.deleted_index < self._forgotten_index:
+            # It may be one of those whose deletion this node has not heard of. The log had its batches, and does not
+            # recognise them any more: a retry of the first would be appended once more.
+            return Refused(
+                ErrorCode.SERVER_BUSY, "this node has yet to hear which producer names were deleted; try again shortly"
+            )
+        return None
 
     def _known(self, producer_id: int) -> ProducerState | None:
         return self._tail.get(producer_id) or self._table_of(producer_id).get(producer_id)
@@ -137,7 +170,8 @@ class ProducerTable:
             if named >= most:
                 return Refused(
                     ErrorCode.PRODUCER_LIMIT_EXCEEDED,
-                    f"{most} named producers have written to this partition, which is the limit: use the names again",
+                    f"{most} named producers have written to this partition, which is the limit: use the names again,"
+                    " or delete those that nobody will use any more (quorumlog producers delete)",
                 )
         return None
 
@@ -233,6 +267,34 @@ class ProducerTable:
                 return
             self._forget(producer)
 
+    def forget_named(self, producers: Iterable[int], deleted_index: int) -> None:
+        """Forgets named identities whose names are deleted.
+
+        Arguments:
+            deleted_index: whoever has not applied this entry of the metadata log may not know that.
+        """
+        self._forgotten_index = max(self._forgotten_index, deleted_index)
+        self._forgotten_dirty = True
+        for producer in producers:
+            # What is uncommitted goes too: once applied it is known again, until the next such command.
+            known = self._named.pop(producer, None), self._tail.pop(producer, None)
+            if known[0] is not None:
+                self._dirty.add(producer)
+            for state in known:
+                digests = self._digests.pop((producer, state.epoch), None) if state is not None else None
+                if digests is not None and digests.rows:
+                    self._mark_digests(producer, 0, digests.rows)
+
+    def deleted(self) -> list[int]:
+        """The named identities that are remembered although their names are deleted, as far as this node knows."""
+        is_deleted = self._names().is_deleted
+        return sorted(producer for producer in {*self._named, *self._tail} if is_deleted(producer))
+
+    @property
+    def has_named(self) -> bool:
+        """Whether a named identity is remembered."""
+        return bool(self._named) or any(map(is_named, self._tail))
+
     def _forget(self, producer: int) -> None:
         del self._applied[producer]
         self._dirty.add(producer)
@@ -256,10 +318,14 @@ class ProducerTable:
             state = self._table_of(producer).get(producer)
             rows[_ROW_KEY.pack(ROW_PREFIX, producer)] = None if state is None else encode(state)
         for producer, (first, end) in sorted(self._dirty_digests.items()):
-            digests = self._digests.get((producer, self._named[producer].epoch))
+            state = self._named.get(producer)
+            digests = self._digests.get((producer, state.epoch)) if state is not None else None
             for number in range(first, end):
                 row = digests.row(number) if digests is not None else None
                 rows[_DIGEST_ROW_KEY.pack(DIGEST_ROW_PREFIX, producer, number)] = row
+        if self._forgotten_dirty:
+            rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
+        self._forgotten_dirty = False
         self._dirty.clear()
         self._dirty_digests.clear()
         return rows
@@ -267,6 +333,8 @@ class ProducerTable:
     def rows(self) -> dict[bytes, bytes]:
         """Every row of the applied part, for a snapshot."""
         rows: dict[bytes, bytes] = {}
+        if self._forgotten_index:
+            rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
         for producer, state in (*self._applied.items(), *self._named.items()):
             rows[_ROW_KEY.pack(ROW_PREFIX, producer)] = encode(state)
             digests = self._digests.get((producer, state.epoch))
@@ -288,6 +356,8 @@ class ProducerTable:
         states.sort(key=lambda item: item[1].last.log_index)
         for kept in (self._applied, self._named, self._tail, self._digests, self._dirty, self._dirty_digests):
             kept.clear()
+        (self._forgotten_index,) = _FORGOTTEN.unpack(rows[FORGOTTEN_ROW]) if FORGOTTEN_ROW in rows else (0,)
+        self._forgotten_dirty = False
         for producer, state in states:
             self._table_of(producer)[producer] = state
             if state.replayable:

@@ -1,5 +1,7 @@
 """Requests about topics, as any node serves them: changes go to the controller, configurations are read here.
 
+Producer names are deleted in the same way.
+
 An answer to a change comes once this node's own image shows it, so that who asks the same node next sees what it did.
 """
 
@@ -24,6 +26,7 @@ TopicChange: TypeAlias = (
     | admin_pb2.CreatePartitionsRequest
     | admin_pb2.AlterConfigsRequest
     | admin_pb2.ReassignPartitionsRequest
+    | admin_pb2.DeleteProducersRequest
 )
 
 _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
@@ -32,6 +35,7 @@ _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
     admin_pb2.CreatePartitionsRequest: ("create_partitions", admin_pb2.CreatePartitionsResponse),
     admin_pb2.AlterConfigsRequest: ("alter_configs", admin_pb2.AlterConfigsResponse),
     admin_pb2.ReassignPartitionsRequest: ("reassign_partitions", admin_pb2.ReassignPartitionsResponse),
+    admin_pb2.DeleteProducersRequest: ("delete_producers", admin_pb2.DeleteProducersResponse),
 }
 
 
@@ -71,7 +75,7 @@ class TopicRequests:
             self.on_applied()
 
         if len(self._awaiting) >= self._limit:
-            busy = error(ErrorCode.SERVER_BUSY, "too many changes of topics at once; try again after a pause")
+            busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
             self._reply(request_id, failed_change(request, busy))
             return
         asked = peer_pb2.ControllerRequest()
@@ -135,14 +139,15 @@ class TopicRequests:
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:
-    """The answer to a change that failed as a whole: the same error for every topic."""
+    """The answer to a change that failed as a whole: the same error for every topic or name."""
     if isinstance(request, admin_pb2.ReassignPartitionsRequest):
         wishes = [(each.topic, each.partition) for each in request.reassignments]
         return admin_pb2.ReassignPartitionsResponse(
             results=[admin_pb2.ReassignmentResult(topic=t, partition=p, error=problem) for t, p in wishes]
         )
     response = _RESPONSES[type(request)][1]()
-    names = request.names if isinstance(request, admin_pb2.DeleteTopicsRequest) else [t.name for t in request.topics]
+    by_name = admin_pb2.DeleteTopicsRequest | admin_pb2.DeleteProducersRequest
+    names = request.names if isinstance(request, by_name) else [t.name for t in request.topics]
     for name in names:
         response.results.add(name=name, error=problem)  # type: ignore[attr-defined]  # all of them have it
     return response

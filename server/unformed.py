@@ -53,6 +53,8 @@ def unformed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None
         return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)
     if isinstance(message, admin_pb2.ListReassignmentsRequest):
         return admin_pb2.ListReassignmentsResponse(error=problem)
+    if isinstance(message, admin_pb2.ListProducersRequest):
+        return admin_pb2.ListProducersResponse(error=problem)
     if isinstance(message, admin_pb2.DescribeQuorumRequest):
         return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
     if isinstance(message, GroupRequest):

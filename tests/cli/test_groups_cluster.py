@@ -1,4 +1,4 @@
-"""``quorumlog groups`` against real nodes: where groups go on, from the first commit to their deletion."""
+"""``quorumlog groups`` and ``quorumlog producers`` against real nodes: from the first commit, or claim, to deletion."""
 
 from __future__ import annotations
 
@@ -123,3 +123,22 @@ def test_the_coordinators_can_be_seen(run: Run) -> None:
     assert (state["state"], state["members"]) == ("Empty", 0)
     assert "__groups" not in run("topics", "list").splitlines()
     assert "__groups" in run("topics", "list", "--include-internal").splitlines()
+
+
+def test_producer_names_are_listed_and_deleted(run: Run, refuse: Run, quorumlog_cluster: LocalCluster) -> None:
+    for name in ("etl-0", "etl-1", "other"):
+        with Producer(bootstrap_servers=quorumlog_cluster.bootstrap_servers, producer_name=name) as producer:
+            producer.send("orders", b"x", partition=2).result(10)
+    rows = json.loads(run("producers", "list", "--output", "json"))
+    assert [(row["name"], row["producer_epoch"]) for row in rows] == [("etl-0", 0), ("etl-1", 0), ("other", 0)]
+    heading, *_, last = filter(str.strip, run("producers", "list", "--prefix", "o").splitlines())
+    assert heading.split() == ["NAME", "ID", "EPOCH", "CLAIMED"]
+    assert last.split()[0] == "other"
+    assert run("producers", "list", "--claimed-before", "2020-01-01") == "There are no such producer names.\n"
+    dry = run("producers", "delete", "--prefix", "etl-", "--dry-run")
+    assert dry == "Would delete producer name etl-0.\nWould delete producer name etl-1.\n"
+    assert "writes its records twice" in refuse(2, "producers", "delete", "--prefix", "etl-")
+    deleted = json.loads(run("producers", "delete", "--prefix", "etl-", "--yes", "--output", "json"))
+    assert deleted == [{"name": "etl-0", "deleted": True}, {"name": "etl-1", "deleted": True}]
+    assert run("producers", "delete", "other", "--yes") == "Deleted producer name other.\n"
+    assert run("producers", "list") == "There are no producer names.\n"

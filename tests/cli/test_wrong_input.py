@@ -25,6 +25,7 @@ import typer.core
 
 from quorumlog.cli import boundary
 from quorumlog.cli.main import app
+from quorumlog.sdk import Producer
 from quorumlog.sdk.cluster import Cluster
 from quorumlog.server.local import LocalCluster
 
@@ -105,6 +106,8 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "leaders balance": ("--topic", "orders", "--dry-run"),
     "produce": ("orders",),
     "consume": ("orders", "--until-end"),
+    "producers list": (),
+    "producers delete": ("etl", "--dry-run"),
     "groups list": (),
     "groups describe": ("billing",),
     "groups reset-offsets": ("billing", "--topic", "orders", "--to-earliest"),
@@ -155,11 +158,14 @@ def with_hostile_values(name: str) -> Iterator[tuple[str, ...]]:
 
 @pytest.fixture(scope="module", autouse=True)
 def cluster(quorumlog_cluster: LocalCluster) -> Iterator[LocalCluster]:
-    """The commands' cluster: topic ``orders`` has three partitions and a record, group ``billing`` is at its start."""
+    """The commands' cluster: topic ``orders`` has three partitions, producer ``etl`` has written to it, group
+    ``billing`` is at its start."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("QUORUMLOG_BOOTSTRAP_SERVERS", quorumlog_cluster.bootstrap_servers)
         assert run("topics", "create", "orders", "--partitions", "3").status == 0
         assert run("produce", "orders", "--partition", "0").status == 0
+        with Producer(bootstrap_servers=quorumlog_cluster.bootstrap_servers, producer_name="etl") as producer:
+            producer.send("orders", b"x", partition=0).result(10)
         assert run("groups", "reset-offsets", "billing", "--topic", "orders", "--to-earliest", "--execute").status == 0
         yield quorumlog_cluster
 
@@ -322,6 +328,12 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("consume", ("orders", "--group", "g", "--from-time", "1"), 2, ("with --group", "groups reset-offsets")),
     ("consume", ("orders", "--group", "g", "--until-end"), 2, ("--until-end", "--timeout")),
     ("consume", ("nope", "--group", "g"), 1, ("'nope'", "not exist")),
+    ("producers list", ("--claimed-before", "soon"), 2, ("--claimed-before 'soon'", "milliseconds")),
+    ("producers delete", (), 2, ("names to delete", "--prefix")),
+    ("producers delete", ("a", "--prefix", "b"), 2, ("names to delete", "--prefix")),
+    ("producers delete", ("nope", "--yes"), 1, ("no producer name nope", "producers list")),
+    ("producers delete", ("etl",), 2, ("--yes", "twice")),
+    ("producers delete", ("etl", "--claimed-before", "1"), 1, ("etl was claimed at", "in use")),
     ("groups list", ("--state", "sleeping"), 2, ("'sleeping'", "Empty, Assigning, Reconciling, Stable")),
     ("groups describe", ("--members", "--state"), 2, ("one of", "--members")),
     ("groups describe", ("--verbose",), 2, ("--verbose", "--members")),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import itertools
 import time
@@ -13,13 +14,15 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.aio import AsyncProducer
+from quorumlog.sdk.aio import AsyncAdmin, AsyncProducer
 from quorumlog.sdk.errors import (
     DuplicateSequenceMismatchError,
     IllegalArgumentError,
     IllegalStateError,
     InvalidProducerEpochError,
     ProducerFencedError,
+    ProducerNameInUseError,
+    ProducerNameNotFoundError,
     QuorumlogError,
 )
 from quorumlog.server.local import LocalCluster
@@ -282,3 +285,42 @@ async def test_work_that_breaks_off_cuts_no_batch_and_can_be_replayed(
             await send(broken_off_at)
     await send(len(contents))
     assert values(cluster, topic)[0] == contents
+
+
+def test_a_deleted_name_is_refused_to_its_holder_and_new_to_whoever_claims_it_next(
+    cluster: LocalCluster, topic: str
+) -> None:
+    servers = cluster.bootstrap_servers
+    with Admin(bootstrap_servers=servers) as admin, Producer(bootstrap_servers=servers, producer_name=topic) as former:
+        former.send(topic, b"a", partition=0).result(10)
+        (listed,) = admin.list_producers(topic)
+        assert (listed.name, listed.producer_epoch) == (topic, 0)
+        assert abs(listed.claimed_ms - time.time_ns() // 1_000_000) < 60_000
+        with pytest.raises(ProducerNameInUseError, match="it is in use and stays"):
+            admin.delete_producers([topic], claimed_before_ms=listed.claimed_ms)
+        admin.delete_producers([topic], claimed_before_ms=listed.claimed_ms + 1)
+        assert admin.list_producers(topic) == []
+        with pytest.raises(ProducerNameNotFoundError, match="there is no producer name"):
+            admin.delete_producers([topic])
+        with pytest.raises(InvalidProducerEpochError, match=r"the name of producer .* was deleted"):
+            former.send(topic, b"b", partition=0).result(10)
+        with Producer(bootstrap_servers=servers, producer_name=topic) as latter:
+            latter.send(topic, b"c", partition=0).result(10)
+        (again,) = admin.list_producers(topic)
+        assert (again.producer_id > listed.producer_id, again.producer_epoch) == (True, 0)
+    assert values(cluster, topic) == [[b"a", b"c"], []]
+
+
+async def test_names_beyond_one_page_are_listed_and_deleted(cluster: LocalCluster) -> None:
+    names = [f"page-{number:04}" for number in range(1_010)]
+    async with (
+        AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        grpc.aio.insecure_channel(cluster.address(1)) as channel,
+    ):
+        node = data_plane_pb2_grpc.DataPlaneStub(channel)
+        requests = (pb.InitProducerIdRequest(name=name, epoch=1, timeout_ms=10_000) for name in names)
+        claimed = await asyncio.gather(*(node.InitProducerId(request) for request in requests))
+        assert not any(answer.HasField("error") for answer in claimed)
+        assert [each.name for each in await admin.list_producers("page-")] == names
+        await admin.delete_producers(names[1:])
+        assert [each.name for each in await admin.list_producers("page-")] == names[:1]

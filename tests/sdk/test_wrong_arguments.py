@@ -35,6 +35,7 @@ from quorumlog.sdk import (
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     Producer,
+    ProducerNameNotFoundError,
     QuorumlogError,
     RecordTooLargeError,
     TopicAlreadyExistsError,
@@ -46,6 +47,7 @@ from quorumlog.sdk import (
 from quorumlog.sdk.admin_config import AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
 from quorumlog.sdk.consumer_config import ConsumerOptions
+from quorumlog.sdk.errors import InvalidRequestError
 from quorumlog.sdk.producer_config import ProducerOptions
 from quorumlog.server.local import LocalCluster
 
@@ -69,6 +71,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.create_partitions": {"topic_partitions": {"orders": 6}, "validate_only": True},
     "Admin.delete_group_offsets": {"group_id": "g", "partitions": [TP]},
     "Admin.delete_groups": {"group_ids": ["nope"]},
+    "Admin.delete_producers": {"names": ["nope"], "claimed_before_ms": 1},
     "Admin.delete_topics": {"topics": ["nope"]},
     "Admin.describe_configs": {"topics": ["orders"]},
     "Admin.delete_records": {"records_to_delete": {TP: 0}},
@@ -82,6 +85,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.list_group_offsets": {"group_id": "g", "partitions": [TP]},
     "Admin.list_groups": {"states": ["Stable"]},
     "Admin.list_partition_reassignments": {},
+    "Admin.list_producers": {"prefix": "n"},
     "Admin.list_topics": {},
     "Admin.reassign_partitions": {"reassignments": {TP: [1, 2, 3]}, "validate_only": True},
     "Consumer.assign": {"partitions": [TP]},
@@ -286,6 +290,12 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.create_partitions", {"topic_partitions": {"orders": "6"}}, IllegalArgumentError, "NewPartitions"),
     ("Admin.delete_topics", {"topics": "orders"}, IllegalArgumentError, "list of names"),
     ("Admin.delete_topics", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
+    ("Admin.delete_producers", {"names": ["nope"]}, ProducerNameNotFoundError, "no producer name 'nope'"),
+    ("Admin.delete_producers", {"names": "nope"}, IllegalArgumentError, "list of names"),
+    ("Admin.delete_producers", {"names": [""]}, IllegalArgumentError, "not a name"),
+    ("Admin.delete_producers", {"names": ["x" * 250]}, InvalidRequestError, "249 characters"),
+    ("Admin.delete_producers", {"claimed_before_ms": 0}, IllegalArgumentError, "milliseconds since 1970"),
+    ("Admin.list_producers", {"prefix": 5}, IllegalArgumentError, "begin with 5"),
     ("Admin.describe_configs", {"topics": ["nope"]}, UnknownTopicOrPartitionError, "nope"),
     ("Admin.delete_records", {"records_to_delete": {TP: 10**6}}, OffsetOutOfRangeError, "1000000"),
     ("Admin.delete_records", {"records_to_delete": {TP: -2}}, IllegalArgumentError, "-2"),

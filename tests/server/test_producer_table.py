@@ -5,7 +5,9 @@ import random
 import pytest
 
 from quorumlog.server.epoch_digests import MAX_EPOCH_BATCHES, ROW_DIGESTS, content_digest
+from quorumlog.server.named_producers import NamedProducers
 from quorumlog.server.producer_table import Duplicate, ProducerTable, Refused
+from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import (
     FIRST_NAMED_PRODUCER_ID,
     SEQUENCE_MODULUS,
@@ -29,6 +31,14 @@ def header(
     return BatchHeader(
         base_offset, count, Codec.NONE, TimestampType.CREATE_TIME, 1, 2, producer, epoch, sequence, attributes
     )
+
+
+def some_names(*names: str) -> NamedProducers:
+    """Names as the metadata have them, claimed one after the other."""
+    producers = NamedProducers()
+    for name in names:
+        producers.claim(peer_pb2.ClaimProducer(name=name, epoch=3), 0)
+    return producers
 
 
 def refusal(table: ProducerTable, *args: int, **kwargs: int) -> ErrorCode.ValueType:
@@ -212,6 +222,10 @@ def test_replicas_forget_the_same_producers() -> None:
             up_to = index - rng.choice([5, 20])
             whole.forget(up_to)
             restarted.forget(up_to)
+        if rng.random() < 0.05:
+            gone = rng.choice(([NAMED], [NAMED + 1], [NAMED, NAMED + 1]))
+            whole.forget_named(gone, index)
+            restarted.forget_named(gone, index)
         sequence = sequences.get(producer, 0)
         if isinstance(whole.check(header(sequence, producer=producer)), Refused):
             sequence = 0
@@ -230,8 +244,9 @@ def test_replicas_forget_the_same_producers() -> None:
 
 
 def test_a_claim_fences_where_the_new_holder_has_not_written_yet() -> None:
-    claimed = {NAMED: 4}
-    table = ProducerTable(10, lambda producer: claimed.get(producer, -1))
+    names = some_names("a")
+    names.claim(peer_pb2.ClaimProducer(name="a", epoch=4), 0)
+    table = ProducerTable(10, lambda: names)
     table.apply(header(0, producer=NAMED, epoch=3), index=1)
     assert refusal(table, 2, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert table.check(header(0, producer=NAMED, epoch=4)) is None
@@ -373,3 +388,92 @@ def test_the_digest_is_of_the_records_and_not_of_their_place() -> None:
     sealed = seal_batch(batch, group=1, term=2, index=3, previous_hash=4, base_offset=5, append_time_ms=6)
     assert digest(batch) == digest(sealed) == digest(made(b"12345678", 9))
     assert digest(batch) not in (digest(made(b"12345679", 0)), digest(made(b"12345678", 0, 2)), 0)
+
+
+def delete(producers: NamedProducers, name: str, index: int) -> None:
+    """The entry of the metadata log at ``index`` deletes a name."""
+    producers.delete(index, metadata_log_pb2.DeleteProducers(names=[name]))
+
+
+def test_nothing_is_taken_of_a_named_producer_whose_name_is_deleted() -> None:
+    names = some_names("a", "b")
+    table = ProducerTable(10, lambda: names)
+    for number in (0, 1):
+        table.apply(header(0, producer=NAMED + number, epoch=3, base_offset=2 * number), index=number + 1)
+    assert table.deleted() == []
+    delete(names, "a", 9)
+    assert table.deleted() == [NAMED]
+    for sequence in (0, 2):
+        assert refusal(table, sequence, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.check(header(2, producer=NAMED + 1, epoch=3)) is None
+    table.forget_named(table.deleted(), names.deleted_index)
+    assert (table.deleted(), len(table)) == ([], 1)
+    assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert refusal(table, 0, producer=NAMED, epoch=4) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.check(header(0, producer=NAMED + 2, epoch=3)) is None, "of a name that this node has yet to hear of"
+
+
+@pytest.mark.parametrize("restored", [False, True])
+def test_a_leader_that_has_not_heard_of_a_deletion_takes_nothing_of_whom_it_does_not_know(restored: bool) -> None:
+    behind = some_names("a", "b")
+    table = ProducerTable(10, lambda: behind)
+    for number in (0, 1):
+        table.apply(header(0, producer=NAMED + number, epoch=3, base_offset=2 * number), index=number + 1)
+    table.forget_named([NAMED], 9)
+    if restored:
+        rows, table = table.rows(), ProducerTable(10, lambda: behind)
+        table.load(rows)
+    # Its first batch is in the log: to take it for new would be to append it twice.
+    assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.SERVER_BUSY
+    assert table.check(header(2, producer=NAMED + 1, epoch=3)) is None, "who is known here was not forgotten"
+    delete(behind, "a", 9)
+    assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
+    assert table.check(header(0, producer=NAMED + 2, epoch=0)) is None
+
+
+def replayed(number: int, epoch: int = 3) -> tuple[BatchHeader, int]:
+    """One record of a replayable epoch, and its digest."""
+    return header(number, 1, NAMED, epoch, base_offset=number, replayable=True), 1_000 + number
+
+
+def test_a_forgotten_producer_leaves_no_rows() -> None:
+    table, stored = ProducerTable(10), {}
+    for number in range(ROW_DIGESTS + 1):
+        (batch, digest), index = replayed(number), number + 1
+        table.apply(batch, index, digest)
+    stored.update(table.take_rows())
+    assert len(stored) == 3
+    table.forget_named([NAMED, NAMED + 5], 9)
+    stored.update(table.take_rows())
+    assert {key: row for key, row in stored.items() if row is not None} == table.rows()
+    assert len(table.rows()) == 1, "since when producers may have been forgotten"
+    assert table.take_rows() == {}
+
+
+@pytest.mark.parametrize("epoch", [3, 4])
+def test_what_was_on_its_way_when_a_producer_was_forgotten_is_known_once_it_is_applied(epoch: int) -> None:
+    """A leader that has not heard of the deletion took it, behind the command that forgets the producer."""
+    leader, follower = ProducerTable(10), ProducerTable(10)
+    first = replayed(0)
+    for table in (leader, follower):
+        table.apply(first[0], 1, first[1])
+    later = [replayed(number + (epoch == 3), epoch) for number in range(3)]
+    for place, (batch, digest) in enumerate(later):
+        assert leader.check(batch, digest) is None
+        leader.append(batch, batch.base_offset, 10 + place, digest)
+    for table in (leader, follower):
+        table.forget_named([NAMED], 9)
+    assert refusal(leader, 0, producer=NAMED, epoch=epoch) == ErrorCode.SERVER_BUSY
+    for place, (batch, digest) in enumerate(later):
+        for table in (leader, follower):
+            table.apply(batch, 10 + place, digest)
+    assert leader.rows() == follower.rows()
+    following = replayed(3 + (epoch == 3), epoch)
+    assert leader.check(*following) is None
+    assert leader.check(*later[-1]) == Duplicate(log_index=12, base_offset=later[-1][0].base_offset)
+    copy = ProducerTable(10)
+    copy.load(leader.rows())
+    assert copy.check(*following) is None
+    for table in (leader, follower):
+        table.forget_named([NAMED], 12)
+        assert len(table) == 0

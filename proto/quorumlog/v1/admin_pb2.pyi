@@ -1139,6 +1139,188 @@ class QuorumReplica(_message.Message):
 Global___QuorumReplica: _TypeAlias = QuorumReplica  # noqa: Y015
 
 @_typing.final
+class ListProducersRequest(_message.Message):
+    """Which producer names to list. The answer is never older than the request."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PREFIX_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    prefix: _builtins.str
+    """Only those that begin with this."""
+    after: _builtins.str
+    """Only those after this one, in the order of code points: the last of the page before."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        prefix: _builtins.str = ...,
+        after: _builtins.str = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProducersRequest: _TypeAlias = ListProducersRequest  # noqa: Y015
+
+@_typing.final
+class ListProducersResponse(_message.Message):
+    """Producer names in their order: as many as one page has."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    more: _builtins.bool
+    """True: there are more after the last of them."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Set when the request as a whole failed."""
+
+    @_builtins.property
+    def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedProducer]:
+        """The names."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        producers: _abc.Iterable[Global___ListedProducer] | None = ...,
+        more: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "more", b"more", "producers", b"producers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListProducersResponse: _TypeAlias = ListProducersResponse  # noqa: Y015
+
+@_typing.final
+class ListedProducer(_message.Message):
+    """A producer name that is claimed."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    CLAIMED_MS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name."""
+    producer_id: _builtins.int
+    """Its id."""
+    producer_epoch: _builtins.int
+    """The newest epoch with which it was claimed."""
+    claimed_ms: _builtins.int
+    """When it was claimed last, in milliseconds since the epoch, on the controller's clock."""
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+        claimed_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListedProducer: _TypeAlias = ListedProducer  # noqa: Y015
+
+@_typing.final
+class DeleteProducersRequest(_message.Message):
+    """Producer names to delete: what is sent under an identity claimed before is refused from then on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    CLAIMED_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    claimed_before_ms: _builtins.int
+    """Only if they were claimed last before this time, in milliseconds since the epoch; 0: whenever it was."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names, at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        claimed_before_ms: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "names", b"names", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteProducersRequest: _TypeAlias = DeleteProducersRequest  # noqa: Y015
+
+@_typing.final
+class DeleteProducersResponse(_message.Message):
+    """The outcome, one result per name, in the request's order."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___DeleteProducerResult]:
+        """One per name."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___DeleteProducerResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteProducersResponse: _TypeAlias = DeleteProducersResponse  # noqa: Y015
+
+@_typing.final
+class DeleteProducerResult(_message.Message):
+    """The outcome for one producer name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    ERROR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        error: _errors_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteProducerResult: _TypeAlias = DeleteProducerResult  # noqa: Y015
+
+@_typing.final
 class DescribeNodeRequest(_message.Message):
     """Asks a node about itself."""
 

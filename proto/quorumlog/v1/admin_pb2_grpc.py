@@ -75,6 +75,16 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
                 _registered_method=True)
+        self.ListProducers = channel.unary_unary(
+                '/quorumlog.v1.Admin/ListProducers',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.ListProducersRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListProducersResponse.FromString,
+                _registered_method=True)
+        self.DeleteProducers = channel.unary_unary(
+                '/quorumlog.v1.Admin/DeleteProducers',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteProducersRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteProducersResponse.FromString,
+                _registered_method=True)
         self.DescribeQuorum = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeQuorum',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
@@ -152,6 +162,20 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def ListProducers(self, request, context):
+        """The producer names that are claimed.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DeleteProducers(self, request, context):
+        """Deletes producer names. Each name succeeds or fails on its own.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeQuorum(self, request, context):
         """Describes the metadata quorum.
         """
@@ -215,6 +239,16 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ListReassignments,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.SerializeToString,
+            ),
+            'ListProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListProducers,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ListProducersRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.ListProducersResponse.SerializeToString,
+            ),
+            'DeleteProducers': grpc.unary_unary_rpc_method_handler(
+                    servicer.DeleteProducers,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DeleteProducersRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DeleteProducersResponse.SerializeToString,
             ),
             'DescribeQuorum': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeQuorum,
@@ -449,6 +483,60 @@ class Admin:
             '/quorumlog.v1.Admin/ListReassignments',
             quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.ListReassignmentsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/ListProducers',
+            quorumlog_dot_v1_dot_admin__pb2.ListProducersRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.ListProducersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DeleteProducers(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DeleteProducers',
+            quorumlog_dot_v1_dot_admin__pb2.DeleteProducersRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DeleteProducersResponse.FromString,
             options,
             channel_credentials,
             insecure,

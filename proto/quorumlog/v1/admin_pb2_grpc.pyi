@@ -51,6 +51,10 @@ class AdminStub:
     """Moves replicas of partitions to other nodes, or cancels that."""
     ListReassignments: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]
     """The reassignments under way."""
+    ListProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListProducersRequest, _admin_pb2.ListProducersResponse]
+    """The producer names that are claimed."""
+    DeleteProducers: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DeleteProducersRequest, _admin_pb2.DeleteProducersResponse]
+    """Deletes producer names. Each name succeeds or fails on its own."""
     DescribeQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]
     """Describes the metadata quorum."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
@@ -79,6 +83,10 @@ class AdminAsyncStub(AdminStub):
     """Moves replicas of partitions to other nodes, or cancels that."""
     ListReassignments: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListReassignmentsRequest, _admin_pb2.ListReassignmentsResponse]  # type: ignore[assignment]
     """The reassignments under way."""
+    ListProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListProducersRequest, _admin_pb2.ListProducersResponse]  # type: ignore[assignment]
+    """The producer names that are claimed."""
+    DeleteProducers: _aio.UnaryUnaryMultiCallable[_admin_pb2.DeleteProducersRequest, _admin_pb2.DeleteProducersResponse]  # type: ignore[assignment]
+    """Deletes producer names. Each name succeeds or fails on its own."""
     DescribeQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]  # type: ignore[assignment]
     """Describes the metadata quorum."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
@@ -152,6 +160,22 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListReassignmentsResponse, _abc.Awaitable[_admin_pb2.ListReassignmentsResponse]]:
         """The reassignments under way."""
+
+    @_abc_1.abstractmethod
+    def ListProducers(
+        self,
+        request: _admin_pb2.ListProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.ListProducersResponse, _abc.Awaitable[_admin_pb2.ListProducersResponse]]:
+        """The producer names that are claimed."""
+
+    @_abc_1.abstractmethod
+    def DeleteProducers(
+        self,
+        request: _admin_pb2.DeleteProducersRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DeleteProducersResponse, _abc.Awaitable[_admin_pb2.DeleteProducersResponse]]:
+        """Deletes producer names. Each name succeeds or fails on its own."""
 
     @_abc_1.abstractmethod
     def DescribeQuorum(

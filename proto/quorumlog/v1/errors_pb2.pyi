@@ -72,13 +72,17 @@ class _ErrorCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ErrorCode.V
     OUT_OF_ORDER_SEQUENCE_NUMBER: _ErrorCode.ValueType  # 27
     """The batch's sequence does not follow the last one of its producer."""
     INVALID_PRODUCER_EPOCH: _ErrorCode.ValueType  # 28
-    """The producer's epoch is older than the one known for its id."""
+    """The producer's epoch is older than the one known for its id, or its name was deleted."""
     UNKNOWN_PRODUCER_ID: _ErrorCode.ValueType  # 29
     """The partition knows nothing of this producer id, and the sequence is not its first."""
     DUPLICATE_SEQUENCE_MISMATCH: _ErrorCode.ValueType  # 32
     """The log holds other records under this producer's sequence: a replay that is no replay."""
     PRODUCER_LIMIT_EXCEEDED: _ErrorCode.ValueType  # 33
     """The partition or the cluster remembers as many named producers, or batches of one epoch, as it may."""
+    PRODUCER_NAME_NOT_FOUND: _ErrorCode.ValueType  # 34
+    """Nobody has claimed that producer name, or it was deleted."""
+    PRODUCER_NAME_IN_USE: _ErrorCode.ValueType  # 35
+    """The producer name was claimed since the time before which it was to be deleted."""
     STORAGE_ERROR: _ErrorCode.ValueType  # 30
     """The node's disk is full or failing; nothing was appended."""
     TOPIC_ALREADY_EXISTS: _ErrorCode.ValueType  # 40
@@ -194,13 +198,17 @@ INVALID_REQUIRED_ACKS: ErrorCode.ValueType  # 26
 OUT_OF_ORDER_SEQUENCE_NUMBER: ErrorCode.ValueType  # 27
 """The batch's sequence does not follow the last one of its producer."""
 INVALID_PRODUCER_EPOCH: ErrorCode.ValueType  # 28
-"""The producer's epoch is older than the one known for its id."""
+"""The producer's epoch is older than the one known for its id, or its name was deleted."""
 UNKNOWN_PRODUCER_ID: ErrorCode.ValueType  # 29
 """The partition knows nothing of this producer id, and the sequence is not its first."""
 DUPLICATE_SEQUENCE_MISMATCH: ErrorCode.ValueType  # 32
 """The log holds other records under this producer's sequence: a replay that is no replay."""
 PRODUCER_LIMIT_EXCEEDED: ErrorCode.ValueType  # 33
 """The partition or the cluster remembers as many named producers, or batches of one epoch, as it may."""
+PRODUCER_NAME_NOT_FOUND: ErrorCode.ValueType  # 34
+"""Nobody has claimed that producer name, or it was deleted."""
+PRODUCER_NAME_IN_USE: ErrorCode.ValueType  # 35
+"""The producer name was claimed since the time before which it was to be deleted."""
 STORAGE_ERROR: ErrorCode.ValueType  # 30
 """The node's disk is full or failing; nothing was appended."""
 TOPIC_ALREADY_EXISTS: ErrorCode.ValueType  # 40

@@ -39,6 +39,7 @@ class MetadataCommand(_message.Message):
     CLAIM_PRODUCER_FIELD_NUMBER: _builtins.int
     REASSIGN_REPLICAS_FIELD_NUMBER: _builtins.int
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
+    DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -93,6 +94,10 @@ class MetadataCommand(_message.Message):
     def replicas_moved(self) -> _peer_pb2.ReplicasMoved:
         """A partition has moved."""
 
+    @_builtins.property
+    def delete_producers(self) -> Global___DeleteProducers:
+        """Producer names are deleted."""
+
     def __init__(
         self,
         *,
@@ -110,12 +115,13 @@ class MetadataCommand(_message.Message):
         claim_producer: _peer_pb2.ClaimProducer | None = ...,
         reassign_replicas: Global___ReassignReplicas | None = ...,
         replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
+        delete_producers: Global___DeleteProducers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -228,6 +234,34 @@ class ChangeTopicConfig(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChangeTopicConfig: _TypeAlias = ChangeTopicConfig  # noqa: Y015
+
+@_typing.final
+class DeleteProducers(_message.Message):
+    """Producer names are deleted. Their ids are never given to another name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAMES_FIELD_NUMBER: _builtins.int
+    CLAIMED_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    claimed_before_ms: _builtins.int
+    """Only if they were claimed last before this time, in milliseconds since the epoch; 0: whenever it was."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The names."""
+
+    def __init__(
+        self,
+        *,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        claimed_before_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "names", b"names"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteProducers: _TypeAlias = DeleteProducers  # noqa: Y015
 
 @_typing.final
 class ReassignReplicas(_message.Message):
@@ -426,6 +460,8 @@ class MetadataSnapshot(_message.Message):
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
+    NEXT_NAMED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCERS_DELETED_INDEX_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The group id to give out next."""
     next_producer_id: _builtins.int
@@ -434,6 +470,10 @@ class MetadataSnapshot(_message.Message):
     """The feature level."""
     applied_index: _builtins.int
     """The index of the last entry applied."""
+    next_named_producer_id: _builtins.int
+    """The id of the next name; 0 in snapshots from before names could be deleted, when it was their number."""
+    producers_deleted_index: _builtins.int
+    """The index of the last entry that deleted a name."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerRecord]:
         """Brokers by id."""
@@ -456,10 +496,12 @@ class MetadataSnapshot(_message.Message):
         feature_level: _builtins.int = ...,
         applied_index: _builtins.int = ...,
         named_producers: _abc.Iterable[Global___NamedProducer] | None = ...,
+        next_named_producer_id: _builtins.int = ...,
+        producers_deleted_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_producer_id", b"next_producer_id", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -475,6 +517,7 @@ class NamedProducer(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     NOTE_FIELD_NUMBER: _builtins.int
+    CLAIMED_MS_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     producer_id: _builtins.int
@@ -483,6 +526,8 @@ class NamedProducer(_message.Message):
     """The newest epoch with which it was claimed."""
     note: _builtins.bytes
     """What the first claim of that epoch left for those that repeat it."""
+    claimed_ms: _builtins.int
+    """When it was claimed last, in milliseconds since the epoch; 0 in snapshots from before that was kept."""
     def __init__(
         self,
         *,
@@ -490,10 +535,11 @@ class NamedProducer(_message.Message):
         producer_id: _builtins.int = ...,
         epoch: _builtins.int = ...,
         note: _builtins.bytes = ...,
+        claimed_ms: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "name", b"name", "note", b"note", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "epoch", b"epoch", "name", b"name", "note", b"note", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -27,6 +27,7 @@ class PartitionCommand(_message.Message):
     TRIM_LOG_FIELD_NUMBER: _builtins.int
     COMPACT_LOG_FIELD_NUMBER: _builtins.int
     FORGET_PRODUCERS_FIELD_NUMBER: _builtins.int
+    FORGET_NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def trim_log(self) -> Global___TrimLog:
         """The log start moves up."""
@@ -39,18 +40,23 @@ class PartitionCommand(_message.Message):
     def forget_producers(self) -> Global___ForgetProducers:
         """Producers that have been silent for long are forgotten."""
 
+    @_builtins.property
+    def forget_named_producers(self) -> Global___ForgetNamedProducers:
+        """Producers whose names are deleted are forgotten."""
+
     def __init__(
         self,
         *,
         trim_log: Global___TrimLog | None = ...,
         compact_log: Global___CompactLog | None = ...,
         forget_producers: Global___ForgetProducers | None = ...,
+        forget_named_producers: Global___ForgetNamedProducers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -137,6 +143,34 @@ class ForgetProducers(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForgetProducers: _TypeAlias = ForgetProducers  # noqa: Y015
+
+@_typing.final
+class ForgetNamedProducers(_message.Message):
+    """Named producers whose names the metadata have deleted are forgotten."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_IDS_FIELD_NUMBER: _builtins.int
+    DELETED_INDEX_FIELD_NUMBER: _builtins.int
+    deleted_index: _builtins.int
+    """The index of a metadata entry: whoever has not applied it may not know that they are deleted."""
+    @_builtins.property
+    def producer_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Their ids."""
+
+    def __init__(
+        self,
+        *,
+        producer_ids: _abc.Iterable[_builtins.int] | None = ...,
+        deleted_index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleted_index", b"deleted_index", "producer_ids", b"producer_ids"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ForgetNamedProducers: _TypeAlias = ForgetNamedProducers  # noqa: Y015
 
 @_typing.final
 class PartitionSnapshot(_message.Message):

@@ -744,6 +744,7 @@ class ControllerRequest(_message.Message):
     REASSIGN_PARTITIONS_FIELD_NUMBER: _builtins.int
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     CREATE_COORDINATORS_FIELD_NUMBER: _builtins.int
+    DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     @_builtins.property
@@ -810,6 +811,10 @@ class ControllerRequest(_message.Message):
     def create_coordinators(self) -> Global___CreateCoordinators:
         """A client looks for a coordinator, and there are none yet."""
 
+    @_builtins.property
+    def delete_producers(self) -> _admin_pb2.DeleteProducersRequest:
+        """A client deletes producer names."""
+
     def __init__(
         self,
         *,
@@ -830,12 +835,13 @@ class ControllerRequest(_message.Message):
         reassign_partitions: _admin_pb2.ReassignPartitionsRequest | None = ...,
         replicas_moved: Global___ReplicasMoved | None = ...,
         create_coordinators: Global___CreateCoordinators | None = ...,
+        delete_producers: _admin_pb2.DeleteProducersRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -879,6 +885,7 @@ class ControllerResponse(_message.Message):
     ALTER_CONFIGS_FIELD_NUMBER: _builtins.int
     PRODUCER_CLAIMED_FIELD_NUMBER: _builtins.int
     REASSIGN_PARTITIONS_FIELD_NUMBER: _builtins.int
+    DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -935,6 +942,10 @@ class ControllerResponse(_message.Message):
     def reassign_partitions(self) -> _admin_pb2.ReassignPartitionsResponse:
         """To reassign_partitions."""
 
+    @_builtins.property
+    def delete_producers(self) -> _admin_pb2.DeleteProducersResponse:
+        """To delete_producers."""
+
     def __init__(
         self,
         *,
@@ -953,12 +964,13 @@ class ControllerResponse(_message.Message):
         alter_configs: _admin_pb2.AlterConfigsResponse | None = ...,
         producer_claimed: Global___ProducerClaimed | None = ...,
         reassign_partitions: _admin_pb2.ReassignPartitionsResponse | None = ...,
+        delete_producers: _admin_pb2.DeleteProducersResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

@@ -1,0 +1,117 @@
+"""``quorumlog producers``: the names under which producers outlive their processes, and how to be rid of them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.confirmation import confirm
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.rendering import plural, print_json, print_table
+from quorumlog.cli.times import parse_time_ms
+
+if TYPE_CHECKING:
+    from quorumlog.sdk import Admin, ProducerListing
+
+app = typer.Typer(no_args_is_help=True, help="Producer names: list, delete.")
+
+Prefix = Annotated[str, typer.Option("--prefix", metavar="TEXT", help="Only names that begin with this.")]
+ClaimedBefore = Annotated[
+    str | None,
+    typer.Option(
+        "--claimed-before",
+        metavar="TIME",
+        help="Only names last claimed before: 2024-05-01T12:00:00 (UTC), or milliseconds since 1970.",
+    ),
+]
+
+
+@app.callback()
+def producers() -> None:
+    """Producer names."""
+
+
+@app.command("list", epilog="Example: quorumlog producers list --prefix spark-")
+def list_producers(
+    *,
+    prefix: Prefix = "",
+    claimed_before: ClaimedBefore = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Names that are claimed, with the newest epoch and the time of their last claim on the controller's clock."""
+    before_ms = _time_ms(claimed_before)
+    with connect(bootstrap_servers) as admin:
+        listed = _listed(admin, prefix, before_ms)
+    if output is OutputFormat.JSON:
+        print_json([each._asdict() for each in listed])
+    elif listed:
+        rows = ((each.name, str(each.producer_id), each.producer_epoch, _time(each.claimed_ms)) for each in listed)
+        print_table(("NAME", "ID", "EPOCH", "CLAIMED"), rows)
+    else:
+        print("There are no such producer names." if prefix or before_ms else "There are no producer names.")
+
+
+@app.command(
+    "delete", epilog="Example: quorumlog producers delete --prefix spark- --claimed-before 2024-05-01 --dry-run"
+)
+def delete(
+    names: Annotated[list[str] | None, typer.Argument(metavar="NAME…", help="Which names.", show_default=False)] = None,
+    *,
+    prefix: Prefix = "",
+    claimed_before: ClaimedBefore = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Say what would be done, and do nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Deletes names that nobody will go on from: who writes under one is refused, and who repeats work under one writes
+    its records twice."""
+    if bool(names) is bool(prefix):
+        raise CommandError("give the names to delete, or --prefix TEXT for all that begin with it", WRONG_USAGE)
+    before_ms = _time_ms(claimed_before)
+    with connect(bootstrap_servers) as admin:
+        listed = _named(admin, names, before_ms) if names else _listed(admin, prefix, before_ms)
+        chosen = [each.name for each in listed]
+        if chosen and not dry_run:
+            confirm(
+                f"Delete {_summary(chosen)} for good? Who repeats work under one writes its records twice.", yes=yes
+            )
+            # What is claimed from now on is not what was agreed to.
+            admin.delete_producers(chosen, claimed_before_ms=max(each.claimed_ms for each in listed) + 1)
+    if output is OutputFormat.JSON:
+        print_json([{"name": name, "deleted": not dry_run} for name in chosen])
+        return
+    for name in chosen:
+        print(f"{'Would delete' if dry_run else 'Deleted'} producer name {name}.")
+    if not chosen:
+        print("There are no such producer names.")
+
+
+def _time_ms(claimed_before: str | None) -> int | None:
+    return None if claimed_before is None else parse_time_ms(claimed_before, "--claimed-before")
+
+
+def _listed(admin: Admin, prefix: str, before_ms: int | None) -> list[ProducerListing]:
+    return [each for each in admin.list_producers(prefix) if before_ms is None or each.claimed_ms < before_ms]
+
+
+def _named(admin: Admin, names: list[str], before_ms: int | None) -> list[ProducerListing]:
+    known = {each.name: each for name in names for each in admin.list_producers(name)}
+    for name in names:
+        if name not in known:
+            raise CommandError(f"there is no producer name {name}: 'quorumlog producers list' shows those that are")
+        if before_ms is not None and known[name].claimed_ms >= before_ms:
+            raise CommandError(f"producer name {name} was claimed at {_time(known[name].claimed_ms)}: it is in use")
+    return [known[name] for name in dict.fromkeys(names)]
+
+
+def _summary(names: list[str]) -> str:
+    return f"producer name {names[0]}" if len(names) == 1 else plural(len(names), "producer name")
+
+
+def _time(milliseconds: int) -> str:
+    return datetime.fromtimestamp(milliseconds / 1000, UTC).isoformat(timespec="seconds") if milliseconds else "unknown"
