@@ -153,10 +153,10 @@ class Admin:
         """Closes connections. May be called twice, and in a forked child, where it only lets go."""
         if self._closed:
             return
-        self._closed = True
         if self._background.fork.same_process:
             self._background.run(self._core.close(), timeout_s=10.0)
-            self._background.release(self)
+        self._closed = True  # Not before: a Ctrl-C may have come.
+        self._background.release(self)
 
     def __enter__(self) -> Self:
         return self

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import sys
 import threading
 from collections.abc import Callable
 from types import FrameType
 
 import pytest
+from scripted_cluster import ScriptedCluster
+from test_closing_from_another_thread import cluster, loop
 
+from quorumlog.sdk import Admin, Consumer, Producer
+from quorumlog.sdk.cluster import Cluster
 from quorumlog.sdk.commit_future import CommitFuture
 from quorumlog.sdk.delivery import Delivery
 from quorumlog.sdk.event_loop import BackgroundLoop
 from quorumlog.sdk.wakeup import Wakeup
+
+__all__ = ["cluster", "loop"]  # The fixtures.
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:coroutine .* was never awaited"),
@@ -21,6 +28,7 @@ pytestmark = [
 ]
 
 DEADLINE_S = 10.0
+numbers = itertools.count()
 #: More steps than any of the calls has.
 STEPS = 2_000
 
@@ -55,6 +63,39 @@ def at_every_step(call: Callable[[], object], is_well: Callable[[], bool]) -> No
         if not interrupted:
             return
     raise AssertionError(f"the call has more than {STEPS} steps")
+
+
+def admin_in_use(servers: str) -> tuple[Admin, Cluster]:
+    admin = Admin(bootstrap_servers=servers)
+    admin.list_topics()
+    return admin, admin._core._cluster
+
+
+def producer_in_use(servers: str) -> tuple[Producer, Cluster]:
+    producer = Producer(bootstrap_servers=servers)
+    producer.send("t", b"value")
+    return producer, producer._core.cluster
+
+
+def member_in_use(servers: str) -> tuple[Consumer, Cluster]:
+    consumer = Consumer("t", bootstrap_servers=servers, group_id=f"group {next(numbers)}")
+    consumer.poll(int(DEADLINE_S * 1000))
+    return consumer, consumer._core.cluster
+
+
+@pytest.mark.parametrize("in_use", [admin_in_use, producer_in_use, member_in_use])
+def test_a_close_that_is_interrupted_anywhere_is_made_good_by_another(
+    cluster: ScriptedCluster, in_use: Callable[[str], tuple[Admin | Producer | Consumer, Cluster]]
+) -> None:
+    for step in range(1, STEPS, 3):
+        client, its_cluster = in_use(cluster.bootstrap_servers)
+        interrupted = is_interrupted(step, client.close)
+        client.close()
+        open_ones = [node.address for node in its_cluster._connections.values() if not node._closed]
+        assert open_ones == [], f"an interrupt at step {step} leaves connections for good"
+        if not interrupted:
+            return
+    raise AssertionError(f"the close has more than {STEPS} steps")
 
 
 def in_another_thread(what: Callable[[], object]) -> bool:
