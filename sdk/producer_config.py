@@ -41,7 +41,7 @@ class ProducerOptions(TypedDict, total=False):
     key_serializer, value_serializer: callables to bytes.
     client_id: what nodes see as the user agent.
     producer_name: an identity that survives the process. The first record claims it; from then on an older instance of
-        the same name is refused (:class:`InvalidProducerEpochError`). The log never forgets it.
+        the same name is refused (:class:`InvalidProducerEpochError`). It lasts until the name is deleted.
     producer_epoch: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next. With
         the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without being added
         (with offset -1 when it is an old one), the rest is appended, and one that differs is refused

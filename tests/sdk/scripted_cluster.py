@@ -263,6 +263,11 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
     ) -> admin_pb2.CreateTopicsResponse:
         return await self.cluster.on_create(request)
 
+    async def DeleteProducers(
+        self, request: admin_pb2.DeleteProducersRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.DeleteProducersResponse:
+        return self.cluster.on_delete_producers(request)
+
 
 class ScriptedCluster:
     """Nodes 1 to ``nodes``, one topic ``t``. Set ``on_produce``, ``on_fetch``, ``on_metadata`` to script them."""
@@ -287,6 +292,9 @@ class ScriptedCluster:
         self.on_metadata: Callable[[int], Awaitable[None]] = _answer_at_once
         self.on_create: Callable[[admin_pb2.CreateTopicsRequest], Awaitable[admin_pb2.CreateTopicsResponse]] = (
             _create_all
+        )
+        self.on_delete_producers: Callable[[admin_pb2.DeleteProducersRequest], admin_pb2.DeleteProducersResponse] = (
+            lambda request: admin_pb2.DeleteProducersResponse()
         )
 
     async def start(self) -> None:

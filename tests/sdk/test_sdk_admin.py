@@ -24,6 +24,7 @@ from quorumlog.sdk import (
     NewTopic,
     NoBrokersAvailableError,
     Producer,
+    ProducerNameNotFoundError,
     RequestTimedOutError,
     TopicAlreadyExistsError,
     TopicPartition,
@@ -106,6 +107,34 @@ async def test_a_topic_that_exists_is_an_error_unless_our_own_first_attempt_may_
                 await admin.create_topics([NewTopic("t", 1, 1)])
         else:
             await admin.create_topics([NewTopic("t", 1, 1)])
+
+
+@pytest.mark.parametrize("sure", [True, False])
+async def test_a_producer_name_that_is_gone_is_an_error_unless_our_own_first_attempt_may_have_deleted_it(
+    cluster: ScriptedCluster, sure: bool
+) -> None:
+    asked: list[list[str]] = []
+
+    def delete(request: admin_pb2.DeleteProducersRequest) -> admin_pb2.DeleteProducersResponse:
+        asked.append(list(request.names))
+        answer = admin_pb2.DeleteProducersResponse()
+        for name in request.names:
+            failed = answer.results.add(name=name).error
+            if name == "sent":
+                code = Code.PRODUCER_NAME_NOT_FOUND if sure or len(asked) > 1 else Code.REQUEST_TIMED_OUT
+                failed.CopyFrom(error(code, retriable=len(asked) == 1 and not sure, definite=sure))
+            else:
+                answer.results[-1].ClearField("error")
+        return answer
+
+    cluster.on_delete_producers = delete
+    async with AsyncAdmin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        if sure:
+            with pytest.raises(ProducerNameNotFoundError):
+                await admin.delete_producers(["other", "sent"])
+        else:
+            await admin.delete_producers(["other", "sent"])
+            assert asked == [["other", "sent"], ["sent"]]
 
 
 async def test_what_a_node_says_itself_is_passed_on_and_named_when_time_is_over(cluster: ScriptedCluster) -> None:
