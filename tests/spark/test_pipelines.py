@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import logging
 import os
@@ -373,13 +374,18 @@ def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
     assert (progress.late, progress.records) == (6, 18)
 
 
-def test_the_first_signal_ends_a_backfill_and_further_ones_print_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spark's own handler asks the JVM on a connection in use, and py4j logs a page about that."""
+def test_the_first_signal_from_when_there_is_a_session_ends_a_pipeline_and_further_ones_print_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Spark's own handler asks the JVM on a connection in use, and py4j logs a page about that, or hangs."""
     handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     monkeypatch.setattr(logging.root.manager, "disable", logging.NOTSET)
+    monkeypatch.setattr(job, "local_session", lambda *_, **__: "made")
     try:
+        given = argparse.Namespace(master=None, conf=[], log_level="error")
+        assert job.session("archive", given) == "made"  # type: ignore[comparison-overlap]
         with pytest.raises(KeyboardInterrupt):
-            backfill._stop()
+            os.kill(os.getpid(), signal.SIGINT)
         assert {signal.getsignal(number) for number in handlers} == {signal.SIG_IGN}
         assert not logging.getLogger().isEnabledFor(logging.CRITICAL)
     finally:

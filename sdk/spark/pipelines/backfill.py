@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import logging
-import signal
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from quorumlog.sdk.spark import runs
 from quorumlog.sdk.spark.errors import OptionError
@@ -70,8 +68,6 @@ def _run(given: argparse.Namespace) -> str:
         raise OptionError(f"--tasks is {given.tasks}: expected 1 to 10000")
     job.require_topics(given, given.to)
     spark = job.session(NAME, given)
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, _stop)
     rows = _rows(spark, given)
     began, total = time.monotonic(), rows.count()
     job.say(f"{NAME}: {total:,} records in {given.tasks} tasks, under {given.transaction_id}")
@@ -133,17 +129,6 @@ def in_order(rows: DataFrame, given: argparse.Namespace) -> DataFrame:
     )
     tasks = laid_out.repartition(given.tasks, "together")
     return (tasks.sortWithinPartitions("place") if order else tasks).drop("together", "place")
-
-
-def _stop(*_: object) -> NoReturn:
-    """The first signal ends the job; the JVM ends with this process, and what it runs with it.
-
-    Spark's own handler would ask the JVM on a connection that is in use, and py4j logs a traceback of what comes of it.
-    """
-    for number in (signal.SIGINT, signal.SIGTERM):
-        signal.signal(number, signal.SIG_IGN)
-    logging.disable(logging.CRITICAL)
-    raise KeyboardInterrupt
 
 
 @contextmanager

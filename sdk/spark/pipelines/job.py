@@ -193,13 +193,20 @@ def require_sources(given: argparse.Namespace) -> None:
 
 
 def session(name: str, given: argparse.Namespace) -> SparkSession:
-    """The session that spark-submit has prepared, else one of this machine.
+    """The session that spark-submit has prepared, else one of this machine. From then on a signal ends the job.
 
     Raises:
         SparkMissingError, JavaError: what Spark needs is not there.
         OptionError: --master under spark-submit, which has it itself.
     """
     _quieten(given.log_level)
+    made = _session(name, given)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, _stop)
+    return made
+
+
+def _session(name: str, given: argparse.Namespace) -> SparkSession:
     if "PYSPARK_GATEWAY_PORT" not in os.environ:
         conf = {setting.replace(".", "__"): value for setting, value in given.conf}
         return local_session(name, given.master or "local[*]", log_level=given.log_level, **conf)
@@ -218,6 +225,18 @@ def session(name: str, given: argparse.Namespace) -> SparkSession:
     prepared.sparkContext.setLogLevel(given.log_level.upper())
     prepared.dataSource.register(QuorumlogDataSource)
     return prepared
+
+
+def _stop(*_: object) -> NoReturn:
+    """The first signal ends the job; the JVM ends with this process, and what it runs with it.
+
+    Spark's own handler would ask the JVM on a connection that is in use, and py4j logs a traceback of what comes of it,
+    or waits for good.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+    logging.disable(logging.CRITICAL)
+    raise KeyboardInterrupt
 
 
 def _quieten(log_level: str) -> None:
@@ -241,7 +260,7 @@ def say(line: str) -> None:
 
 
 class StopSignal:
-    """Notices SIGINT and SIGTERM, once Spark has set its own handlers."""
+    """Notices SIGINT and SIGTERM, from when there is a query to stop."""
 
     def __init__(self) -> None:
         self._received = threading.Event()
