@@ -410,3 +410,8 @@ def test_the_cause_is_told_of_all_that_spark_says() -> None:
     assert (
         job.one_line("[PATH_NOT_FOUND] Path does not exist: /x.\n at y") == "[PATH_NOT_FOUND] Path does not exist: /x."
     )
+    assert job.one_line("[STREAM_FAILED] Query\n[CONCURRENT_STREAM_LOG_UPDATE] Multiple jobs").startswith(
+        "another run seems to use"
+    )
+    met = "terminated with exception: Rename destination file:/c/state/0/0/_metadata/schema already exists. SQLSTATE: X"
+    assert job.one_line(met).endswith("(Rename destination file:/c/state/0/0/_metadata/schema already exists)")

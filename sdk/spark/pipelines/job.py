@@ -34,6 +34,11 @@ _LIVENESS_S = 2.0
 #: Our own errors within what Spark makes of them; the last one is the cause.
 _OURS = re.compile(r"\bquorumlog\.[a-z_.]+\.\w+Error: (.+)")
 _THEIR_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
+#: What Spark says of two queries on one checkpoint, by the file over which they met.
+_TWO_AT_ONCE = re.compile(
+    r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE"
+    r"|Rename destination \S+ already exists"
+)
 _MAX_LINE = 600
 
 
@@ -403,6 +408,10 @@ def run(name: str, job: Callable[[], str]) -> int:
 def one_line(text: str) -> str:
     """What has happened, of all that Spark says about it."""
     ours = _OURS.findall(text)
+    two = None if ours else _TWO_AT_ONCE.search(text)
+    if two is not None:
+        met = two[0][:_MAX_LINE]
+        return f"another run seems to use the same checkpoint: have one at a time, or give this one another ({met})"
     lines = [line.strip(" \t:") for line in text.splitlines() if line.strip(" \t:")]
     if len(lines) > 1 and lines[0].startswith("An error occurred while calling"):
         del lines[0]
