@@ -8,13 +8,12 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quorumlog.sdk.spark import local_session
+from tests.spark.standalone import QUICK
 
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
     """A local session as users get it, with the format registered by discovery; expected failures are not logged."""
-    # A run this short is over before the second compiler has paid for itself: a third less of a core's time.
-    quick = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
-    session = local_session("quorumlog tests", log_level="off", spark__driver__extraJavaOptions=quick)
+    session = local_session("quorumlog tests", log_level="off", spark__driver__extraJavaOptions=QUICK)
     yield session
     session.stop()

@@ -18,7 +18,7 @@ from urllib.parse import unquote, urlparse
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.java import find_java_home
@@ -36,11 +36,10 @@ from tests.spark.pipeline_records import (
     totals_by_window,
     windows,
 )
-from tests.spark.standalone import kill_tree
-from tests.spark.stream_queries import MOST_STARTS, SLOW_START
+from tests.spark.standalone import QUICK, kill_tree
+from tests.spark.stream_queries import MOST_STARTS, SLOW_START, InjectedError
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
-QUICK = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 DEADLINE_S = 250
 #: A session's time zone: days and times must not depend on it.
 ELSEWHERE = ["--conf", "spark.sql.session.timeZone=Pacific/Auckland"]
@@ -73,7 +72,7 @@ class Pipeline:
 
     def __init__(self, module: Any, log: Path, *options: str) -> None:
         self._module, self._log = module, log
-        self._options = [*options, "--conf", QUICK]
+        self._options = [*options, "--conf", f"spark.driver.extraJavaOptions={QUICK}"]
 
     def kill_once(self, is_under_way: Callable[[str], bool]) -> None:
         """Runs the command until it is in the middle, by what it has said or done, and kills all of its processes."""
@@ -106,29 +105,11 @@ class Pipeline:
         assert status == 0, said.err
         return said.out
 
-    def finish_by_spark_submit(self) -> str:
-        """Runs the command to its end; returns its summary."""
-        script = Path(sys.executable).with_name("spark-submit")
-        start = [str(script), "--master", "local[1]", "--driver-java-options", QUICK.partition("=")[2]]
-        loopback = ["spark.ui.enabled=false", "spark.driver.host=127.0.0.1", "spark.driver.bindAddress=127.0.0.1"]
-        start += [word for setting in loopback for word in ("--conf", setting)]
-        start.append(self._module.__file__)
-        for _ in range(MOST_STARTS):
-            process = self._start(start, stdout=subprocess.PIPE)
-            try:
-                summary, _ = process.communicate(timeout=DEADLINE_S)
-            finally:
-                process.kill()
-            if process.returncode == 0 or SLOW_START not in self._log.read_text():
-                break
-        assert process.returncode == 0, self._log.read_text()
-        return summary.decode()
-
-    def _start(self, command: list[str], stdout: int | None = None) -> subprocess.Popen[bytes]:
+    def _start(self, command: list[str]) -> subprocess.Popen[bytes]:
         java = {"JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1"}
         environment = os.environ | java | {"PYSPARK_PYTHON": sys.executable}
         with self._log.open("wb") as log:
-            return subprocess.Popen([*command, *self._options], stdout=stdout, stderr=log, env=environment)
+            return subprocess.Popen([*command, *self._options], stderr=log, env=environment)
 
 
 class NodeDown:
@@ -146,20 +127,45 @@ class NodeDown:
         self._cluster.wait_ready()
 
 
+def crashing(updates_to: Callable[..., Callable[..., None]], crashes: list[int]) -> Callable[..., Callable[..., None]]:
+    """Writes all of the second micro-batch, and fails before Spark has noted that it is done."""
+
+    def made(target: dict[str, str]) -> Callable[..., None]:
+        write = updates_to(target)
+
+        def write_and_fail(updates: DataFrame, batch: int) -> None:
+            write(updates, batch)
+            if batch == 1:
+                crashes.append(batch)
+                raise InjectedError("it fails after its work is done")
+
+        return write_and_fail
+
+    return made
+
+
 @pytest.mark.cluster
 @pytest.mark.spark
 @pytest.mark.timeout(600)
-def test_totals_of_windows_that_change_are_written_once_over_a_kill(
-    own_session: SparkSession, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """Those of windows that are closed: test_on_cluster.py."""
+def test_totals_of_windows_that_change_are_written_once_over_a_crash(
+    own_session: SparkSession, cluster: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    """Those of windows that are closed, over the driver's own death: test_on_cluster.py."""
     totals = Pipeline(
         window_totals, tmp_path / "log", "--bootstrap-servers", cluster.bootstrap_servers, "--from", "orders",
         "--to", "updates", "--output-mode", "update", "--checkpoint", str(tmp_path / "check point"), *TOTALS_OPTIONS,
         "--max-offsets-per-trigger", "500", "--until-now", *ELSEWHERE, "--conf", "spark.sql.shuffle.partitions=2",
     )  # fmt: skip
-    with counter_of(cluster, "updates") as count:
-        totals.kill_once(lambda _: count() > 0)
+    with monkeypatch.context() as patched:
+        crashes: list[int] = []
+        patched.setattr(window_totals, "_updates_to", crashing(window_totals._updates_to, crashes))
+        for _ in range(MOST_STARTS):
+            assert totals.main() == job.FAILURE
+            if crashes:
+                break
+    said = capsys.readouterr().err
+    assert "micro-batch 0:" in said and crashes == [1], said
     with NodeDown(cluster, "updates"):
         summary = totals.finish_here(capsys)
     assert "goes on at the checkpoint" in (tmp_path / "log").read_text()
@@ -187,7 +193,7 @@ def test_an_archive_and_what_is_filled_from_it_hold_each_record_once_over_kills(
     )  # fmt: skip
     copy.kill_once(lambda said: "micro-batch 1:" in said)
     with NodeDown(cluster, "orders"):
-        assert "archive: done, " in copy.finish_by_spark_submit()
+        assert "archive: done, " in copy.finish_here(capsys)
     original = contents(cluster, "orders")
     assert sorted(archived(files), key=place) == sorted(original, key=place)
 

@@ -24,6 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.server.local import LocalCluster
+from tests.spark.standalone import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
@@ -324,10 +325,9 @@ def test_a_pipeline_without_its_topic_says_so_before_java_is_started(log: Log, p
 def test_what_spark_finds_out_late_is_one_line_too(log: Log, tmp_path: Path) -> None:
     options = COMMANDS["archive"].format(log.servers, tmp_path / "a", tmp_path / "b")
     beyond = json.dumps({"orders": {"0": 99, "1": 0}})
-    quick = "spark.driver.extraJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
     said = failure(
-        "archive", options, {"JAVA_HOME": str(find_java_home())}, "--master", "local[1]", "--conf", quick,
-        "--starting-offsets", beyond,
+        "archive", options, {"JAVA_HOME": str(find_java_home())}, "--master", "local[1]", "--starting-offsets", beyond,
+        "--conf", f"spark.driver.extraJavaOptions={QUICK}",
     )  # fmt: skip
     assert said[0] == "a new query"
     assert len(said) == 2 and "offset 99 of topic orders partition 0, which holds [0, 20)" in said[1], said
