@@ -27,12 +27,14 @@ setup: $(STAMP)  ## make .venv and install everything, locked
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py
 
-# What starts no process of its own has all cores; what does has the machine to itself. With PYTEST_ARGS one of them may
-# find nothing to do: pytest calls that 5.
+# What starts no process of its own has all cores. What does mostly waits, for elections and for Java: one worker has the
+# tests of Spark's session, a second one the others (tests/conftest.py). What is timed or starved has the machine to itself.
+# With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
 test: $(STAMP)  ## all tests
 	@$(BIN)/python -m pytest -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
-	@$(BIN)/python -m pytest -m "$(PROCESSES)" $(PYTEST_ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
+	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || test $$? -eq 5
 
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .

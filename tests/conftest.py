@@ -9,8 +9,12 @@ from __future__ import annotations
 import signal
 
 import pytest
+from xdist.remote import Producer
+from xdist.scheduler import LoadFileScheduling
 
 pytest_plugins = ["pytester"]
+
+SPARK = "tests/spark/"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -25,7 +29,34 @@ def pytest_configure(config: pytest.Config) -> None:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+class OneSparkSession(LoadFileScheduling):
+    """Each file's tests go to one worker, and all of Spark's to the same: they share a session, and last the longest.
+
+    (Marks of the group a test belongs to do not reach xdist 3.8 under pytest 9.)
+    """
+
+    def _split_scope(self, nodeid: str) -> str:
+        file: str = super()._split_scope(nodeid)
+        return SPARK if file.startswith(SPARK) else file
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSparkSession | None:
+    return OneSparkSession(config, log) if config.getvalue("dist") == "loadfile" else None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    choose_scenarios(config, items)
+    # Whatever else there is fits in beside them.
+    items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
+
+
+def choose_scenarios(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Those of ``--scenario``.
+
+    Raises:
+        UsageError: no test plays it.
+    """
     wanted = [name for name in str(config.getoption("--scenario")).split(",") if name]
     if not wanted:
         return

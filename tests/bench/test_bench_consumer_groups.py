@@ -9,7 +9,7 @@ import pytest
 
 from bench import coordinator_failover, heartbeats, rebalance
 
-pytestmark = [pytest.mark.cluster, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(120)]
 
 
 def test_heartbeats_are_counted_and_what_they_cost(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from bench.groups import Line, main
 from bench.process_cost import cpu_seconds, memory_of, watch
 
 
+@pytest.mark.alone
 @pytest.mark.cluster
 def test_a_small_run_reports_idleness_memory_and_failover(tmp_path: Path) -> None:
     report = tmp_path / "groups.json"

@@ -14,7 +14,7 @@ from quorumlog.chaos.history import History
 from quorumlog.chaos.nemesis import Nemesis
 from quorumlog.chaos.scenarios import SCENARIOS, run_scenario
 
-pytestmark = [pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
+pytestmark = [pytest.mark.alone, pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
 
 
 def node_processes() -> list[psutil.Process]:

@@ -15,7 +15,7 @@ from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_p
 from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.alone, pytest.mark.cluster]
 SESSION_MS = 2_000
 TOPIC = "orders"
 

@@ -31,7 +31,7 @@ from quorumlog.sdk import (
 from quorumlog.sdk.aio import AsyncConsumer
 from quorumlog.server.local import LocalCluster
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.alone, pytest.mark.cluster]
 _numbers = itertools.count()
 SHORT = {"session_timeout_ms": 2000, "heartbeat_interval_ms": 300}
 

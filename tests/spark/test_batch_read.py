@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 EPOCH = dt.datetime(1970, 1, 1, tzinfo=dt.UTC)
 START_MS = 1_700_000_000_000

@@ -22,7 +22,7 @@ from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
 from tests.spark.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 
-pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.xdist_group("spark"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 
 START_MS = 1_700_000_000_000
 _numbers = itertools.count(1)
