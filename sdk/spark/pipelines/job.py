@@ -37,7 +37,7 @@ _THEIR_CLASS = re.compile(r"^(?:[a-z]\w*\.)+[A-Z]\w*: ")
 #: What Spark says of two queries on one checkpoint, by the file over which they met.
 _TWO_AT_ONCE = re.compile(
     r"Multiple streaming queries are concurrently using|CONCURRENT_STREAM_LOG_UPDATE"
-    r"|Rename destination \S+ already exists"
+    r"|Race while writing batch \d+|Rename destination \S+ already exists"
 )
 _MAX_LINE = 600
 
