@@ -366,7 +366,7 @@ async def test_a_defect_in_the_sender_fails_whoever_waits_instead_of_keeping_the
 
 
 async def test_mistakes_are_told_in_one_line_and_at_once(cluster: ScriptedCluster) -> None:
-    async with producer_on(cluster, bootstrap_timeout_ms=300) as producer:
+    async with producer_on(cluster) as producer:
         with pytest.raises(UnknownTopicOrPartitionError, match=r"topic 'nope' does not exist: create it first"):
             await producer.send("nope", b"v")
         with pytest.raises(InvalidPartitionsError, match="no partition 1 in topic 't': it has 0 to 0"):
