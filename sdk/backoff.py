@@ -8,7 +8,6 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_delay,
     wait_combine,
     wait_exponential,
     wait_random,
@@ -38,11 +37,21 @@ class Backoff:
         state.attempt_number = max(1, failures)
         return self._wait()(state)
 
-    def retrying(self, limit_s: float) -> AsyncRetrying:
-        """Runs attempts until one succeeds, fails for good, or ``limit_s`` has passed; then its error is raised."""
-        return AsyncRetrying(
-            retry=retry_if_exception(_is_retriable), wait=self._wait(), stop=stop_after_delay(limit_s), reraise=True
-        )
+    def retrying(
+        self, limit_s: float, brief: tuple[type[QuorumlogError], ...] = (), brief_s: float = 0.0
+    ) -> AsyncRetrying:
+        """Runs attempts until one succeeds, fails for good, or ``limit_s`` has passed; then its error is raised.
+
+        Arguments:
+            brief: errors that are an answer, and are believed once ``brief_s`` has passed.
+        """
+
+        def is_over(state: RetryCallState) -> bool:
+            assert state.outcome is not None and state.seconds_since_start is not None, "an attempt has ended"
+            is_brief = isinstance(state.outcome.exception(), brief)
+            return state.seconds_since_start >= (min(limit_s, brief_s) if is_brief else limit_s)
+
+        return AsyncRetrying(retry=retry_if_exception(_is_retriable), wait=self._wait(), stop=is_over, reraise=True)
 
 
 def _is_retriable(error: BaseException) -> bool:

@@ -205,7 +205,8 @@ class Cluster:
                 if topic not in self.metadata.topics:
                     raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist: create it first")
 
-        async for turn in self.backoff.retrying(min(limit_s, _UNKNOWN_TOPIC_GRACE_S)):
+        not_there = (UnknownTopicOrPartitionError, ClusterNotFormedError)
+        async for turn in self.backoff.retrying(limit_s, not_there, _UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 await attempt()
         return {topic: self.metadata.topics[topic] for topic in topics}

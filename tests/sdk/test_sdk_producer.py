@@ -133,6 +133,25 @@ async def test_when_the_leaders_node_dies_the_other_replicas_name_the_new_one(th
     assert values_in(three_nodes) == list(range(23))
 
 
+async def test_a_first_send_outlives_nodes_that_are_away_longer_than_a_topic_may_be_unknown(
+    cluster: ScriptedCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("quorumlog.sdk.cluster._UNKNOWN_TOPIC_GRACE_S", 0)
+    async with producer_on(cluster) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError):
+            await producer.send("nope", b"x")
+        await cluster.stop_node(1)
+        node = producer._core.cluster.connection(cluster.bootstrap_servers)
+        sending = asyncio.create_task(producer.send("t", b"0"))
+        async with asyncio.timeout(10):
+            while not node.suspect and not sending.done():  # noqa: ASYNC110 - until an attempt has failed
+                await asyncio.sleep(0.01)
+        await cluster.start_node(1)
+        async with asyncio.timeout(10):
+            await (await sending)
+    assert values_in(cluster) == [0]
+
+
 async def test_a_leader_that_has_fallen_silent_is_left_when_a_replica_names_another(
     three_nodes: ScriptedCluster,
 ) -> None:
