@@ -32,6 +32,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.fork import ForkGuard
 from quorumlog.sdk.group_admin import GroupAdmin
+from quorumlog.sdk.itemised_change import one_node
 from quorumlog.sdk.producer_names import delete_producers, list_producers
 from quorumlog.sdk.reassignment import list_reassignments, reassign_partitions
 from quorumlog.sdk.record_deletion import delete_records
@@ -235,7 +236,7 @@ class AsyncAdmin:
                 return {}
 
         async def attempt() -> admin_pb2.ElectLeadersResponse:
-            node = await self._topics.any_node()
+            node = await one_node(self._cluster)
             return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
 
         response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")

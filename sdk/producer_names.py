@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quorumlog.sdk.cluster import Cluster
+from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import ProducerNameNotFoundError, QuorumlogError, error_from_proto
+from quorumlog.sdk.itemised_change import Result, change_each
 from quorumlog.sdk.types import ProducerListing
 from quorumlog.v1 import admin_pb2
 
@@ -48,41 +50,15 @@ async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_befor
     Raises:
         QuorumlogError: of the first that could not be deleted; others may have been.
     """
-    pending = dict.fromkeys(names)
-    unsure: set[str] = set()
 
-    async def attempt() -> None:
-        failure: QuorumlogError | None = None
-        asked = list(pending)
-        for first in range(0, len(asked), _REQUEST_NAMES):
-            for result in await ask(asked[first : first + _REQUEST_NAMES]):
-                refusal = error_from_proto(result.error) if result.HasField("error") else None
-                # An earlier attempt, of which no answer came, has deleted it.
-                gone = isinstance(refusal, ProducerNameNotFoundError) and result.name in unsure
-                if refusal is None or gone:
-                    pending.pop(result.name, None)
-                    continue
-                if not refusal.definite:
-                    unsure.add(result.name)
-                if failure is None or not refusal.retriable:
-                    failure = refusal
-        if failure is not None:
-            raise failure
-
-    async def ask(part: list[str]) -> Sequence[admin_pb2.DeleteProducerResult]:
+    async def ask(node: NodeConnection, part: list[str]) -> list[tuple[str, Result]]:
         request = admin_pb2.DeleteProducersRequest(
             names=part, claimed_before_ms=claimed_before_ms, timeout_ms=int(limit_s * 1000)
         )
-        await cluster.ask_metadata([])
-        # One node: of two asked at once, the second would find the names gone.
-        node = cluster.candidates()[0]
-        try:
-            response = await node.call(node.admin.DeleteProducers(request, timeout=limit_s))
-        except QuorumlogError as error:
-            if not error.definite:
-                unsure.update(part)
-            raise
-        return response.results
+        response = await node.call(node.admin.DeleteProducers(request, timeout=limit_s))
+        return [(result.name, result) for result in response.results]
 
-    if pending:
-        await cluster.retrying(attempt, limit_s, "delete_producers")
+    def is_gone(name: str, refusal: QuorumlogError) -> bool:
+        return isinstance(refusal, ProducerNameNotFoundError)
+
+    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=_REQUEST_NAMES)

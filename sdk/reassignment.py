@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from quorumlog.sdk.cluster import Cluster
+from quorumlog.sdk.connection import NodeConnection
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     QuorumlogError,
     ReassignmentInProgressError,
     error_from_proto,
 )
+from quorumlog.sdk.itemised_change import Result, change_each
 from quorumlog.sdk.types import PartitionReassignment, TopicPartition
 from quorumlog.v1 import admin_pb2
 
@@ -23,39 +25,19 @@ async def reassign_partitions(
     Raises:
         QuorumlogError: the first that could not be taken on; others may have been.
     """
-    pending = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
-    unsure: set[TopicPartition] = set()
+    wishes = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
 
-    async def attempt() -> None:
+    async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, Result]]:
         request = admin_pb2.ReassignPartitionsRequest(timeout_ms=int(limit_s * 1000), validate_only=validate_only)
-        for tp, nodes in pending.items():
-            request.reassignments.add(topic=tp.topic, partition=tp.partition, replicas=nodes)
-        await cluster.ask_metadata([])
-        node = cluster.candidates()[0]
-        try:
-            response = await node.call(node.admin.ReassignPartitions(request, timeout=limit_s))
-        except QuorumlogError as error:
-            if not error.definite:
-                unsure.update(pending)
-            raise
-        failure: QuorumlogError | None = None
-        for result in response.results:
-            tp = TopicPartition(result.topic, result.partition)
-            refusal = error_from_proto(result.error) if result.HasField("error") else None
-            # An earlier attempt, of which no answer came, has cancelled it.
-            cancelled = isinstance(refusal, ReassignmentInProgressError) and tp in unsure and not pending.get(tp)
-            if refusal is None or cancelled:
-                pending.pop(tp, None)
-                continue
-            if not refusal.definite:
-                unsure.add(tp)
-            if failure is None or not refusal.retriable:
-                failure = refusal
-        if failure is not None:
-            raise failure
+        for tp in part:
+            request.reassignments.add(topic=tp.topic, partition=tp.partition, replicas=wishes[tp])
+        response = await node.call(node.admin.ReassignPartitions(request, timeout=limit_s))
+        return [(TopicPartition(result.topic, result.partition), result) for result in response.results]
 
-    if pending:
-        await cluster.retrying(attempt, limit_s, "reassign_partitions")
+    def is_cancelled(tp: TopicPartition, refusal: QuorumlogError) -> bool:
+        return isinstance(refusal, ReassignmentInProgressError) and not wishes[tp]
+
+    await change_each(cluster, wishes, ask, is_cancelled, limit_s, "reassign_partitions")
 
 
 async def list_reassignments(cluster: Cluster, limit_s: float) -> dict[TopicPartition, PartitionReassignment]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes, checked_settings, checked_topic
 from quorumlog.sdk.cluster import Cluster
@@ -19,8 +19,9 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
+from quorumlog.sdk.itemised_change import Result, change_each
 from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
-from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
+from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 #: How long to wait for a change to be seen everywhere.
 _SEEN_WITHIN_S = 5.0
@@ -28,17 +29,10 @@ _SEEN_WITHIN_S = 5.0
 _Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
 
 
-class _Result(Protocol):
+class _Result(Result, Protocol):
     """The outcome of one topic."""
 
     name: str
-
-    @property
-    def error(self) -> errors_pb2.Error:
-        """Why it failed."""
-
-    def HasField(self, field_name: Any, /) -> bool:  # protobuf's name
-        """Whether a field is set."""
 
 
 class _Response(Protocol):
@@ -65,11 +59,6 @@ class TopicChanges:
         self._cluster = cluster
         self._limit_s = limit_s
         self._timeout_ms = int(limit_s * 1000)
-
-    async def any_node(self) -> NodeConnection:
-        """One node to ask for a change: asked twice at once, a topic's second creation would find the first."""
-        await self._cluster.ask_metadata([])
-        return self._cluster.candidates()[0]
 
     async def create(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
         """Creates topics."""
@@ -180,34 +169,18 @@ class TopicChanges:
             done_already: the refusal that means success of an item of which an earlier attempt had no answer: that
                 attempt has done it.
         """
-        pending = {item.name: item for item in items}
-        if len(pending) < len(items):
+        by_name = {item.name: item for item in items}
+        if len(by_name) < len(items):
             raise IllegalArgumentError(f"{what} was given a topic twice: name each once")
-        unsure: set[str] = set()
 
-        async def attempt() -> None:
-            try:
-                response = await send(await self.any_node(), list(pending.values()))
-            except QuorumlogError as error:
-                if not error.definite:
-                    unsure.update(pending)
-                raise
-            failure: QuorumlogError | None = None
-            for result in response.results:
-                refusal = error_from_proto(result.error) if result.HasField("error") else None
-                repeated = done_already is not None and isinstance(refusal, done_already) and result.name in unsure
-                if refusal is None or repeated:
-                    pending.pop(result.name, None)
-                    continue
-                if not refusal.definite:
-                    unsure.add(result.name)
-                if failure is None or not refusal.retriable:
-                    failure = refusal
-            if failure is not None:
-                raise failure
+        async def ask(node: NodeConnection, names: list[str]) -> list[tuple[str, Result]]:
+            response = await send(node, [by_name[name] for name in names])
+            return [(result.name, result) for result in response.results]
 
-        if items:
-            await self._cluster.retrying(attempt, self._limit_s, what)
+        def is_done(name: str, refusal: QuorumlogError) -> bool:
+            return done_already is not None and isinstance(refusal, done_already)
+
+        await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what)
 
     async def _until_seen(self, wanted: Mapping[str, _Missing], what: str) -> None:
         """Waits, briefly, until every broker that answers shows topics as they should be.
