@@ -58,10 +58,10 @@ async def change_each(
 
     async def attempt() -> None:
         failure: QuorumlogError | None = None
+        node = await one_node(cluster)
         asked = list(pending)
         for first in range(0, len(asked), most):
             part = asked[first : first + most]
-            node = await one_node(cluster)
             try:
                 results = await ask(node, part)
             except QuorumlogError as error:

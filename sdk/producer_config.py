@@ -146,7 +146,7 @@ class ProducerConfig:
         if known is not None and not (isinstance(known, int) and FIRST_NAMED_PRODUCER_ID <= known < 1 << 63):
             raise IllegalArgumentError(f"producer_id is {known!r}: give the id that a claim was answered with")
         if epoch is None:
-            if records is not None or self.producer_id is not None:
+            if records is not None or known is not None:
                 which = "epoch_records" if records is not None else "producer_id"
                 raise IllegalArgumentError(f"{which} needs a producer_epoch")
             return

@@ -12,7 +12,7 @@ from quorumlog.sdk.types import ProducerListing
 from quorumlog.v1 import admin_pb2
 
 #: Names in one request, the nodes' limit.
-_REQUEST_NAMES = 1_000
+MAX_REQUEST_NAMES = 1_000
 
 
 async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[ProducerListing]:
@@ -61,4 +61,4 @@ async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_befor
     def is_gone(name: str, refusal: QuorumlogError) -> bool:
         return isinstance(refusal, ProducerNameNotFoundError)
 
-    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=_REQUEST_NAMES)
+    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=MAX_REQUEST_NAMES)
