@@ -3,6 +3,8 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
+# An editable install is a tree of links: a module that is added or taken away changes its folder, and the tree with it.
+FOLDERS := $(addsuffix /.,$(shell find proto raft storage server sdk chaos cli -type d -not -name __pycache__ -not -name mutants))
 PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 
 # Compiled code is kept: without it, every node, worker of Spark and command of the tests compiles our sources anew.
@@ -14,13 +16,18 @@ unexport PYTHONDONTWRITEBYTECODE
 help:  ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
-$(STAMP): pyproject.toml requirements.lock
+$(VENV)/.requirements: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quorumlog needs Python 3.11 or newer; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "installing into $(VENV) (a few minutes the first time: PySpark is large)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r requirements.lock
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
-	@touch $(STAMP)
+	@touch $@
+
+# Strict: every tool sees the packages, not only Python's own import (mypy, and Spark, which lists the folders of sys.path).
+$(STAMP): $(VENV)/.requirements pyproject.toml setup.py $(FOLDERS)
+	@rm -rf build/__editable__.*
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
+	@touch $@
 
 setup: $(STAMP)  ## make .venv and install everything, locked
 

@@ -25,7 +25,7 @@ import pyarrow as pa
 import uvloop
 
 from bench.bare_node import OPTIONS, unchanged
-from quorumlog.sdk.record_batch import to_log_schema
+from quorumlog.sdk.records.record_batch import to_log_schema
 from quorumlog.v1.entry import Codec
 from quorumlog.v1.payload import write_payload
 

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.sdk.record_batch import encode, to_log_schema
-from quorumlog.server.compaction_pass import CompactionPass
-from quorumlog.server.compaction_points import CompactionPoint
+from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.options import Limits
+from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_points import CompactionPoint
 from quorumlog.v1.entry import Codec, build_batch, seal_batch
 
 NODES = 3

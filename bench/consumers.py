@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import uvloop
 
 from quorumlog.sdk.aio import AsyncConsumer
-from quorumlog.sdk.group_membership import Change, GroupMembership, Heartbeat
+from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, Heartbeat
 from quorumlog.v1 import groups_pb2
 
 

@@ -28,7 +28,7 @@ from bench.consumers import Answered, Consumers
 from bench.groups import Line, show, write_json
 from bench.options import add_json
 from bench.printing import result_console
-from quorumlog.chaos.nemesis import ChaosError, wait_until
+from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
 from quorumlog.sdk import Admin, GroupState, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.types import GroupDescription

@@ -7,7 +7,7 @@ import random
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, Message
-from quorumlog.server.sealing import GroupSealer
+from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.v1.entry import Codec, build_batch
 
 NODES = (1, 2, 3)

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import NamedTuple
 
-from quorumlog.chaos.member_log import Event, MemberEvent
+from quorumlog.chaos.processes.member_log import Event, MemberEvent
 
 
 class Delivery(NamedTuple):

@@ -21,8 +21,8 @@ from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic, Producer
-from quorumlog.sdk.delivery import RecordFuture
 from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.types import PartitionDescription
 from quorumlog.server.local import ClusterError, LocalCluster
 

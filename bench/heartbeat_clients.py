@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 import grpc.aio
 import uvloop
 
-from quorumlog.sdk.group_membership import (
+from quorumlog.sdk.consumer.group_membership import (
     Change,
     GroupMembership,
     Heartbeat,

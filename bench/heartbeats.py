@@ -33,7 +33,7 @@ from bench.process_cost import Idleness, Memory, memory_of, watch
 from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.server.metadata_records import GROUPS_TOPIC
+from quorumlog.server.metadata.records import GROUPS_TOPIC
 
 NODES = 3
 TOPIC = "beaten"

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.durable_group import DurableGroup, apply_write
+from quorumlog.chaos.simulator.durable_group import DurableGroup, apply_write
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import (
     ClientRequest,
@@ -22,9 +22,9 @@ from quorumlog.server.events import (
     PeerIdentified,
     StorageDone,
 )
-from quorumlog.server.node import Node
+from quorumlog.server.node.node import Node
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.peer_codec import decode_frame, encode_frame, parse_frame
+from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.transaction import GroupState, Space, Transaction
 from quorumlog.v1 import admin_pb2

@@ -23,11 +23,11 @@ from bench.delivery_gaps import Effect, deliveries_of, effect_of
 from bench.groups import Line, show, write_json
 from bench.options import add_json
 from bench.printing import result_console
-from quorumlog.chaos.member_log import Event
-from quorumlog.chaos.member_plan import MemberPlan
-from quorumlog.chaos.member_processes import MemberProcess, MemberProcesses
-from quorumlog.chaos.nemesis import ChaosError, wait_until
-from quorumlog.chaos.once_writers import VALUE
+from quorumlog.chaos.processes.member_log import Event
+from quorumlog.chaos.processes.member_plan import MemberPlan
+from quorumlog.chaos.processes.member_processes import MemberProcess, MemberProcesses
+from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
+from quorumlog.chaos.processes.once_writers import VALUE
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster

@@ -25,7 +25,7 @@ from bench.printing import result_console
 from bench.steady_cluster import measure_cluster
 from bench.steady_figures import MIB, Steady
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
-from quorumlog.server.retention import BYTES_SLACK
+from quorumlog.server.partition.retention import BYTES_SLACK
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.snapshot_slices import cut, describe
 from quorumlog.storage.storage import Storage

@@ -26,8 +26,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-from quorumlog.chaos.mutant import CHECKOUT, Mutant, StalePatchError, copy_packages, copy_tree, load_mutants
-from quorumlog.chaos.mutant_checks import Verdict
+from quorumlog.chaos.mutation.checks import Verdict
+from quorumlog.chaos.mutation.mutant import CHECKOUT, Mutant, StalePatchError, copy_packages, copy_tree, load_mutants
 
 #: A check that has not come to an end by then has no say.
 CHECK_TIMEOUT_S = 300.0
@@ -126,7 +126,7 @@ class Workshop:
         Raises:
             CheckError: it could not be carried out.
         """
-        command = [sys.executable, "-m", "quorumlog.chaos.mutant_checks", check, "--tree", str(tree)]
+        command = [sys.executable, "-m", "quorumlog.chaos.mutation.checks", check, "--tree", str(tree)]
         command += ["--checkout", str(self._checkout), "--modules", *modules]
         # Ahead of the installed distribution, whichever way that is installed; the child makes sure of it.
         environment = {**os.environ, "PYTHONPATH": str(tree), "HYPOTHESIS_STORAGE_DIRECTORY": str(tree / "hypothesis")}

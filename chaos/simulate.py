@@ -18,10 +18,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
-from quorumlog.chaos.sim_record import Tally, counted, replay_line
-from quorumlog.chaos.sim_reduction import reduce_faults
-from quorumlog.chaos.sim_transcript import transcript
-from quorumlog.chaos.simulation import Result, Simulation
+from quorumlog.chaos.seeds.reduction import reduce_faults
+from quorumlog.chaos.seeds.simulation import Result, Simulation
+from quorumlog.chaos.seeds.summary import Tally, counted, replay_line
+from quorumlog.chaos.seeds.transcript import transcript
 
 #: Seeds between two lines of progress.
 PROGRESS_SEEDS = 200

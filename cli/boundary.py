@@ -124,8 +124,8 @@ def _is_meant_for_users(error: BaseException) -> bool:
         ("quorumlog.sdk.errors", "QuorumlogError"),
         ("quorumlog.storage.interface", "StorageError"),
         ("quorumlog.server.settings", "SettingsError"),
-        ("quorumlog.server.local_process", "ClusterError"),
-        ("quorumlog.chaos.nemesis", "ChaosError"),
+        ("quorumlog.server.local.node_process", "ClusterError"),
+        ("quorumlog.chaos.processes.nemesis", "ChaosError"),
     )
 
 

@@ -45,8 +45,8 @@ def run(
     """Runs a cluster of its own under load, hurts it in rounds, and checks every acknowledgement; 1 on anomalies."""
     # Connections are meant to break here: gRPC's own lines about it would drown the report.
     os.environ.setdefault("GRPC_VERBOSITY", "NONE")
-    from quorumlog.chaos.scenarios import run_scenario
-    from quorumlog.chaos.steady import DEFAULT_LOAD
+    from quorumlog.chaos.processes.scenarios import run_scenario
+    from quorumlog.chaos.processes.steady import DEFAULT_LOAD
 
     as_json = output is OutputFormat.JSON
     outcome = run_scenario(
@@ -68,7 +68,7 @@ def run(
 @app.command("list", epilog="Example: quorumlog chaos list")
 def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
     """The scenarios and what they do."""
-    from quorumlog.chaos.scenarios import SCENARIOS
+    from quorumlog.chaos.processes.scenarios import SCENARIOS
 
     if output is OutputFormat.JSON:
         print_json([{"name": one.name, "summary": one.summary, "rounds": one.rounds} for one in SCENARIOS.values()])

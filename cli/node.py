@@ -58,7 +58,7 @@ def start(
     Every flag is also an environment variable (QUORUMLOG_NODE_ID, …) and a key of the file (node_id = …); flags win,
     then the environment, then the file. There are more of those than flags: docs/operations.md has all.
     """
-    from quorumlog.server.runtime import run
+    from quorumlog.server.process.runtime import run
     from quorumlog.server.settings import load
 
     flags: dict[str, object] = {

@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # gRPC's own fork handlers start its threads anew in a forked child, where they crash over the parent's connections,
-# even if the child only wants to exit. Clients refuse to work there (quorumlog.sdk.fork), so nothing needs them.
+# even if the child only wants to exit. Clients refuse to work there (`runtime/fork.py`), so nothing needs them.
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")
 
 if TYPE_CHECKING:
-    from quorumlog.sdk.admin import Admin
-    from quorumlog.sdk.commit_future import CommitFuture
-    from quorumlog.sdk.consumer import Consumer
-    from quorumlog.sdk.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.admin.admin import Admin
+    from quorumlog.sdk.consumer.commit_future import CommitFuture
+    from quorumlog.sdk.consumer.consumer import Consumer
+    from quorumlog.sdk.consumer.subscription import ConsumerRebalanceListener
     from quorumlog.sdk.errors import (
         BufferExhaustedError,
         ClientClosedError,
@@ -78,8 +78,8 @@ if TYPE_CHECKING:
         UnsupportedAssignorError,
         UnsupportedError,
     )
-    from quorumlog.sdk.producer import Producer
-    from quorumlog.sdk.subscription import ConsumerRebalanceListener
+    from quorumlog.sdk.producer.delivery import ArrowFuture, BatchMetadata, RecordFuture
+    from quorumlog.sdk.producer.producer import Producer
     from quorumlog.sdk.types import (
         BrokerDescription,
         ClusterDescription,
@@ -106,12 +106,12 @@ if TYPE_CHECKING:
     )
 
 _MODULES = {
-    "admin": ("Admin",),
-    "consumer": ("Consumer",),
-    "subscription": ("ConsumerRebalanceListener",),
-    "producer": ("Producer",),
-    "commit_future": ("CommitFuture",),
-    "delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
+    "admin.admin": ("Admin",),
+    "consumer.consumer": ("Consumer",),
+    "consumer.subscription": ("ConsumerRebalanceListener",),
+    "producer.producer": ("Producer",),
+    "consumer.commit_future": ("CommitFuture",),
+    "producer.delivery": ("ArrowFuture", "BatchMetadata", "RecordFuture"),
     "types": (
         "BrokerDescription", "ClusterDescription", "ConfigEntry", "ConsumerGroupMetadata", "ConsumerRecord",
         "GroupDescription", "GroupListing", "GroupState", "MemberDescription", "NewPartitions", "NewTopic",

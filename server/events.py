@@ -14,7 +14,7 @@ from typing import NamedTuple
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
-from quorumlog.server.groups.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import peer_pb2

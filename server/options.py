@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.groups.limits import GroupLimits
+from quorumlog.server.consumer_group_limits import GroupLimits
 
 
 @dataclass(slots=True, frozen=True)

@@ -26,7 +26,7 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.groups.limits import GroupLimits
+from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.options import BalanceOptions, GroupOptions, Limits, NodeOptions
 
 ENV_PREFIX = "QUORUMLOG_"

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quorumlog.storage import rows
-from quorumlog.storage.group_log import GroupLog
+from quorumlog.storage.raft_group_log import GroupLog
 from quorumlog.storage.reading import LogReading
 
 #: Databases in which a group has many rows, or may have.

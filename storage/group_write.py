@@ -15,8 +15,8 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
-from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import FatalStorageError
+from quorumlog.storage.raft_group_log import GroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice

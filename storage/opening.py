@@ -14,9 +14,9 @@ from pathlib import Path
 from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.storage import rows
 from quorumlog.storage.garbage import Garbage, find_garbage
-from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.interface import StorageError
 from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.raft_group_log import GroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import parse_header
 

@@ -15,9 +15,9 @@ from quorumlog.storage import environment as env
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.garbage import Garbage
-from quorumlog.storage.group_log import GroupLog
 from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
+from quorumlog.storage.raft_group_log import GroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room

@@ -15,9 +15,9 @@ import typer
 
 from quorumlog.cli.main import app
 from quorumlog.sdk import Admin, Consumer, Producer, errors
-from quorumlog.sdk.admin_config import AdminConfig
-from quorumlog.sdk.consumer_config import ConsumerConfig
-from quorumlog.sdk.producer_config import ProducerConfig
+from quorumlog.sdk.admin.config import AdminConfig
+from quorumlog.sdk.consumer.config import ConsumerConfig
+from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.server.metrics import Meters
 from quorumlog.server.settings import Settings
 

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, Place
 from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto, error_from_rpc
-from quorumlog.sdk.offset_search import EARLIEST, LATEST, OffsetSearch, Place
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
 from quorumlog.sdk.types import TopicPartition

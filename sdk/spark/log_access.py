@@ -18,7 +18,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
     error_from_rpc,
 )
-from quorumlog.sdk.record_batch import decode
+from quorumlog.sdk.records.record_batch import decode
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import OffsetRange

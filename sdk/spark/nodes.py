@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import grpc
 
-from quorumlog.sdk.backoff import Backoff
+from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
 from quorumlog.sdk.errors import (
     LeaderNotAvailableError,
     NoBrokersAvailableError,
@@ -25,7 +25,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
     error_from_rpc,
 )
-from quorumlog.sdk.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
 

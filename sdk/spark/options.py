@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quorumlog.sdk.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.option_values import SELECTIONS, GivenOptions, whole_number
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from quorumlog.sdk.metadata import DEFAULT_MAX_MESSAGE_BYTES
-from quorumlog.sdk.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.cluster.metadata import DEFAULT_MAX_MESSAGE_BYTES
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import DataLossError, OptionError
 from quorumlog.sdk.spark.options import BatchOptions, OffsetSpec, TopicSelection
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes, Patience
-from quorumlog.sdk.spark.outgoing import Target
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.rows_to_records import Target
 from quorumlog.v1 import data_plane_pb2 as pb
 
 #: Bytes of a note that a cluster keeps.

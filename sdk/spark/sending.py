@@ -8,16 +8,16 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from quorumlog.sdk.delivery import ArrowFuture
 from quorumlog.sdk.errors import (
     DuplicateSequenceMismatchError,
     ProducerLimitExceededError,
     QuorumlogError,
     RecordTooLargeError,
 )
-from quorumlog.sdk.producer import Producer
+from quorumlog.sdk.producer.delivery import ArrowFuture
+from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.spark.errors import DeliveryError
-from quorumlog.sdk.spark.outgoing import Target
+from quorumlog.sdk.spark.rows_to_records import Target
 
 Piece = tuple[Target, pa.RecordBatch]
 

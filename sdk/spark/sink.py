@@ -20,18 +20,18 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from quorumlog.sdk.backoff import Backoff
 from quorumlog.sdk.errors import DuplicateSequenceMismatchError, NoBrokersAvailableError
-from quorumlog.sdk.producer import Producer
-from quorumlog.sdk.spark import outgoing, runs
+from quorumlog.sdk.producer.producer import Producer
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.spark import rows_to_records, runs
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.earlier_runs import written_before
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import Patience, nodes_at
-from quorumlog.sdk.spark.outgoing import Spread, Target
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.rows_to_records import Spread, Target
 from quorumlog.sdk.spark.sending import Piece, Sender
 from quorumlog.sdk.spark.write_options import WriteOptions
-from quorumlog.sdk.spark.written import written_before
 
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
 MAX_TASK_BYTES = 1 << 30
@@ -199,11 +199,11 @@ def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table
 
 def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spread, come: list[pa.Table]) -> None:
     """Writes what of the rows earlier runs have not written."""
-    rows = pa.concat_tables(come) if come else outgoing.no_rows()
+    rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
     while True:
         stored = written_before(options.bootstrap_servers, name, run, how.shapes)
-        rest = outgoing.rest_of(rows, stored.batches, how) if stored.is_whole else []
+        rest = rows_to_records.rest_of(rows, stored.batches, how) if stored.is_whole else []
         if stored.is_whole and not rest:
             return
         if runs.is_complete(nodes_at(options.bootstrap_servers), name):
@@ -247,7 +247,7 @@ def _portions(options: WriteOptions, batches: Iterable[pa.RecordBatch]) -> Itera
     size_bytes = 0
     for batch in batches:
         if batch.num_rows:
-            gathered.append(outgoing.rows_of(batch, options.topic))
+            gathered.append(rows_to_records.rows_of(batch, options.topic))
             size_bytes += batch.nbytes
         if size_bytes >= _PORTION_BYTES:
             yield pa.concat_tables(gathered)
@@ -270,7 +270,7 @@ def _limited(portions: Iterator[pa.Table]) -> Iterator[pa.Table]:
 
 
 def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
-    return outgoing.topics_of(rows) if options.topic is None else [options.topic]
+    return rows_to_records.topics_of(rows) if options.topic is None else [options.topic]
 
 
 def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape]) -> runs.Note:
@@ -338,11 +338,11 @@ def _producer(
 
 def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
     """Rows as batches, partitions in turn: their leaders work side by side."""
-    return _in_turn([_cut(target, records, how) for target, records in outgoing.spread(rows, how)])
+    return _in_turn([_cut(target, records, how) for target, records in rows_to_records.spread(rows, how)])
 
 
 def _cut(target: Target, records: pa.Table, how: Spread) -> Iterator[Piece]:
-    for batch in outgoing.cut(records, how.shapes[target.topic].max_message_bytes):
+    for batch in rows_to_records.cut(records, how.shapes[target.topic].max_message_bytes):
         yield target, batch
 
 

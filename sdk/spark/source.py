@@ -32,7 +32,7 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.errors import OptionError, plain_errors
 from quorumlog.sdk.spark.option_values import GivenOptions
 from quorumlog.sdk.spark.options import BatchOptions, parse_batch_options, parse_read_options
-from quorumlog.sdk.spark.outgoing import check_columns
+from quorumlog.sdk.spark.rows_to_records import check_columns
 from quorumlog.sdk.spark.sink import LogStreamWriter, LogWriter
 from quorumlog.sdk.spark.stream_source import LogStreamReader
 from quorumlog.sdk.spark.tasks import tasks_of

@@ -3,7 +3,7 @@
 from bench.coordinator_failover import differences
 from bench.delivery_gaps import Delivery, deliveries_of, effect_of, longest_gap_ms
 from bench.rebalance import lines_of
-from quorumlog.chaos.member_log import Event, MemberEvent, WorkedRecord
+from quorumlog.chaos.processes.member_log import Event, MemberEvent, WorkedRecord
 from quorumlog.sdk import GroupState, TopicPartition
 from quorumlog.sdk.types import GroupDescription, MemberDescription
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.checkers import CHECKERS, check
-from quorumlog.chaos.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.checkers import CHECKERS, check
+from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
 
 
 def send(value: str, offset: int, at: int, outcome: Outcome = Outcome.OK, process: str = "p") -> Operation:

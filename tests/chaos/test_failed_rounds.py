@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.chaos import scenarios
-from quorumlog.chaos.compaction_rounds import CompactionRun
-from quorumlog.chaos.history import Kind, Operation, Outcome
-from quorumlog.chaos.nemesis import ChaosError, Nemesis
-from quorumlog.chaos.once_writers import Gate, OnceWriter, WriterKind, await_ended
-from quorumlog.chaos.report import Report
-from quorumlog.chaos.workload import Recorder, sequential_writer
+from quorumlog.chaos.checkers.history import Kind, Operation, Outcome
+from quorumlog.chaos.processes import scenarios
+from quorumlog.chaos.processes.compaction_rounds import CompactionRun
+from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
+from quorumlog.chaos.processes.once_writers import Gate, OnceWriter, WriterKind, await_ended
+from quorumlog.chaos.processes.report import Report
+from quorumlog.chaos.processes.workload import Recorder, sequential_writer
 from quorumlog.sdk import Admin, TopicPartition
 from quorumlog.server.local import ClusterError, LocalCluster
 

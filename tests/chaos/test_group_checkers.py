@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.group_checkers import Coverage, check_groups
-from quorumlog.chaos.group_history import Act, Ending, GroupHistory, GroupOperation, Part
-from quorumlog.chaos.history import Outcome
+from quorumlog.chaos.checkers.group_checkers import Coverage, check_groups
+from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation, Part
+from quorumlog.chaos.checkers.history import Outcome
 
 PART = Part("g", "t-0")
 

@@ -1,7 +1,7 @@
 """What counts as a leadership that has moved, and what gaps are held against."""
 
-from quorumlog.chaos.leaderships import METADATA, Leadership, differences
-from quorumlog.chaos.report import GapBounds, Report, Round
+from quorumlog.chaos.processes.leaderships import METADATA, Leadership, differences
+from quorumlog.chaos.processes.report import GapBounds, Report, Round
 
 
 def test_another_leader_or_another_term_is_a_difference_and_a_new_partition_is_none() -> None:

@@ -10,8 +10,8 @@ from contextlib import ExitStack, closing, contextmanager
 
 import pytest
 
-from quorumlog.chaos import link_proxy
-from quorumlog.chaos.link_proxy import HOST, LinkProxies, owners_of
+from quorumlog.chaos.processes import link_proxy
+from quorumlog.chaos.processes.link_proxy import HOST, LinkProxies, owners_of
 
 #: Long enough for bytes that get through; what must not get through is looked for in as long.
 PROMPT_S = 0.3

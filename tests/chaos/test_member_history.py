@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from quorumlog.chaos.group_checkers import GroupVerdict, check_groups
-from quorumlog.chaos.group_history import GroupHistory, Part
-from quorumlog.chaos.member_history import MemberHistory, MemberLife, keys_in_order
-from quorumlog.chaos.member_log import Event, MemberEvent, MemberLog, MemberLogTail, WorkedRecord
+from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
+from quorumlog.chaos.checkers.group_history import GroupHistory, Part
+from quorumlog.chaos.processes.member_history import MemberHistory, MemberLife, keys_in_order
+from quorumlog.chaos.processes.member_log import Event, MemberEvent, MemberLog, MemberLogTail, WorkedRecord
 
 END_NS = 1_000_000
 

@@ -1,8 +1,8 @@
 """The checker of numbered records notices what it is there for."""
 
-from quorumlog.chaos.once_checker import OnceChecker
-from quorumlog.chaos.once_writers import VALUE, Fate, Gate, OnceWriter, WriterKind
-from quorumlog.sdk.partitioner import partition_for_key
+from quorumlog.chaos.processes.once_checker import OnceChecker
+from quorumlog.chaos.processes.once_writers import VALUE, Fate, Gate, OnceWriter, WriterKind
+from quorumlog.sdk.records.partitioner import partition_for_key
 
 
 def key_of(partition: int) -> int:

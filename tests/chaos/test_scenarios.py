@@ -9,10 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from quorumlog.chaos.ballast import PARTITIONS
-from quorumlog.chaos.history import History
-from quorumlog.chaos.nemesis import Nemesis
-from quorumlog.chaos.scenarios import SCENARIOS, run_scenario
+from quorumlog.chaos.checkers.history import History
+from quorumlog.chaos.processes.ballast import PARTITIONS
+from quorumlog.chaos.processes.nemesis import Nemesis
+from quorumlog.chaos.processes.scenarios import SCENARIOS, run_scenario
 
 pytestmark = [pytest.mark.alone, pytest.mark.chaos, pytest.mark.cluster, pytest.mark.timeout(240)]
 

@@ -8,12 +8,12 @@ from typing import cast
 
 import pytest
 
-from quorumlog.chaos.durable_terms import durable_terms, require_no_campaign
-from quorumlog.chaos.leaderships import Leadership
-from quorumlog.chaos.nemesis import ChaosError, Nemesis
-from quorumlog.chaos.report import Report, Round
-from quorumlog.chaos.scenarios import MOST_REPEATS, SCENARIOS, Fault, Run
-from quorumlog.chaos.watchdog import Watchdog
+from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_campaign
+from quorumlog.chaos.processes.leaderships import Leadership
+from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
+from quorumlog.chaos.processes.report import Report, Round
+from quorumlog.chaos.processes.scenarios import MOST_REPEATS, SCENARIOS, Fault, Run
+from quorumlog.chaos.processes.watchdog import Watchdog
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction

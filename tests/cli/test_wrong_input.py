@@ -26,7 +26,7 @@ import typer.core
 from quorumlog.cli import boundary
 from quorumlog.cli.main import app
 from quorumlog.sdk import Producer
-from quorumlog.sdk.cluster import Cluster
+from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster

@@ -16,7 +16,7 @@ import pytest
 
 from quorumlog.cli.main import main
 from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.server.local_ports import ReservedPorts
+from quorumlog.server.local.ports import ReservedPorts
 
 pytestmark = pytest.mark.cluster
 

@@ -41,14 +41,14 @@ from quorumlog.sdk import (
     TopicAlreadyExistsError,
     TopicPartition,
     UnknownTopicOrPartitionError,
-    async_admin,
-    cluster,
 )
-from quorumlog.sdk.admin_config import AdminOptions
+from quorumlog.sdk.admin import async_admin
+from quorumlog.sdk.admin.config import AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
-from quorumlog.sdk.consumer_config import ConsumerOptions
+from quorumlog.sdk.cluster import cluster
+from quorumlog.sdk.consumer.config import ConsumerOptions
 from quorumlog.sdk.errors import InvalidRequestError
-from quorumlog.sdk.producer_config import ProducerOptions
+from quorumlog.sdk.producer.config import ProducerOptions
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster

@@ -8,7 +8,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 from quorumlog.sdk.spark import local_session
-from tests.spark.standalone import QUICK
+from tests.support.standalone import QUICK
 
 
 @pytest.fixture(scope="session")

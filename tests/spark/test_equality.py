@@ -19,7 +19,7 @@ from pyspark.sql import SparkSession
 
 from quorumlog.sdk import Consumer, TopicPartition
 from quorumlog.server.local import LocalCluster
-from tests.spark.written_topics import Topic, create, fill, of_partition
+from tests.support.written_topics import Topic, create, fill, of_partition
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark, pytest.mark.timeout(3_600)]
 

@@ -27,7 +27,7 @@ from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import Codec
-from tests.spark.stand_in import StandIn
+from tests.support.stand_in import StandIn
 
 
 @pytest.fixture
@@ -84,7 +84,7 @@ def test_a_leader_that_falls_silent_is_given_up_and_the_rest_read_from_the_next(
 
 #: A node that has one record, and room for questions beyond it.
 NODE = """
-from tests.spark.stand_in import StandIn
+from tests.support.stand_in import StandIn
 with StandIn() as node:
     node.create("t")[0].append([b"a"])
     print(node.address, node.topic_ids["t"].hex(), flush=True)

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from quorumlog.server.local import LocalCluster
-from tests.spark.pipeline_records import (
+from tests.support.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,
     by_key,
@@ -24,7 +24,7 @@ from tests.spark.pipeline_records import (
     totals_by_window,
     windows,
 )
-from tests.spark.standalone import StandaloneSpark, kill_tree
+from tests.support.standalone import StandaloneSpark, kill_tree
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(900)]
 
@@ -94,7 +94,7 @@ def line_of_the_docs(**values: str) -> list[str]:
 def test_a_read_and_a_copy_of_a_topic_outlive_a_worker_that_dies(
     standalone: StandaloneSpark, cluster: LocalCluster, tmp_path: Path
 ) -> None:
-    script = Path(__file__).with_name("copy_on_cluster.py")
+    script = ROOT / "tests" / "support" / "copy_on_cluster.py"
     job = ["spark-submit", "--master", standalone.master, str(script), cluster.bootstrap_servers, "orders", "copies"]
     job.append(str(tmp_path / "checkpoint"))
     with counter_of(cluster, "copies") as copied, Submitted(standalone, job, tmp_path / "log") as copy:

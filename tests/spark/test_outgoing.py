@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from quorumlog.sdk.metadata import DEFAULT_MAX_MESSAGE_BYTES
-from quorumlog.sdk.record_batch import encode, without_dead_headers
+from quorumlog.sdk.cluster.metadata import DEFAULT_MAX_MESSAGE_BYTES
+from quorumlog.sdk.records.record_batch import encode, without_dead_headers
 from quorumlog.sdk.spark.errors import DeliveryError
-from quorumlog.sdk.spark.outgoing import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.server.topic_config import TopicConfig
+from quorumlog.sdk.spark.rows_to_records import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
+from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec
 from quorumlog.v1.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
 

@@ -24,7 +24,7 @@ from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.sdk.spark.pipelines import archive, backfill, checkpoints, job, parquet_input, window_totals
 from quorumlog.server.local import LocalCluster
-from tests.spark.pipeline_records import (
+from tests.support.pipeline_records import (
     RECORDS,
     TOTALS_OPTIONS,
     Row,
@@ -36,8 +36,8 @@ from tests.spark.pipeline_records import (
     totals_by_window,
     windows,
 )
-from tests.spark.standalone import QUICK, kill_tree
-from tests.spark.stream_queries import MOST_STARTS, SLOW_START, InjectedError
+from tests.support.standalone import QUICK, kill_tree
+from tests.support.stream_queries import MOST_STARTS, SLOW_START, InjectedError
 
 COLUMNS = ["key", "value", "topic", "partition", "offset", "timestamp", "headers"]
 DEADLINE_S = 250

@@ -2,7 +2,7 @@
 
 import pytest
 
-from quorumlog.sdk.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.spark.errors import OptionError
 from quorumlog.sdk.spark.options import (
     BatchOptions,

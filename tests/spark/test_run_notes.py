@@ -7,8 +7,8 @@ import zlib
 import pytest
 
 from quorumlog.sdk.spark.errors import DeliveryError
-from quorumlog.sdk.spark.outgoing import Target
 from quorumlog.sdk.spark.planning import TopicShape
+from quorumlog.sdk.spark.rows_to_records import Target
 from quorumlog.sdk.spark.runs import Name, Note
 
 

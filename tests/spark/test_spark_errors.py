@@ -24,7 +24,7 @@ from pyspark.sql import DataFrame, SparkSession
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.server.local import LocalCluster
-from tests.spark.standalone import QUICK
+from tests.support.standalone import QUICK
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -20,7 +20,7 @@ from pyspark.sql.streaming import StreamingQuery
 
 from quorumlog.sdk import Admin, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
-from tests.spark.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
+from tests.support.stream_queries import MOST_STARTS, Place, StreamedTopic, is_slow_start
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(300)]
 

@@ -14,7 +14,7 @@ from pyspark.sql.types import BinaryType, StructField, StructType
 from quorumlog.sdk.spark import stream_source
 from quorumlog.sdk.spark.errors import DataLossError, OptionError, SchemaError
 from quorumlog.sdk.spark.stream_source import Json, LogStreamReader
-from tests.spark.stand_in import NOW_MS, StandIn, StoredPartition
+from tests.support.stand_in import NOW_MS, StandIn, StoredPartition
 
 VALUE = StructType([StructField("value", BinaryType())])
 

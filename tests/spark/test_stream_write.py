@@ -13,7 +13,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.server.local import LocalCluster
-from tests.spark.stream_queries import MOST_STARTS, is_slow_start
+from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
 pytestmark = [pytest.mark.cluster, pytest.mark.spark]
 

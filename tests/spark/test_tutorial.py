@@ -16,7 +16,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
-from tests.spark.stream_queries import MOST_STARTS, is_slow_start
+from tests.support.stream_queries import MOST_STARTS, is_slow_start
 
 TUTORIAL = Path(__file__).resolve().parents[2] / "docs" / "spark-tutorial.md"
 _CELL = re.compile(r"^```python\n(?P<code>.*?)^```\n(?:\n```text\n(?P<printed>.*?)^```\n)?", re.M | re.S)

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk import Admin, Consumer, NewPartitions, NewTopic, Producer, TopicPartition
-from quorumlog.sdk.spark import outgoing, runs, sink
+from quorumlog.sdk.spark import rows_to_records, runs, sink
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import nodes_at
 from quorumlog.sdk.spark.write_options import WriteOptions
@@ -60,13 +60,15 @@ def broken_off(options: WriteOptions, who: runs.Name, rows: pa.RecordBatch, part
     shapes = sink.shapes_of(options, [options.topic])
     note = sink.first_look(options, shapes)
     run = runs.begin(nodes_at(options.bootstrap_servers), who, [options.topic], note)
-    how = outgoing.Spread(shapes, run.note.timestamp_ms, who.turn)
+    how = rows_to_records.Spread(shapes, run.note.timestamp_ms, who.turn)
     with Producer(
         bootstrap_servers=options.bootstrap_servers, producer_name=who.producer, producer_epoch=who.epoch,
         compression_type=options.compression, batch_size=1 << 20,
     ) as producer:  # fmt: skip
-        for target, records in list(outgoing.spread(outgoing.rows_of(rows, options.topic), how))[:partitions]:
-            for piece in outgoing.cut(records, 1 << 20):
+        for target, records in list(rows_to_records.spread(rows_to_records.rows_of(rows, options.topic), how))[
+            :partitions
+        ]:
+            for piece in rows_to_records.cut(records, 1 << 20):
                 producer.send_arrow(target.topic, piece, partition=target.partition)
         producer.flush()
 
@@ -133,7 +135,7 @@ def test_two_runs_at_the_same_time_agree_where_rows_without_a_key_go(
 ) -> None:
     """As with spark.speculation, of a plan that shuffles: neither knows what the other has under way."""
     one_by_one(monkeypatch)
-    monkeypatch.setattr(outgoing, "KEYLESS_RUN", 100)
+    monkeypatch.setattr(rows_to_records, "KEYLESS_RUN", 100)
     who, values = name(), [b"%d" % number for number in range(200)]
 
     def keyless(numbers: list[bytes]) -> pa.RecordBatch:
@@ -152,7 +154,7 @@ def test_runs_that_stumble_over_each_other_come_to_an_end(
     options: WriteOptions, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     one_by_one(monkeypatch)
-    monkeypatch.setattr(outgoing, "BATCH_BYTES", 1 << 10)
+    monkeypatch.setattr(rows_to_records, "BATCH_BYTES", 1 << 10)
     who, values = name(), [b"%05d" % number for number in range(4_000)]
 
     def run(seed: int) -> int:

@@ -14,15 +14,15 @@ from crash_writer import GROUPS
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.verification import verify
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 KILLS = 5
 
 
 def write_until_killed(data_dir: Path, seed: int, commits: int) -> str:
     """Lets a process commit, kills it in the midst of it, returns the last line that it got out."""
-    command = [sys.executable, str(HERE / "crash_writer.py"), str(data_dir), str(seed)]
+    command = [sys.executable, str(SUPPORT / "crash_writer.py"), str(data_dir), str(seed)]
     with subprocess.Popen(
-        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(HERE)}
+        command, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(SUPPORT)}
     ) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(commits)]

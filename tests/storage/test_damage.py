@@ -19,7 +19,7 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite
 from quorumlog.storage.verification import verify
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 FLIPS = 60
 PAGE_BYTES = 4096
 
@@ -49,13 +49,13 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def probe(data_dir: Path, scratch: Path, faults: list[list[object]]) -> list[tuple[str, list[str]]]:
     """Outcome of reading under each fault, and what a verification found."""
     result = subprocess.run(
-        [sys.executable, str(HERE / "damage_probe.py"), str(data_dir), str(scratch)],
+        [sys.executable, str(SUPPORT / "damage_probe.py"), str(data_dir), str(scratch)],
         input="".join(json.dumps(fault) + "\n" for fault in faults),
         capture_output=True,
         text=True,
         timeout=100,
         check=False,
-        env={**os.environ, "PYTHONPATH": str(HERE)},
+        env={**os.environ, "PYTHONPATH": str(SUPPORT)},
     )
     print(result.stderr)
     assert result.returncode == 0

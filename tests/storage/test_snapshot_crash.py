@@ -16,14 +16,14 @@ from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.verification import verify
 
-HERE = Path(__file__).parent
+SUPPORT = Path(__file__).resolve().parents[1] / "support"
 KILLS = 8
 
 
 def installed_when_killed(data_dir: Path, rng: random.Random) -> int:
     """Lets a process install snapshots, kills it at a random moment, returns the index of the last that it got done."""
-    command = [sys.executable, str(HERE / "snapshot_crash_writer.py"), str(data_dir)]
-    environment = {**os.environ, "PYTHONPATH": str(HERE)}
+    command = [sys.executable, str(SUPPORT / "snapshot_crash_writer.py"), str(data_dir)]
+    environment = {**os.environ, "PYTHONPATH": str(SUPPORT)}
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=environment) as process:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(rng.randrange(1, 4))]

@@ -1,0 +1,380 @@
+"""I13, judged from what the members of consumer groups were told and did.
+
+Each checker takes the operations of one group and partition, in the order of their end, and returns what is wrong.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+from quorumlog.chaos.checkers.checkers import MOST_REPORTED
+from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation, Part
+from quorumlog.chaos.checkers.history import Outcome
+
+INVARIANT = "I13"
+
+
+@dataclass(slots=True, frozen=True)
+class GroupAnomaly:
+    """A broken promise: in one line, and the operations that show it."""
+
+    message: str
+    operations: tuple[GroupOperation, ...] = ()
+    invariant: str = INVARIANT
+
+
+@dataclass(slots=True, frozen=True)
+class Duplicate:
+    """Records that a group has done the work of more than once.
+
+    Arguments:
+        count: how many.
+        why: what became of the work before, which was not committed when the partition was read anew.
+    """
+
+    part: Part
+    offset: int
+    count: int
+    why: str
+
+
+class Coverage:
+    """A set of offsets, as ranges."""
+
+    __slots__ = ("_ends", "_starts")
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._ends: list[int] = []
+
+    def add(self, first: int, end: int) -> list[tuple[int, int]]:
+        """Adds the offsets from ``first`` to before ``end``; returns the ranges among them that were in it before."""
+        low = bisect_left(self._ends, first)
+        high = bisect_right(self._starts, end)
+        known = [
+            (max(first, start), min(end, last))
+            for start, last in zip(self._starts[low:high], self._ends[low:high], strict=True)
+            if max(first, start) < min(end, last)
+        ]
+        if low < high:
+            first, end = min(first, self._starts[low]), max(end, self._ends[high - 1])
+        self._starts[low:high], self._ends[low:high] = [first], [end]
+        return known
+
+    def first_missing(self, start: int = 0) -> int:
+        """The first offset from ``start`` on that is not in it."""
+        place = bisect_right(self._starts, start) - 1
+        return max(start, self._ends[place]) if place >= 0 else start
+
+
+# -- one at a time ----------------------------------------------------------------------------------------------------
+
+
+def one_worker_at_a_time(operations: list[GroupOperation], tolerance_us: int) -> list[GroupAnomaly]:
+    """(a) No two members work on a partition at one time. One that does not give up in time is put out while it works.
+
+    Arguments:
+        tolerance_us: so long a member may go on that was cut off: by how much its clock may lag behind its
+            coordinator's in a session.
+    """
+    found: list[GroupAnomaly] = []
+    latest: GroupOperation | None = None
+    for own in sorted((each for each in operations if each.act is Act.OWN), key=lambda each: each.invoked_us):
+        if latest is not None and own.member != latest.member and latest.ending is not Ending.OVERDUE:
+            allowed = tolerance_us if latest.ending is Ending.LOST else 0
+            if own.invoked_us < latest.returned_us - allowed:
+                message = (
+                    f"{own.member} works on {own.part} from {own.invoked_us} µs on, and {latest.member}, which"
+                    f" {latest.ending.value}, did so from {latest.invoked_us} to {latest.returned_us} µs"
+                )
+                found.append(GroupAnomaly(message, (latest, own)))
+        if latest is None or own.returned_us >= latest.returned_us:
+            latest = own
+    return found
+
+
+def work_while_owning(operations: list[GroupOperation]) -> list[GroupAnomaly]:
+    """(a) Nobody does work on a partition that it does not have, or has no more."""
+    owns: dict[str, list[GroupOperation]] = {}
+    for own in operations:
+        if own.act is Act.OWN:
+            owns.setdefault(own.member, []).append(own)
+    found: list[GroupAnomaly] = []
+    for work in operations:
+        if work.act is Act.PROCESS and not any(
+            own.invoked_us <= work.invoked_us and work.returned_us <= own.returned_us
+            for own in owns.get(work.member, ())
+        ):
+            message = (
+                f"{work.member} processes {work.part} from {work.offset} to {work.end} between {work.invoked_us} and"
+                f" {work.returned_us} µs, when it does not have it"
+            )
+            found.append(GroupAnomaly(message, (work, *owns.get(work.member, ()))))
+    return found
+
+
+def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
+    """(b) Once a member has been given a partition, nobody who had it before commits any more."""
+    found: list[GroupAnomaly] = []
+    owners = sorted((each for each in operations if each.act is Act.OWN), key=lambda each: each.invoked_us)
+    starts = [own.invoked_us for own in owners]
+    for commit in operations:
+        if commit.act is not Act.COMMIT or commit.outcome is not Outcome.OK:
+            continue
+        place = bisect_left(starts, commit.invoked_us) - 1
+        owner = owners[place] if place >= 0 else None
+        if owner is None or owner.member != commit.member:
+            who = "nobody" if owner is None else f"{owner.member} since {owner.invoked_us} µs"
+            message = (
+                f"{commit.member} commits offset {commit.offset} of {commit.part}, asked for at"
+                f" {commit.invoked_us} µs; it belongs to {who}"
+            )
+            found.append(GroupAnomaly(message, (commit,) if owner is None else (owner, commit)))
+    return found
+
+
+# -- committed offsets as a register ----------------------------------------------------------------------------------
+
+
+def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
+    """All but the commits that came behind a later one of their member: those are answered, and store nothing."""
+    newest: dict[str, int] = {}
+    counting: list[GroupOperation] = []
+    for each in operations:
+        if each.act is Act.COMMIT and each.outcome is Outcome.OK:
+            if each.number < newest.get(each.member, 0):
+                continue
+            newest[each.member] = each.number
+        counting.append(each)
+    return counting
+
+
+def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
+    """The commits of less than their member had asked to commit before. It may: it has read anew how far the group had
+    come while the earlier commit, which it had given up, was still on its way."""
+    most: dict[str, int] = {}
+    back: list[GroupOperation] = []
+    commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL)
+    for commit in sorted(commits, key=lambda each: (each.number, each.invoked_us)):
+        if commit.number and commit.offset < most.get(commit.member, -1):
+            back.append(commit)
+        most[commit.member] = max(commit.offset, most.get(commit.member, -1))
+    return back
+
+
+def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: list[GroupOperation]) -> bool:
+    """Whether it may be that only ``offset`` is committed at a time, though ``before`` had been."""
+    return any(
+        back.offset <= offset
+        and back.invoked_us <= by_us
+        and (back.outcome is Outcome.INFO or before.invoked_us <= back.returned_us)
+        for back in going_back
+    )
+
+
+def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[GroupAnomaly]:
+    """(c) Committed offsets go back only where a member takes its own commit back, and whoever asks is told no less
+    than was acknowledged before, and nothing that nobody has committed."""
+    found: list[GroupAnomaly] = []
+    asked = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
+    going_back = _that_go_back(asked)
+    wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL} | {-1}
+    # At one instant an invocation comes first: only what returned strictly earlier counts as before.
+    moments = sorted(
+        [(each.invoked_us, False, number) for number, each in enumerate(asked)]
+        + [(each.returned_us, True, number) for number, each in enumerate(asked)]
+    )
+    floor: GroupOperation | None = None
+    floors: dict[int, GroupOperation | None] = {}
+    for _, is_return, number in moments:
+        operation = asked[number]
+        if not is_return:
+            floors[number] = floor
+            continue
+        if operation.outcome is not Outcome.OK:
+            continue
+        before = floors[number]
+        if (
+            before is not None
+            and operation.offset < before.offset
+            and not _taken_back(before, operation.offset, operation.returned_us, going_back)
+        ):
+            what = "commits" if operation.act is Act.COMMIT else "is told that committed is"
+            message = f"{operation.member} {what} offset {operation.offset} of {operation.part} after {before.offset}"
+            found.append(GroupAnomaly(message, (before, operation)))
+        if operation.act is Act.READ_COMMITTED and operation.offset not in wished:
+            message = f"{operation.member} is told offset {operation.offset} of {operation.part}: nobody committed that"
+            found.append(GroupAnomaly(message, (operation,)))
+        if floor is None or operation.offset > floor.offset:
+            floor = operation
+    return found
+
+
+# -- at least once ----------------------------------------------------------------------------------------------------
+
+
+def commits_after_processing(operations: list[GroupOperation]) -> list[GroupAnomaly]:
+    """(d) Nobody asks to commit beyond what the group has done by then."""
+    found: list[GroupAnomaly] = []
+    done = Coverage()
+    moments = [(each.returned_us, False, n) for n, each in enumerate(operations) if each.act in (Act.PROCESS, Act.PASS)]
+    moments += [(each.invoked_us, True, n) for n, each in enumerate(operations) if each.act is Act.COMMIT]
+    for _, is_commit, number in sorted(moments):
+        operation = operations[number]
+        if not is_commit:
+            done.add(operation.offset, operation.end)
+        elif done.first_missing() < operation.offset:
+            message = (
+                f"{operation.member} commits offset {operation.offset} of {operation.part};"
+                f" {done.first_missing()} is not processed"
+            )
+            found.append(GroupAnomaly(message, (operation,)))
+    return found
+
+
+def all_processed(operations: list[GroupOperation], end: int) -> list[GroupAnomaly]:
+    """(d) In the end every record before ``end`` has been processed, if it was kept for long enough."""
+    done = Coverage()
+    for each in operations:
+        if each.act in (Act.PROCESS, Act.PASS):
+            done.add(each.offset, each.end)
+    missing = done.first_missing()
+    if missing >= end:
+        return []
+    part = operations[0].part if operations else ""
+    return [GroupAnomaly(f"offset {missing} of {part} was never processed; the log goes on to {end}")]
+
+
+@dataclass(slots=True)
+class _Work:
+    """Who has processed what of a partition, as time goes on."""
+
+    done: list[GroupOperation] = field(default_factory=list)
+    covered: Coverage = field(default_factory=Coverage)
+    reads: dict[str, GroupOperation] = field(default_factory=dict)
+
+
+def duplicates(operations: list[GroupOperation]) -> tuple[list[Duplicate], list[GroupAnomaly]]:
+    """(d) Every record that was processed again, with what became of the work before; and those of them that were
+    committed before the second owner asked how far the group had come."""
+    explained: list[Duplicate] = []
+    found: list[GroupAnomaly] = []
+    commits = [each for each in _that_count(operations) if each.act is Act.COMMIT]
+    going_back = _that_go_back(commits)
+    owns = [each for each in operations if each.act is Act.OWN]
+    work = _Work()
+    for operation in operations:
+        if operation.act is Act.READ_COMMITTED:
+            work.reads[operation.member] = operation
+        if operation.act is not Act.PROCESS:
+            continue
+        for first, end in work.covered.add(operation.offset, operation.end):
+            read = work.reads.get(operation.member)
+            before = next(each for each in work.done if each.offset < end and first < each.end)
+            settled = None if read is None else _committed_before(commits, first, read, going_back)
+            if read is None or settled is not None or read.offset > first:
+                message = (
+                    f"{operation.member} processes {operation.part} from {first} to {end} again: {before.member} had"
+                    f" done so, and it was committed before {operation.member} asked where to begin"
+                )
+                shown = [each for each in (before, settled, read, operation) if each is not None]
+                found.append(GroupAnomaly(message, tuple(shown)))
+            else:
+                explained.append(Duplicate(operation.part, first, end - first, _fate(before, owns, commits)))
+        work.done.append(operation)
+    return explained, found
+
+
+def _committed_before(
+    commits: list[GroupOperation], offset: int, read: GroupOperation, going_back: list[GroupOperation]
+) -> GroupOperation | None:
+    for commit in commits:
+        if (
+            commit.outcome is Outcome.OK
+            and commit.offset > offset
+            and commit.returned_us < read.invoked_us
+            and not _taken_back(commit, read.offset, read.returned_us, going_back)
+        ):
+            return commit
+    return None
+
+
+def _fate(before: GroupOperation, owns: list[GroupOperation], commits: list[GroupOperation]) -> str:
+    """What became of a member's work that it had not committed."""
+    tried = any(each.member == before.member and each.offset > before.offset for each in commits)
+    own = next(
+        (
+            each
+            for each in owns
+            if each.member == before.member and each.invoked_us <= before.returned_us <= each.returned_us
+        ),
+        None,
+    )
+    ending = "had no right to it" if own is None else own.ending.value
+    return f"{ending}, {'its commit was refused or not answered' if tried else 'nothing was committed of it'}"
+
+
+# -- all of it --------------------------------------------------------------------------------------------------------
+
+
+CHECKERS: tuple[Callable[[list[GroupOperation]], list[GroupAnomaly]], ...] = (
+    commits_fenced,
+    committed_offsets_linearizable,
+    commits_after_processing,
+)
+
+
+@dataclass(slots=True)
+class GroupVerdict:
+    """What a history came to.
+
+    Arguments:
+        anomalies: broken promises.
+        duplicates: records processed again, by what became of the work before.
+        processed: records, each time that they were.
+    """
+
+    anomalies: list[GroupAnomaly] = field(default_factory=list)
+    duplicates: Counter[str] = field(default_factory=Counter)
+    processed: int = 0
+
+
+def check_groups(
+    history: GroupHistory,
+    ends: Mapping[Part, int] | None = None,
+    tolerance_us: int = 0,
+    *,
+    knows_when_work_ends: bool = False,
+) -> GroupVerdict:
+    """Judges a history of consumer groups.
+
+    Arguments:
+        ends: how far each group was to come in each partition; of others that is not judged.
+        tolerance_us: as of ``one_worker_at_a_time``.
+        knows_when_work_ends: it is so certain when members did what that work beyond their ownership is a broken
+            promise.
+    """
+    verdict = GroupVerdict()
+    parts = history.by_part()
+    for part in (*parts, *(part for part in ends or {} if part not in parts)):
+        operations = parts.get(part, [])
+        found = one_worker_at_a_time(operations, tolerance_us)
+        for checker in CHECKERS:
+            found += checker(operations)
+        if knows_when_work_ends:
+            found += work_while_owning(operations)
+        if ends is not None and part in ends:
+            found += all_processed(operations, ends[part]) if operations else _never_read(part, ends[part])
+        again, wrong = duplicates(operations)
+        for duplicate in again:
+            verdict.duplicates[duplicate.why] += duplicate.count
+        verdict.processed += sum(each.end - each.offset for each in operations if each.act is Act.PROCESS)
+        verdict.anomalies += (found + wrong)[:MOST_REPORTED]
+    return verdict
+
+
+def _never_read(part: Part, end: int) -> list[GroupAnomaly]:
+    return [GroupAnomaly(f"{part} was never read; the log goes on to {end}")] if end else []

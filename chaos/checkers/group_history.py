@@ -1,0 +1,118 @@
+"""What the members of consumer groups were told and did: one record per operation.
+
+The simulator and the real-process scenarios write the same history, and ``group_checkers`` judge it. Times are
+microseconds on the one clock of the run.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import asdict, dataclass
+from enum import Enum
+from pathlib import Path
+from typing import NamedTuple
+
+from quorumlog.chaos.checkers.history import Outcome
+
+
+class Act(Enum):
+    """What a member did.
+
+    OWN: it took a partition for its own, and worked on it. READ_COMMITTED: it asked how far the group has come.
+    PROCESS: it did the work of records. PASS: it passed records over that are not kept any more. COMMIT: it committed.
+    """
+
+    OWN = "own"
+    READ_COMMITTED = "read-committed"
+    PROCESS = "process"
+    PASS = "pass"
+    COMMIT = "commit"
+
+
+class Ending(Enum):
+    """How it came that a member works on a partition no more."""
+
+    OPEN = "still has it"
+    REVOKED = "gave it up"
+    LEFT = "left"
+    LOST = "was cut off or put out"
+    OVERDUE = "was put out for being late to give up"
+    CRASHED = "crashed"
+
+
+class Part(NamedTuple):
+    """A partition as one group sees it."""
+
+    group: str
+    partition: str
+
+    def __str__(self) -> str:
+        return f"{self.partition} of group {self.group}"
+
+
+@dataclass(slots=True)
+class GroupOperation:
+    """One operation of one member.
+
+    Arguments:
+        group, partition: where; a partition is ``topic-number``.
+        member: which incarnation of a member: one that is started again under the same name is another.
+        invoked_us, returned_us: when it began and ended. Of an OWN: from when to when the member worked on the
+            partition, at most as long as its session lasted by its own clock.
+        outcome: of a COMMIT or READ_COMMITTED. INFO: nobody knows whether it was stored.
+        offset: of a COMMIT and READ_COMMITTED: the next record to be read; -1: nothing is committed. Of a PROCESS and
+            PASS: the first record.
+        end: of a PROCESS and PASS: after the last record.
+        ending: of an OWN.
+        number: of a COMMIT: the how manieth of its member it is, where a later one may overtake it; 0 where none may.
+    """
+
+    group: str
+    partition: str
+    member: str
+    act: Act
+    invoked_us: int
+    returned_us: int
+    outcome: Outcome = Outcome.OK
+    offset: int = -1
+    end: int = -1
+    ending: Ending = Ending.OPEN
+    number: int = 0
+
+    @property
+    def part(self) -> Part:
+        """Of which group and partition."""
+        return Part(self.group, self.partition)
+
+
+class GroupHistory:
+    """Operations in the order in which they were recorded."""
+
+    def __init__(self, operations: Iterable[GroupOperation] = ()) -> None:
+        self.operations: list[GroupOperation] = list(operations)
+
+    def __len__(self) -> int:
+        return len(self.operations)
+
+    def __iter__(self) -> Iterator[GroupOperation]:
+        return iter(self.operations)
+
+    def add(self, operation: GroupOperation) -> None:
+        """Records an operation that has ended."""
+        self.operations.append(operation)
+
+    def by_part(self) -> dict[Part, list[GroupOperation]]:
+        """The operations of each group and partition, in the order of their end; what ends together as recorded."""
+        parts: dict[Part, list[GroupOperation]] = {}
+        for operation in sorted(self.operations, key=lambda each: each.returned_us):
+            parts.setdefault(operation.part, []).append(operation)
+        return parts
+
+    def save(self, path: Path) -> None:
+        """Writes JSON Lines."""
+        with path.open("w", encoding="utf-8") as lines:
+            for operation in self.operations:
+                row = asdict(operation)
+                row |= {name: row[name].value for name in ("act", "outcome", "ending")}
+                lines.write(json.dumps(row, separators=(",", ":")) + "\n")

@@ -1,0 +1,1 @@
+"""Planted faults: patches of the shipped source, and the checks that must notice each."""

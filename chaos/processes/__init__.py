@@ -1,0 +1,1 @@
+"""Faults on real node processes under load: scenarios, workloads, link proxies, reports."""

@@ -1,0 +1,212 @@
+"""What the members' own files, and what was done to their processes, come to: the history that group checkers judge.
+
+Beside it, what only a member's file can tell: that it was given nothing of what it did not own, that within one
+ownership no record was passed over, and that the records of a key came in their order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+
+from quorumlog.chaos.checkers.checkers import MOST_REPORTED, Anomaly
+from quorumlog.chaos.checkers.group_history import Act, Ending, GroupOperation
+from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.processes.member_log import Event, MemberEvent, WorkedRecord
+
+
+@dataclass(slots=True, frozen=True)
+class MemberLife:
+    """One member process, from its start to its end.
+
+    Arguments:
+        name: no other process of the run has it.
+        stops: when it stood still, in nanoseconds: from before the signal until after the one that ended it.
+        killed_ns: when it was surely dead; None when it was not killed.
+    """
+
+    name: str
+    group: str
+    events: Sequence[MemberEvent]
+    stops: Sequence[tuple[int, int]] = ()
+    killed_ns: int | None = None
+
+    def stood_still(self, first_ns: int, last_ns: int) -> bool:
+        """Whether it was stopped at some moment of that time."""
+        return any(begin <= last_ns and end >= first_ns for begin, end in self.stops)
+
+
+@dataclass(slots=True, frozen=True)
+class Work:
+    """Records of one poll and partition: asked for, given, and worked on at ``at_ns`` at the latest.
+
+    Arguments:
+        stopped: the process stood still in between: when it was given them, nobody can say.
+    """
+
+    partition: int
+    asked_ns: int
+    given_ns: int
+    at_ns: int
+    records: tuple[WorkedRecord, ...]
+    stopped: bool
+
+
+@dataclass(slots=True)
+class _Ownership:
+    began_ns: int
+    work: list[Work] = field(default_factory=list)
+
+    def ended_ns(self, told_ns: int, ending: Ending) -> int:
+        """Until when it worked on the partition. Who was stopped cannot hear of what it has lost: it counts until the
+        last moment at which it surely was given records."""
+        if ending is not Ending.LOST:
+            return told_ns
+        given = (work.asked_ns if work.stopped else work.given_ns for work in self.work)
+        return max(self.began_ns, *given, self.began_ns)
+
+
+class MemberHistory:
+    """Follows one member's file from the first line to the last.
+
+    Arguments:
+        topic: whose partitions the file speaks of.
+        end_ns: when the run ended: who still had a partition had it until then.
+    """
+
+    def __init__(self, life: MemberLife, topic: str, end_ns: int) -> None:
+        self.operations: list[GroupOperation] = []
+        self.anomalies: list[Anomaly] = []
+        self.work: list[Work] = []
+        self._life = life
+        self._topic = topic
+        self._end_ns = end_ns
+        self._held: dict[int, _Ownership] = {}
+        self._under_way: dict[int, MemberEvent] = {}
+        for event in life.events:
+            self._follow(event)
+        self._finish()
+
+    def _follow(self, event: MemberEvent) -> None:
+        match event.event:
+            case Event.ASSIGNED:
+                for partition in event.partitions:
+                    if partition in self._held:
+                        self._broken(f"was given partition {partition}, which it has")
+                    self._held[partition] = _Ownership(event.at_ns)
+            case Event.REVOKED | Event.LOST:
+                ending = Ending.REVOKED if event.event is Event.REVOKED else Ending.LOST
+                for partition in event.partitions:
+                    if partition in self._held:
+                        self._give_up(partition, event.at_ns, ending)
+                    else:
+                        self._broken(f"had to give up partition {partition}, which is not its own")
+            case Event.WORKED:
+                self._worked(event)
+            case Event.COMMITTING:
+                self._under_way[event.commit] = event
+            case Event.COMMITTED:
+                self._committed(self._under_way.pop(event.commit), event.at_ns, Outcome.OK)
+            case Event.REFUSED:
+                outcome = Outcome.FAIL if event.definite else Outcome.INFO
+                self._committed(self._under_way.pop(event.commit), event.at_ns, outcome)
+            case Event.FAILED:
+                self._broken(f"gave up: {event.message}", "I14")
+            case Event.STARTED | Event.LEFT:
+                pass
+
+    def _worked(self, event: MemberEvent) -> None:
+        stopped = self._life.stood_still(event.asked_ns, event.at_ns)
+        work = Work(event.partition, event.asked_ns, event.given_ns, event.at_ns, event.records, stopped)
+        self.work.append(work)
+        first, end = event.records[0].offset, event.records[-1].offset + 1
+        held = self._held.get(event.partition)
+        if held is None:
+            self._broken(f"was given offset {first} of partition {event.partition}, which is not its own")
+        else:
+            if not held.work:
+                # It asked the group where to begin somewhere between being given the partition and its first record.
+                self._add(event.partition, Act.READ_COMMITTED, held.began_ns, event.given_ns, offset=first or -1)
+            expected = held.work[-1].records[-1].offset + 1 if held.work else first
+            if [record.offset for record in event.records] != list(range(expected, end)):
+                given = [record.offset for record in event.records]
+                self._broken(f"expects offset {expected} of partition {event.partition}, and is given {given}", "I5")
+            held.work.append(work)
+        self._add(event.partition, Act.PROCESS, event.given_ns, event.at_ns, offset=first, end=end)
+
+    def _committed(self, asked: MemberEvent, at_ns: int, outcome: Outcome) -> None:
+        for partition, offset in asked.offsets:
+            self._add(partition, Act.COMMIT, asked.at_ns, at_ns, outcome=outcome, offset=offset)
+
+    def _give_up(self, partition: int, at_ns: int, ending: Ending) -> None:
+        held = self._held.pop(partition)
+        self._add(partition, Act.OWN, held.began_ns, held.ended_ns(at_ns, ending), ending=ending)
+
+    def _finish(self) -> None:
+        """What the file does not say the end of: of commits nobody knows; of partitions the kill was the end."""
+        killed_ns = self._life.killed_ns
+        for asked in self._under_way.values():
+            self._committed(asked, self._end_ns, Outcome.INFO)
+        for partition in list(self._held):
+            if killed_ns is None:
+                self._give_up(partition, self._end_ns, Ending.OPEN)
+            else:
+                self._give_up(partition, killed_ns, Ending.CRASHED)
+
+    def _add(
+        self,
+        partition: int,
+        act: Act,
+        invoked_ns: int,
+        returned_ns: int,
+        *,
+        outcome: Outcome = Outcome.OK,
+        offset: int = -1,
+        end: int = -1,
+        ending: Ending = Ending.OPEN,
+    ) -> None:
+        life = self._life
+        self.operations.append(
+            GroupOperation(
+                life.group,
+                f"{self._topic}-{partition}",
+                life.name,
+                act,
+                invoked_ns // 1_000,
+                returned_ns // 1_000,
+                outcome,
+                offset,
+                end,
+                ending,
+            )
+        )
+
+    def _broken(self, message: str, invariant: str = "I13") -> None:
+        if len(self.anomalies) < MOST_REPORTED:
+            self.anomalies.append(Anomaly(invariant, f"{self._life.name} of group {self._life.group} {message}"))
+
+
+def keys_in_order(group: str, work: Iterable[Work]) -> list[Anomaly]:
+    """What a group was given of each writer's records with one key has to come in their order, repetitions left out.
+
+    Work that a stop of the process falls into is left out too: when it was done, nobody can say.
+    """
+    found: list[Anomaly] = []
+    newest: dict[tuple[int, int], int] = {}
+    done: set[tuple[int, int]] = set()
+    for one in sorted(work, key=lambda each: each.at_ns):
+        for record in one.records:
+            if (one.partition, record.offset) in done:
+                continue
+            done.add((one.partition, record.offset))
+            if one.stopped:
+                continue
+            thread = record.writer, record.key
+            if record.number <= newest.get(thread, -1) and len(found) < MOST_REPORTED:
+                message = (
+                    f"group {group} does record {record.number} of writer {record.writer} with key {record.key} after"
+                    f" {newest[thread]}, at offset {record.offset} of partition {one.partition}"
+                )
+                found.append(Anomaly("I6", message))
+            newest[thread] = max(newest.get(thread, -1), record.number)
+    return found

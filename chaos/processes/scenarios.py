@@ -1,0 +1,373 @@
+"""Named scenarios on real processes: a steady phase, one fault, recovery, in rounds; then the verdict."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from quorumlog.chaos.checkers.checkers import check
+from quorumlog.chaos.processes import compaction_rounds, exactly_once, group_rounds, retention_kills
+from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_campaign
+from quorumlog.chaos.processes.leaderships import Leadership
+from quorumlog.chaos.processes.link_proxy import LinkProxies
+from quorumlog.chaos.processes.nemesis import POLL_S, ChaosError, Nemesis, wait_until
+from quorumlog.chaos.processes.replica_logs import replicas_agree
+from quorumlog.chaos.processes.report import GapBounds, Report, Round
+from quorumlog.chaos.processes.scenario_run import (
+    READ_TO_THE_END,
+    REPLICAS_AGREE,
+    Say,
+    announced,
+    attempted,
+    disks_of,
+    heal,
+    in_round,
+    judged,
+)
+from quorumlog.chaos.processes.steady import DEFAULT_DURATION_S, DEFAULT_LOAD, SteadyFigures, SteadyLoad
+from quorumlog.chaos.processes.watchdog import Watchdog
+from quorumlog.chaos.processes.workload import Recorder, Workload, sequential_writer
+from quorumlog.sdk import Admin, NewTopic, TopicPartition
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import LocalCluster
+
+NODES = 3
+TOPIC = "chaos"
+PARTITIONS = 3
+#: Acknowledgements of the target's writer that make a steady phase, and that show recovery.
+STEADY_ACKS = 20
+#: How long the cluster may take (s) for what it must do after a fault; each is far beyond what it should need.
+PROGRESS_TIMEOUT_S = 30.0
+SHRINK_TIMEOUT_S = 20.0
+FULL_TIMEOUT_S = 40.0
+FINAL_READ_TIMEOUT_S = 60.0
+
+#: After a round that must spare the others' leaderships, how long they are watched.
+WATCH_S = 2.0
+#: How often such a round is struck again when leaderships moved: on a machine that starves its nodes they do so without
+#: a fault too.
+MOST_REPEATS = 3
+
+
+@dataclass(slots=True, frozen=True)
+class Fault:
+    """What a round does.
+
+    Arguments:
+        victim: picks the node to hurt, given the nemesis and the number of the round.
+        hurt, mend: the fault and its end.
+        shrinks: whether the victim must be seen to leave the in-sync replicas before it is mended.
+        bounds: what the gaps are held against; None where the fault need not stop writing at all.
+        spares_others: whether the victim must not raise a term while it is cut off, and everything that it does not
+            lead must keep its leader and its term.
+        proxied: whether the nodes' links go through proxies.
+    """
+
+    victim: Callable[[Nemesis, int], int]
+    hurt: Callable[[Nemesis, int], None]
+    mend: Callable[[Nemesis, int], None]
+    shrinks: bool
+    bounds: GapBounds | None = None
+    spares_others: bool = False
+    proxied: bool = False
+
+
+@dataclass(slots=True, frozen=True)
+class Scenario:
+    """A named story. ``rounds`` is how often the fault strikes unless said otherwise; without one there is none."""
+
+    name: str
+    summary: str
+    rounds: int
+    fault: Fault | None
+
+
+def _leader(nemesis: Nemesis, number: int) -> int:
+    return nemesis.partition_leader()
+
+
+def _controller(nemesis: Nemesis, number: int) -> int:
+    return nemesis.controller()
+
+
+def _follower(nemesis: Nemesis, number: int) -> int:
+    return nemesis.follower()
+
+
+def _bystander(nemesis: Nemesis, number: int) -> int:
+    return nemesis.bystander()
+
+
+def _each_in_turn(nemesis: Nemesis, number: int) -> int:
+    return nemesis.cluster.node_ids[number % NODES]
+
+
+SCENARIOS: dict[str, Scenario] = {
+    scenario.name: scenario
+    for scenario in (
+        Scenario(
+            "kill-leader", "kill -9 of a partition leader under load, restart", 10,
+            Fault(_leader, Nemesis.kill, Nemesis.start, shrinks=True, bounds=GapBounds(500, 1_500)),
+        ),
+        Scenario(
+            "kill-controller", "kill -9 of the active controller under load, restart", 3,
+            Fault(_controller, Nemesis.kill, Nemesis.start, shrinks=True),
+        ),
+        Scenario(
+            "kill-follower", "kill -9 of a follower under load, restart", 3,
+            Fault(_follower, Nemesis.kill, Nemesis.start, shrinks=True),
+        ),
+        Scenario(
+            "pause-leader", "SIGSTOP of a partition leader under load, then SIGCONT", 3,
+            Fault(_leader, Nemesis.pause, Nemesis.resume, shrinks=True, bounds=GapBounds(1_000, 2_000)),
+        ),
+        Scenario(
+            "stop-leader", "SIGTERM of a partition leader under load, restart", 3,
+            Fault(_leader, Nemesis.stop, Nemesis.start, shrinks=False, bounds=GapBounds(100, 300)),
+        ),
+        Scenario(
+            "rolling-restart", "SIGTERM of each node in turn under load, restart", 3,
+            Fault(_each_in_turn, Nemesis.stop, Nemesis.start, shrinks=False),
+        ),
+        Scenario(
+            "isolate-follower", "all links of a follower are cut long past its election timeout, then carry again", 3,
+            Fault(_bystander, Nemesis.isolate, Nemesis.rejoin, shrinks=True, spares_others=True, proxied=True),
+        ),
+        Scenario(
+            "deafen-leader", "nobody can reach a partition leader, but its own connections carry on, then all again", 3,
+            Fault(_leader, Nemesis.deafen, Nemesis.rejoin, shrinks=True, proxied=True),
+        ),
+        Scenario(
+            "steady", "no fault under a share of the peak load: no leader and no term may change", 0, None,
+        ),
+        Scenario(exactly_once.NAME, exactly_once.SUMMARY, exactly_once.ROUNDS, None),
+        Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
+        Scenario(retention_kills.NAME, retention_kills.SUMMARY, retention_kills.ROUNDS, None),
+        Scenario(group_rounds.NAME, group_rounds.SUMMARY, group_rounds.ROUNDS, None),
+    )
+}  # fmt: skip
+
+
+class Run:
+    """One run of a scenario against a cluster of its own."""
+
+    def __init__(
+        self,
+        fault: Fault | None,
+        seed: int,
+        cluster: LocalCluster,
+        admin: Admin,
+        say: Say,
+        proxies: LinkProxies | None = None,
+    ) -> None:
+        self.recorder = Recorder()
+        self.rounds: list[Round] = []
+        self.steady: SteadyFigures | None = None
+        self.not_checked: list[str] = []
+        self._fault = fault
+        self._rng = random.Random(seed)
+        self._cluster = cluster
+        self._admin = admin
+        self._say = say
+        self._target = TopicPartition(TOPIC, self._rng.randrange(PARTITIONS))
+        self._nemesis = Nemesis(cluster, admin, self._target, self._rng, proxies)
+        partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
+        self.workload = Workload(cluster.bootstrap_servers, partitions, self.recorder)
+
+    def go(self, rounds: int, duration_s: float | None, load: float) -> None:
+        """Runs ``rounds``, or as many as begin within ``duration_s``; without a fault, holds a share of the peak load
+        for that long. The workload goes on."""
+        self.workload.start()
+        if self._fault is None:
+            self._wait_acks(self.recorder.now_us(), "a steady phase")
+            held = SteadyLoad(self._admin, self._cluster.bootstrap_servers, self._raise_failures, self._say)
+            self.steady = held.hold(DEFAULT_DURATION_S if duration_s is None else duration_s, load)
+        else:
+            self._hurt(self._fault, rounds, duration_s)
+
+    def _hurt(self, fault: Fault, rounds: int, duration_s: float | None) -> None:
+        deadline = None if duration_s is None else time.monotonic() + duration_s
+        with Watchdog(self.recorder.now_us) as watchdog:
+            for number in range(rounds):
+                if deadline is not None and number and time.monotonic() > deadline:
+                    break
+                with in_round(number + 1):
+                    self._strike(fault, number, watchdog)
+
+    def _strike(self, fault: Fault, number: int, watchdog: Watchdog) -> None:
+        """One round; again, while leaderships move that the fault must spare. After each of those, whoever leads is
+        watched as long without a fault: if nothing moves then, it was the fault.
+
+        Raises:
+            ChaosError: they moved each time with the fault, and never without.
+        """
+        unprovoked: list[str] = []
+        for _ in range(1 + MOST_REPEATS):
+            made = self._round(fault, number, watchdog)
+            self.rounds.append(made)
+            self._say(made.line())
+            if not made.moved:
+                return
+            unprovoked += self._watch(self._nemesis.leaderships_beside(None), made.seconds)
+        if not unprovoked:
+            raise ChaosError(f"leaderships moved each of {1 + MOST_REPEATS} times, the last: {'; '.join(made.moved)}")
+        self.not_checked.append(f"round {number + 1}, who leads: without a fault too {unprovoked[0]}")
+
+    def judge(self, report: Report) -> None:
+        """Reads everything back, then kills the nodes and compares what they have on disk. The workload has ended."""
+        report.rounds, report.steady = self.rounds, self.steady
+        report.failures.extend(self.workload.failures)
+        report.not_checked.extend(self.not_checked)
+        together = attempted(report, lambda: self._nemesis.wait_isr_full(FULL_TIMEOUT_S), REPLICAS_AGREE)
+        read_back = attempted(report, lambda: self.workload.read_all(FINAL_READ_TIMEOUT_S), READ_TO_THE_END)
+        if together:
+            report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
+        report.take(self.recorder.history, check(self.recorder.history, read_back=read_back))
+
+    def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
+        self._wait_acks(self.recorder.now_us(), "a steady phase")
+        nemesis = self._nemesis
+        victim = fault.victim(nemesis, number)
+        led = nemesis.leader() == victim
+        others = nemesis.leaderships_beside(victim) if fault.spares_others else {}
+        began = self.recorder.now_us()
+        fault.hurt(nemesis, victim)
+        hurt = self.recorder.now_us()
+        self._wait_acks(hurt, f"acknowledgements after node {victim} was hurt")
+        # Not before: a campaign that was under way when the links were cut may have had its majority.
+        terms = durable_terms(self._cluster.data_dir(victim)) if fault.spares_others else {}
+        shrink_s = None
+        if fault.shrinks:
+            nemesis.wait_isr_without(victim, SHRINK_TIMEOUT_S)
+            shrink_s = (self.recorder.now_us() - hurt) / 1_000_000
+        if fault.spares_others:
+            require_no_campaign(victim, terms, durable_terms(self._cluster.data_dir(victim)))
+        mended = self.recorder.now_us()
+        fault.mend(nemesis, victim)
+        full_s = nemesis.wait_isr_full(FULL_TIMEOUT_S)
+        self._wait_acks(self.recorder.now_us(), f"acknowledgements after node {victim} was mended")
+        moved = self._watch(others, WATCH_S)
+        ended = self.recorder.now_us()
+        gap = self._longest_gap(began, mended)
+        recovery_gap = self._longest_gap(mended, ended)
+        return Round(
+            number=number + 1,
+            victim=victim,
+            victim_led_target=led,
+            began_us=began,
+            ended_us=ended,
+            gap_ms=(gap[1] - gap[0]) / 1_000,
+            recovery_gap_ms=(recovery_gap[1] - recovery_gap[0]) / 1_000,
+            shrink_s=shrink_s,
+            full_s=full_s,
+            stalls=watchdog.stalls_between(*gap),
+            moved=tuple(moved),
+        )
+
+    def _watch(self, before: dict[str, Leadership], seconds: float) -> list[str]:
+        """Which leaderships are not what they were, as soon as there are any."""
+        deadline = time.monotonic() + seconds
+        moved: list[str] = []
+        while before and not moved and time.monotonic() < deadline:
+            time.sleep(POLL_S)
+            # A starved cluster may fail to answer in time; the next poll asks again.
+            with suppress(QuorumlogError):
+                moved = self._nemesis.moved_since(before)
+        return moved
+
+    def _acks(self) -> list[int]:
+        partition = f"{self._target.topic}-{self._target.partition}"
+        return self.recorder.acknowledgements(sequential_writer(self._target), partition)
+
+    def _wait_acks(self, since_us: int, what: str) -> None:
+        def enough() -> bool:
+            self._raise_failures()
+            return sum(1 for moment in self._acks() if moment > since_us) >= STEADY_ACKS
+
+        wait_until(enough, PROGRESS_TIMEOUT_S, what)
+
+    def _raise_failures(self) -> None:
+        if self.workload.failures:
+            raise ChaosError(self.workload.failures[0])
+
+    def _longest_gap(self, first_us: int, last_us: int) -> tuple[int, int]:
+        """The two neighbouring acknowledgements furthest apart of those whose gap touches [first, last]."""
+        gaps = [gap for gap in itertools.pairwise(self._acks()) if gap[1] > first_us and gap[0] < last_us]
+        return max(gaps, key=lambda gap: gap[1] - gap[0], default=(first_us, first_us))
+
+
+def run_scenario(
+    name: str,
+    seed: int | None = None,
+    duration_s: float | None = None,
+    rounds: int | None = None,
+    report_dir: str | Path | None = None,
+    load: float = DEFAULT_LOAD,
+    records: int | None = None,
+    say: Say = print,
+) -> Report:
+    """Runs a scenario on a fresh three-node cluster of real processes, and judges it. Nothing of it is left behind.
+
+    Arguments:
+        seed: picks partition and victims; drawn and printed when None. Processes and threads are not replayed.
+        duration_s: no new round after this many seconds; without a fault, how long the load is held.
+        rounds: how often the fault strikes; the scenario's own number when None.
+        report_dir: where report.json, history.jsonl and index.html go; nowhere when None.
+        load: share of the peak rate, where there is no fault.
+        records: how many are sent in all, where they are numbered.
+        say: takes lines about progress.
+
+    Raises:
+        ValueError: no such scenario, a load that is none, or a number of records for a scenario that has none.
+    """
+    scenario = SCENARIOS.get(name)
+    if scenario is None:
+        raise ValueError(f"there is no scenario {name!r}: say one of {', '.join(SCENARIOS)}")
+    if not 0 < load <= 1:
+        raise ValueError(f"a load of {load:g} is no share of the peak: say one from above 0 to 1")
+    if name == exactly_once.NAME:
+        return exactly_once.run_exactly_once(seed, rounds, records, report_dir, say)
+    if records is not None:
+        raise ValueError(f"only {exactly_once.NAME} takes a number of records; {name} is told its rounds or duration")
+    if name == compaction_rounds.NAME:
+        return compaction_rounds.run_compaction(seed, rounds, report_dir, say)
+    if name == retention_kills.NAME:
+        return retention_kills.run_retention(seed, rounds, report_dir, say)
+    if name == group_rounds.NAME:
+        return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say)
+    wanted = scenario.rounds if rounds is None else rounds
+    fault, bounds = scenario.fault, scenario.fault.bounds if scenario.fault else None
+    report = announced(name, scenario.summary, seed, f"{wanted} rounds" if fault else "", say, bounds)
+    with (
+        judged(report, report_dir, say),
+        _cluster_for(fault) as (cluster, proxies),
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
+        run = Run(fault, report.seed, cluster, admin, say, proxies)
+        try:
+            if not attempted(report, lambda: run.go(wanted, duration_s, load)):
+                heal(report, cluster, proxies)
+        finally:
+            run.workload.stop()
+        run.judge(report)
+    return report
+
+
+@contextmanager
+def _cluster_for(fault: Fault | None) -> Iterator[tuple[LocalCluster, LinkProxies | None]]:
+    """A cluster that is up; its nodes are reached through proxies where the fault needs them."""
+    if fault is None or not fault.proxied:
+        with LocalCluster(nodes=NODES) as cluster:
+            yield cluster, None
+        return
+    with LinkProxies(range(1, NODES + 1)) as proxies:
+        cluster = LocalCluster(nodes=NODES, advertise=proxies.addresses)
+        proxies.lead_to({node: cluster.address(node) for node in cluster.node_ids}, cluster.pid)
+        with cluster:
+            yield cluster, proxies

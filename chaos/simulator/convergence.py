@@ -1,0 +1,164 @@
+"""What must be true of a cluster that has healed, and what must not happen any more once it is."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.simulator.clients import PartitionName, SimProducer
+from quorumlog.chaos.simulator.cluster import SimCluster, image_digest
+from quorumlog.raft.types import EntryId
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.partition.partition import Partition
+
+
+def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
+    """What is not as it must be in the end; empty when all is well."""
+    for producer in producers:
+        if not producer.idle:
+            return producer.describe()
+    for number, process in cluster.processes.items():
+        if not process.running or process.stopping:
+            return f"node {number} is not running, or about to stop"
+    for one, other in itertools.permutations(cluster.node_ids, 2):
+        if not cluster.network.connected(one, other):
+            return f"node {one} has no connection to node {other}"
+    rafts = [process.replicas[METADATA_GROUP].raft for process in cluster.processes.values() if process.replicas]
+    terms, led = {raft.term for raft in rafts}, [raft.term for raft in rafts if raft.is_leader]
+    if len(terms) != 1 or led != list(terms):
+        return f"the metadata group is led in terms {led}, the nodes are in {sorted(terms)}"
+    images = {number: process.image for number, process in cluster.processes.items()}
+    digests = {image_digest(image) for image in images.values() if image is not None}
+    if None in images.values() or len(digests) != 1:
+        return f"metadata images differ or are missing: {sorted(digests)}"
+    image = images[cluster.node_ids[0]]
+    assert image is not None
+    for number, process in cluster.processes.items():
+        assert process.node is not None
+        broker = image.brokers.get(number)
+        present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
+        if image.is_fenced(number) or not present:
+            return f"the metadata do not know that node {number} is back"
+    absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
+    if absent:
+        return f"topics {absent} do not exist"
+    for group, partition in image.partitions.items():
+        leader = cluster.processes.get(partition.leader)
+        replica = leader.replicas.get(group) if leader is not None else None
+        if replica is None or not replica.raft.is_leader or replica.raft.term != partition.leader_epoch:
+            return f"group {group} is led otherwise than the metadata says (node {partition.leader})"
+        if partition.is_moving:
+            return f"group {group} is still on its way to {partition.replicas}"
+        forgets = isinstance(replica.machine, Partition) and replica.machine.producers.deleted()
+        if forgets:
+            return f"group {group} remembers producers {forgets}, whose names are deleted"
+        left = [
+            n
+            for n, process in cluster.processes.items()
+            if group in process.disk.synced and n not in partition.replicas
+        ]
+        if left:
+            return f"nodes {left} keep a replica of group {group}, which is on {partition.replicas}"
+        if cluster.options.balance.enabled and partition.leader != partition.replicas[0]:
+            return f"group {group} is led by node {partition.leader}, preferred is {partition.replicas[0]}"
+        if partition.is_moving:
+            return f"group {group} is still being moved from {partition.replicas} to {partition.wanted}"
+        left = [number for number, process in cluster.processes.items() if group in process.disk.synced]
+        if sorted(left) != sorted(partition.replicas):
+            return f"group {group} is on the disks of {left}, its replicas are {partition.replicas}"
+        if sorted(partition.isr) != sorted(partition.replicas):
+            return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
+        awake = _awake(cluster, group, tuple(partition.replicas))
+        if replica.raft.quiescent and awake:
+            # The call to sleep was lost in what is healed now: they will look for a leader once.
+            return f"group {group} sleeps on its leader, node {partition.leader}, but not on nodes {awake}"
+        missing = _missing_in_logs(cluster, group, tuple(partition.replicas))
+        if missing:
+            return missing
+    return _missing_in_logs(cluster, METADATA_GROUP, cluster.node_ids)
+
+
+def _awake(cluster: SimCluster, group: int, members: tuple[int, ...]) -> list[int]:
+    replicas = {number: cluster.processes[number].replicas.get(group) for number in members}
+    return [number for number, replica in replicas.items() if replica is not None and not replica.raft.quiescent]
+
+
+def _missing_in_logs(cluster: SimCluster, group: int, members: tuple[int, ...]) -> str:
+    ends: set[EntryId] = set()
+    states: dict[tuple[int, bytes], int] = {}
+    for number in members:
+        process = cluster.processes[number]
+        replica = process.replicas.get(group)
+        if replica is None:
+            return f"node {number} has no replica of group {group}"
+        raft = replica.raft
+        synced = process.disk.synced.get(group)
+        durable = synced.last if synced is not None else None
+        if raft.commit_index != raft.last_id.index or durable != raft.last_id:
+            return f"node {number}, group {group}: end {raft.last_id}, commit {raft.commit_index}, durable {durable}"
+        ends.add(raft.last_id)
+        if isinstance(replica.machine, Partition):
+            rows = sorted(replica.machine.producers.rows().items())
+            states.setdefault((replica.machine.log_start_offset, repr(rows).encode()), number)
+    if len(states) > 1:
+        starts = {number: start for (start, _), number in states.items()}
+        return f"logs of group {group} start differently, or their tables differ: {starts}"
+    return "" if len(ends) == 1 else f"logs of group {group} end differently: {sorted(ends)}"
+
+
+def committed_end(cluster: SimCluster, name: PartitionName) -> int:
+    """Offset after the last committed record of a partition.
+
+    Raises:
+        Violation: the metadata do not know the partition.
+    """
+    image = cluster.processes[cluster.node_ids[0]].image
+    assert image is not None
+    for group, partition in image.partitions.items():
+        if (partition.topic.name, partition.number) == name:
+            return cluster.invariants.model(group).log.next_offset
+    raise Violation(f"{name} is not in the metadata image")
+
+
+class Calm:
+    """The terms of all replicas as they are now, to find out later whether anybody campaigned without reason."""
+
+    def __init__(self, cluster: SimCluster) -> None:
+        self._cluster = cluster
+        self._terms = self._look()
+
+    def _look(self) -> dict[tuple[int, int], int]:
+        # A term of 0: of a partition that came to be just now, by a request that was still on its way. Its first
+        # election has its reason.
+        return {
+            (group, number): replica.raft.term
+            for number, process in self._cluster.processes.items()
+            for group, replica in process.replicas.items()
+            if replica.raft.term > 0
+        }
+
+    def awake(self) -> str:
+        """An idle partition that does not sleep, and so costs something; empty when all do."""
+        for number, process in self._cluster.processes.items():
+            for group, replica in process.replicas.items():
+                if group != METADATA_GROUP and not replica.raft.quiescent:
+                    return f"group {group} is awake on node {number}, though nobody has wanted anything of it"
+        return ""
+
+    def check(self) -> None:
+        """Compares.
+
+        Raises:
+            Violation: a term is another, though nothing went wrong; or an idle partition is awake.
+        """
+        now = self._look()
+        for (group, number), term in self._terms.items():
+            if now.get((group, number)) != term:
+                raise Violation(
+                    f"an election without a fault: on node {number}, group {group} went from term {term} to"
+                    f" {now.get((group, number))}"
+                )
+        awake = self.awake()
+        if awake:
+            raise Violation(awake)

@@ -1,0 +1,203 @@
+"""How one simulated member reaches nodes: a process that can stand still or die, requests that time out, and streams of
+heartbeats."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Protocol
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.chaos.simulator.clients import Answer, PartitionName, Unanswered
+from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.v1 import data_plane_pb2
+
+Served = Callable[[ProtoMessage], None]
+
+
+class MemberPort(Protocol):
+    """How members reach nodes, and who judges what these answer."""
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Every node, running or not."""
+
+    def request(
+        self,
+        client: str,
+        node: int,
+        message: ProtoMessage,
+        answered: Answer,
+        served: Served | None = None,
+        stream: int = 0,
+    ) -> None:
+        """Sends a request; ``served`` is called as the node gives its reply, ``answered`` when that arrives."""
+
+    def open_stream(self, node: int) -> int:
+        """A client opens a stream of requests to a node."""
+
+    def close_stream(self, client: str, node: int, stream: int) -> None:
+        """A client ends one."""
+
+    def entries_served(
+        self, node: int, name: PartitionName, group: int, fetch_offset: int, result: data_plane_pb2.FetchResult
+    ) -> None:
+        """A node answers a fetch."""
+
+    def coordinates(self, node: int, group_id: str) -> bool:
+        """Whether a node leads the coordinator of a group, in the newest term that anybody has."""
+
+
+class MemberProcess:
+    """A process that runs, stands still, or is dead. While it stands still, what happens to it waits."""
+
+    def __init__(self) -> None:
+        self.alive = True
+        self.paused = False
+        self._held: deque[Callable[[], None]] = deque()
+
+    def run(self, action: Callable[[], None]) -> None:
+        """Does something in the process: now, when it goes on, or never."""
+        if not self.alive:
+            return
+        if self.paused:
+            self._held.append(action)
+        else:
+            action()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT: what has arrived meanwhile is handled first."""
+        self.paused = False
+        while self._held and self.alive and not self.paused:
+            self._held.popleft()()
+
+    def die(self) -> None:
+        """SIGKILL."""
+        self.alive = False
+        self._held.clear()
+
+
+class MemberLink:
+    """Requests of one process; each is answered once, by the node or by the time that is over.
+
+    Arguments:
+        client: a name for the lanes on which requests keep their order.
+        lose: how often an answer is lost.
+    """
+
+    def __init__(
+        self, client: str, port: MemberPort, scheduler: Scheduler, process: MemberProcess, lose: float
+    ) -> None:
+        self.client = client
+        self.port = port
+        self.process = process
+        self.scheduler = scheduler
+        self.rng = scheduler.stream(f"{client}/link")
+        self.lose = lose
+        self._cut_until = 0
+
+    def cut(self, duration_us: int) -> None:
+        """For so long nothing passes, in either direction."""
+        self._cut_until = self.scheduler.now + duration_us
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether nothing passes now."""
+        return self.scheduler.now < self._cut_until
+
+    def loses(self) -> bool:
+        """Whether an answer that comes now is lost."""
+        return self.is_cut or self.rng.random() < self.lose
+
+    def ask(
+        self, node: int, message: ProtoMessage, done: Answer, timeout_us: int, served: Served | None = None
+    ) -> None:
+        """Asks a node; ``done`` is called exactly once while the process lives."""
+        finished = False
+
+        def finish(answer: ProtoMessage | Unanswered) -> None:
+            nonlocal finished
+            if not finished:
+                finished = True
+                self.process.run(lambda: done(answer))
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if not self.loses():
+                finish(answer)
+
+        if not self.is_cut:
+            self.port.request(self.client, node, message, answered, served)
+        self.scheduler.after(timeout_us, lambda: finish(Unanswered.LOST))
+
+    def later(self, least_us: int, most_us: int, action: Callable[[], None]) -> None:
+        """Does something after some time, if the process still runs."""
+        self.scheduler.after(self.rng.randint(least_us, most_us), lambda: self.process.run(action))
+
+
+@dataclass(slots=True)
+class _Expected:
+    """An answer that must not come before those that the node gave earlier on the same stream."""
+
+    done: Callable[[ProtoMessage], None]
+    answer: ProtoMessage | None = None
+
+
+class HeartbeatStream:
+    """One stream of heartbeats to one node: answers come in the order in which the node gave them.
+
+    Arguments:
+        broken: called once when the node has died, or an answer is lost; no answer comes after that.
+    """
+
+    def __init__(self, node: int, link: MemberLink, broken: Callable[[], None]) -> None:
+        self.node = node
+        self._link = link
+        self._broken = broken
+        self._number = link.port.open_stream(node)
+        #: Streams overtake each other, and what does not go on one.
+        self._lane = f"{link.client}/{self._number}"
+        self._open = True
+        #: An answer got lost without anybody's knowing: what comes after it may not be heard either.
+        self._silent = False
+        self._order: deque[_Expected] = deque()
+
+    def send(self, message: ProtoMessage, done: Callable[[ProtoMessage], None], served: Served) -> None:
+        """Sends a heartbeat. ``served`` is told as the node gives its answer."""
+        expected = _Expected(done)
+
+        def given(answer: ProtoMessage) -> None:
+            served(answer)
+            self._order.append(expected)
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if self._link.is_cut:
+                self._silent = True
+            if not self._open or self._silent:
+                return
+            if isinstance(answer, Unanswered) or self._link.loses():
+                self.close()
+                self._link.process.run(self._broken)
+            else:
+                expected.answer = answer
+                self._link.process.run(self._deliver)
+
+        if not self._link.is_cut:
+            self._link.port.request(self._lane, self.node, message, answered, given, self._number)
+
+    def close(self) -> None:
+        """Ends it."""
+        if self._open:
+            self._open = False
+            self._link.port.close_stream(self._lane, self.node, self._number)
+
+    def _deliver(self) -> None:
+        while self._open and not self._silent and self._order and self._order[0].answer is not None:
+            first = self._order.popleft()
+            assert first.answer is not None
+            first.done(first.answer)

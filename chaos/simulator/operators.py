@@ -1,0 +1,175 @@
+"""Operators in virtual time: whoever deletes records or names, and whoever looks up where a time lies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.chaos.models.committed_partition import CommittedPartition, Violation
+from quorumlog.chaos.simulator.clients import Directory, Leadership, PartitionName, Unanswered
+from quorumlog.chaos.simulator.cluster import EVERYTHING, SimCluster
+from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.entry import parse_header
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class Operator:
+    """Asks something of some partition's leader now and then.
+
+    Arguments:
+        partitions: of which it asks.
+        stopped: whether it is to ask no more.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        partitions: list[PartitionName],
+        cluster: SimCluster,
+        scheduler: Scheduler,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+    ) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.scheduler = scheduler
+        self.rng = scheduler.stream(name)
+        self._partitions = partitions
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self._directory = Directory(name, cluster, scheduler, scheduler.stream(f"{name}/directory"))
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._stopped():
+            return
+        self.scheduler.after(self.rng.randint(*self._interval_us), self._tick)
+        partition = self.rng.choice(self._partitions)
+        known = self._directory.partitions.get(partition)
+        if known is None or known.leader < 0 or self.rng.random() < 0.3:
+            self._directory.refresh()
+        if known is not None and known.leader >= 0:
+            self.ask(partition, known, self.cluster.invariants.model(known.group).log)
+
+    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+        """Asks once."""
+        raise NotImplementedError
+
+
+class RecordDeleter(Operator):
+    """Deletes records before some offset, more often than not one in the midst of what is kept."""
+
+    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+        """Asks once."""
+        before = self.rng.randint(log.log_start, log.next_offset)
+        if self.rng.random() < 0.1:
+            before = EVERYTHING
+        request = admin_pb2.DeleteRecordsRequest(timeout_ms=500)
+        request.partitions.add(topic_id=known.topic_id, partition=partition.number, before_offset=before)
+
+        def served(message: ProtoMessage) -> None:
+            assert isinstance(message, admin_pb2.DeleteRecordsResponse)
+            result = message.results[0]
+            if result.error.code == ErrorCode.NONE and not before <= result.log_start_offset <= log.log_start:
+                raise Violation(
+                    f"node {known.leader} says that {partition} begins at {result.log_start_offset} after a deletion"
+                    f" of what is before {before}; committed is {log.log_start}"
+                )
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            """Whoever deletes for the sake of space does not ask again."""
+
+        self.cluster.request(self.name, known.leader, request, answered, served)
+
+
+class NameDeleter:
+    """Deletes the names of producers that go on writing: each claims its name anew then, and what it had sent before is
+    sent late.
+
+    Arguments:
+        names: that it deletes, one at a time.
+        stopped: whether it is to ask no more.
+    """
+
+    def __init__(
+        self,
+        names: list[str],
+        cluster: SimCluster,
+        scheduler: Scheduler,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+    ) -> None:
+        self._names = names
+        self._cluster = cluster
+        self._scheduler = scheduler
+        self._rng = scheduler.stream("NameDeleter")
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._stopped():
+            return
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
+        name, node = self._rng.choice(self._names), self._rng.choice(self._cluster.node_ids)
+        request = admin_pb2.DeleteProducersRequest(names=[name], timeout_ms=500)
+        self._cluster.request("NameDeleter", node, request, lambda answer: None)
+
+
+class TimeProbe(Operator):
+    """Asks for the first offset at or after a time, and compares with the committed log."""
+
+    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+        """Asks once."""
+        node, certain_end = known.leader, self.cluster.told_end(known.group)
+        newest_ms = max((batch.max_timestamp_ms for batch in log.batches_in_order[-20:]), default=0)
+        timestamp_ms = max(0, newest_ms - self.rng.choice((-1, 0, 1, 100, 1_000, 10_000)))
+        if log.batches_in_order and self.rng.random() < 0.5:
+            timestamp_ms = self.rng.choice(log.batches_in_order).max_timestamp_ms + self.rng.choice((-1, 0, 1))
+        first = 0 if self.rng.random() < 0.7 else self.rng.randint(0, log.next_offset)
+        request = pb.ListOffsetsRequest(timeout_ms=500)
+        request.partitions.add(
+            topic_id=known.topic_id,
+            partition=partition.number,
+            timestamp_ms=timestamp_ms,
+            leader_epoch=-1,
+            first_offset=first,
+        )
+
+        def served(message: ProtoMessage) -> None:
+            assert isinstance(message, pb.ListOffsetsResponse)
+            result = message.results[0]
+            if result.error.code == ErrorCode.NONE and not result.unfinished:
+                wrong = _wrong(log, timestamp_ms, first, certain_end, result)
+                if wrong:
+                    raise Violation(f"node {node} looks up {timestamp_ms} from {first} on in {partition}: {wrong}")
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if not isinstance(answer, pb.ListOffsetsResponse) or answer.results[0].error.code != ErrorCode.NONE:
+                self._directory.refresh()
+
+        self.cluster.request(self.name, node, request, answered, served)
+
+
+def _wrong(
+    log: CommittedPartition, timestamp_ms: int, first: int, certain_end: int, result: pb.ListOffsetsResult
+) -> str:
+    """What is wrong with the answer to a look-up; empty when nothing is.
+
+    Arguments:
+        certain_end: the end that somebody had been told of before it was asked.
+    """
+    start = max(first, log.log_start)
+    if result.offset < 0:
+        passed = log.first_reaching(timestamp_ms, start, certain_end)
+        return f"nothing is found, but the batch at {passed.base_offset} is of that time" if passed else ""
+    found = log.batch_of(result.offset)
+    if found is None or found.max_timestamp_ms < timestamp_ms or result.offset < first:
+        return f"offset {result.offset} is found, which is not of that time, not committed or too early"
+    if result.entry and result.entry != found.entry.data:
+        return f"another batch at {parse_header(result.entry).base_offset} comes with offset {result.offset}"
+    passed = log.first_reaching(timestamp_ms, start, found.base_offset)
+    return f"offset {result.offset} is found, but the batch at {passed.base_offset} comes before it" if passed else ""

@@ -1,0 +1,17 @@
+"""A Raft-replicated log store with Kafka's model, for Python and Spark. Start with `quorumlog.sdk`."""
+
+from __future__ import annotations
+
+__all__ = ["__version__"]
+
+__version__: str
+"""The installed distribution's version."""
+
+
+def __getattr__(name: str) -> str:
+    # Looked up when first asked for: reading the distribution's metadata costs a command its quick start.
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("quorumlog")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -1,0 +1,167 @@
+"""The synchronous admin client."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from quorumlog.sdk.admin.async_admin import AsyncAdmin
+from quorumlog.sdk.admin.config import AdminOptions
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.types import (
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    NewPartitions,
+    NewTopic,
+    NodeDescription,
+    OffsetAndMetadata,
+    PartitionReassignment,
+    ProducerListing,
+    QuorumDescription,
+    TopicDescription,
+    TopicPartition,
+)
+
+
+class Admin:
+    """Creates, changes, describes and deletes topics, administers groups, describes the cluster. Thread-safe.
+
+    For the options see :class:`quorumlog.sdk.admin.config.AdminOptions`; nothing is connected before the first call,
+    and every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
+
+    Example::
+
+        Admin(bootstrap_servers="127.0.0.1:19092").create_topics([NewTopic("orders", num_partitions=3)])
+    """
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        self._core = AsyncAdmin(**options)
+        self._background = BackgroundLoop("Admin")
+        self._closed = False
+        self._background.own(self, self._core.close)
+
+    def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Creates topics; see :meth:`AsyncAdmin.create_topics`."""
+        self._background.run(self._core.create_topics(new_topics, validate_only=validate_only))
+
+    def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes topics with all their records; see :meth:`AsyncAdmin.delete_topics`."""
+        self._background.run(self._core.delete_topics(topics))
+
+    def create_partitions(
+        self, topic_partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False
+    ) -> None:
+        """Adds partitions to topics; see :meth:`AsyncAdmin.create_partitions`."""
+        self._background.run(self._core.create_partitions(topic_partitions, validate_only=validate_only))
+
+    def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False) -> None:
+        """Sets and clears configuration keys of topics; see :meth:`AsyncAdmin.alter_configs`."""
+        self._background.run(self._core.alter_configs(configs, validate_only=validate_only))
+
+    def describe_configs(self, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every configuration key of topics; see :meth:`AsyncAdmin.describe_configs`."""
+        return self._background.run(self._core.describe_configs(topics))
+
+    def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, sorted; see :meth:`AsyncAdmin.list_topics`."""
+        return self._background.run(self._core.list_topics(include_internal=include_internal))
+
+    def describe_topics(
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False, include_internal: bool = False
+    ) -> list[TopicDescription]:
+        """Describes topics, or all of them; see :meth:`AsyncAdmin.describe_topics`."""
+        return self._background.run(
+            self._core.describe_topics(topics, linearizable=linearizable, include_internal=include_internal)
+        )
+
+    def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, QuorumlogError | None]:
+        """Hands partitions over to their preferred leaders; see :meth:`AsyncAdmin.elect_leaders`."""
+        return self._background.run(self._core.elect_leaders(partitions))
+
+    def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the oldest records of partitions; see :meth:`AsyncAdmin.delete_records`."""
+        return self._background.run(self._core.delete_records(records_to_delete))
+
+    def reassign_partitions(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+    ) -> None:
+        """Begins to move partitions to other nodes; see :meth:`AsyncAdmin.reassign_partitions`."""
+        self._background.run(self._core.reassign_partitions(reassignments, validate_only=validate_only))
+
+    def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are being moved, as of now."""
+        return self._background.run(self._core.list_partition_reassignments())
+
+    def list_groups(self, states: Iterable[GroupState | str] | None = None) -> list[GroupListing]:
+        """All consumer groups, or those in some states, sorted by their ids."""
+        return self._background.run(self._core.list_groups(states))
+
+    def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members; see :meth:`AsyncAdmin.describe_groups`."""
+        return self._background.run(self._core.describe_groups(group_ids))
+
+    def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that a group has committed; see :meth:`AsyncAdmin.list_group_offsets`."""
+        return self._background.run(self._core.list_group_offsets(group_id, partitions))
+
+    def alter_group_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]) -> None:
+        """Sets where a group without members goes on; see :meth:`AsyncAdmin.alter_group_offsets`."""
+        self._background.run(self._core.alter_group_offsets(group_id, offsets))
+
+    def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes what a group has committed of partitions; see :meth:`AsyncAdmin.delete_group_offsets`."""
+        self._background.run(self._core.delete_group_offsets(group_id, partitions))
+
+    def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Deletes groups without members; see :meth:`AsyncAdmin.delete_groups`."""
+        self._background.run(self._core.delete_groups(group_ids))
+
+    def list_producers(self, prefix: str = "") -> list[ProducerListing]:
+        """Producer names that are claimed; see :meth:`AsyncAdmin.list_producers`."""
+        return self._background.run(self._core.list_producers(prefix))
+
+    def delete_producers(self, names: Iterable[str], *, claimed_before_ms: int | None = None) -> None:
+        """Deletes producer names, for good; see :meth:`AsyncAdmin.delete_producers`."""
+        self._background.run(self._core.delete_producers(names, claimed_before_ms=claimed_before_ms))
+
+    def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
+        """The brokers and the active controller; see :meth:`AsyncAdmin.describe_cluster`."""
+        return self._background.run(self._core.describe_cluster(linearizable=linearizable))
+
+    def describe_quorum(self) -> QuorumDescription:
+        """The metadata quorum: its leader, voters and observers."""
+        return self._background.run(self._core.describe_quorum())
+
+    def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
+        """Every registered broker about itself, or the error it failed with, by node id."""
+        return self._background.run(self._core.describe_nodes())
+
+    def describe_node(self, address: str | None = None) -> NodeDescription:
+        """One node about itself: that at ``address``, or the first bootstrap server."""
+        return self._background.run(self._core.describe_node(address))
+
+    def close(self, timeout: float | None = None) -> None:
+        """Closes connections. May be called twice, and in a forked child, where it only lets go."""
+        if self._closed:
+            return
+        if self._background.fork.same_process:
+            self._background.run(self._core.close(), timeout_s=10.0)
+        self._closed = True  # Not before: a Ctrl-C may have come.
+        self._background.release(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()

@@ -1,0 +1,507 @@
+"""Administration of topics, groups and the cluster, from asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Mapping, Sequence
+from types import TracebackType
+from typing import Self, Unpack
+
+from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
+from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
+from quorumlog.sdk.admin.reassignment import list_reassignments, reassign_partitions
+from quorumlog.sdk.admin.record_deletion import delete_records
+from quorumlog.sdk.admin.topic_changes import TopicChanges
+from quorumlog.sdk.arguments import (
+    checked_claim_time,
+    checked_commits,
+    checked_group,
+    checked_groups,
+    checked_numbers,
+    checked_partitions,
+    checked_prefix,
+    checked_producer_names,
+    checked_replicas,
+    checked_states,
+    checked_topics,
+)
+from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.cluster.itemised_change import one_node
+from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    QuorumlogError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.types import (
+    BrokerDescription,
+    ClusterDescription,
+    ConfigEntry,
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    NewPartitions,
+    NewTopic,
+    NodeDescription,
+    OffsetAndMetadata,
+    PartitionDescription,
+    PartitionReassignment,
+    ProducerListing,
+    QuorumDescription,
+    QuorumReplicaDescription,
+    TopicDescription,
+    TopicPartition,
+)
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
+_UNKNOWN_TOPIC_GRACE_S = 1.0
+
+
+class AsyncAdmin:
+    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop."""
+
+    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+        config = build_config(AdminConfig, options)
+        self.config = config
+        self._limit_s = config.request_timeout_ms / 1000
+        self._fork = ForkGuard("Admin")
+        self._closed = False
+        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
+        self._cluster = Cluster(
+            parse_bootstrap_servers(config.bootstrap_servers),
+            request_timeout_s=self._limit_s,
+            bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
+            backoff=Backoff(),
+            client_id=config.client_id,
+        )
+        self._topics = TopicChanges(self._cluster, self._limit_s)
+        self._groups = GroupAdmin(self._cluster, self._limit_s)
+
+    def _check_usable(self) -> None:
+        self._fork.check()
+        if self._closed:
+            raise ClientClosedError("the admin client is closed")
+
+    async def create_topics(self, new_topics: Iterable[NewTopic], *, validate_only: bool = False) -> None:
+        """Creates topics, and returns once every node that answers serves them.
+
+        Arguments:
+            validate_only: check only, create nothing.
+
+        Raises:
+            QuorumlogError: of the first topic that could not be created; others may have been.
+        """
+        self._check_usable()
+        await self._topics.create(new_topics, bool(validate_only))
+
+    async def delete_topics(self, topics: Sequence[str]) -> None:
+        """Deletes topics with all their records, for good, and returns once no node that answers shows them.
+
+        Their names are free at once. The records go from the nodes' disks little by little, and from those of a node
+        that is down when it is back.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+            QuorumlogError: of the first topic that could not be deleted; others may have been.
+        """
+        self._check_usable()
+        await self._topics.delete(checked_topics(topics))
+
+    async def create_partitions(
+        self, topic_partitions: Mapping[str, NewPartitions | int], *, validate_only: bool = False
+    ) -> None:
+        """Adds partitions to topics, and returns once every node that answers serves them.
+
+        Records with keys go to other partitions from then on: the order of a key's records holds from before to after
+        only within each partition. Consumers notice the new partitions and read them from their beginning.
+
+        Arguments:
+            topic_partitions: topic to how many partitions it is to have in all, or :class:`NewPartitions`.
+            validate_only: check only, change nothing.
+
+        Raises:
+            InvalidPartitionsError: not more than the topic has, or too many.
+            QuorumlogError: of the first topic that could not be changed; others may have been.
+        """
+        self._check_usable()
+        await self._topics.add_partitions(topic_partitions, bool(validate_only))
+
+    async def alter_configs(
+        self, configs: Mapping[str, Mapping[str, object | None]], *, validate_only: bool = False
+    ) -> None:
+        """Sets and clears single keys of topics' configurations, and returns once every node that answers goes by them.
+        Keys that are not named stay as they are.
+
+        Arguments:
+            configs: topic to key to value, such as ``{"orders": {"retention.ms": 60000, "retention.bytes": None}}``;
+                None clears the key, so that its default holds again.
+            validate_only: check only, change nothing.
+
+        Raises:
+            InvalidConfigError: an unknown key, or a value outside its type or range.
+            QuorumlogError: of the first topic that could not be changed; others may have been.
+        """
+        self._check_usable()
+        await self._topics.alter_configs(configs, bool(validate_only))
+
+    async def describe_configs(self, topics: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every configuration key of topics, by topic and key.
+
+        Raises:
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        self._check_usable()
+        return await self._topics.describe_configs(checked_topics(topics))
+
+    async def list_topics(self, *, include_internal: bool = False) -> list[str]:
+        """The names of all topics, sorted.
+
+        Arguments:
+            include_internal: those of the cluster itself as well, whose names begin with ``__``.
+        """
+        response = await self._metadata([], all_topics=True)
+        shown = (topic for topic in response.topics if include_internal or not topic.internal)
+        return sorted(topic.name for topic in shown if not topic.HasField("error"))
+
+    async def describe_topics(
+        self, topics: Sequence[str] | None = None, *, linearizable: bool = False, include_internal: bool = False
+    ) -> list[TopicDescription]:
+        """Describes topics, or all of them, sorted by name.
+
+        Arguments:
+            include_internal: of all topics, those of the cluster itself as well; one that is named is always shown.
+            linearizable: show all that was done before this call, by anybody; the node asks the controller for it.
+
+        Raises:
+            UnknownTopicOrPartitionError: one does not exist.
+        """
+        names = checked_topics(topics or [])
+
+        async def attempt() -> data_plane_pb2.MetadataResponse:
+            response = await self._metadata(names, all_topics=topics is None, linearizable=linearizable)
+            for topic in response.topics:
+                if topic.HasField("error"):
+                    error = error_from_proto(topic.error)
+                    if isinstance(error, UnknownTopicOrPartitionError):
+                        raise UnknownTopicOrPartitionError(f"topic {topic.name!r} does not exist: create it first")
+                    raise error
+            return response
+
+        async for turn in self._cluster.backoff.retrying(0 if linearizable else _UNKNOWN_TOPIC_GRACE_S):
+            with turn:
+                response = await attempt()
+        shown = (topic for topic in response.topics if names or include_internal or not topic.internal)
+        return [self._description(topic) for topic in sorted(shown, key=lambda topic: topic.name)]
+
+    def _description(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
+        """Describes a topic, never with older news of a partition than this client has given before.
+
+        Questions go to one node after the other, and one that has just restarted answers from an older image. (Else a
+        caller who waits for an ISR to grow sees it grow and shrink again.)
+        """
+        seen = self._newest.setdefault(topic.topic_id, {})
+        for heard in _partition_descriptions(topic):
+            known = seen.get(heard.partition)
+            if known is None or heard.partition_epoch >= known.partition_epoch:
+                seen[heard.partition] = heard
+        partitions = tuple(seen[number] for number in sorted(seen))
+        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
+
+    async def elect_leaders(
+        self, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, QuorumlogError | None]:
+        """Hands partitions over to their preferred leaders, the first of their replicas (Kafka's PREFERRED election).
+
+        Leaderships return by themselves as well (``auto.leader.rebalance.enable``); this does not wait for that.
+        Idempotent producers do not notice.
+
+        Arguments:
+            partitions: which ones; all that another than the preferred leader leads if None.
+
+        Returns:
+            For each of them None once the preferred leader leads, else why it does not: ElectionNotNeededError if it
+            did already, PreferredLeaderNotAvailableError if it cannot.
+        """
+        self._check_usable()
+        request = admin_pb2.ElectLeadersRequest(timeout_ms=int(self.config.request_timeout_ms))
+        if partitions is not None:
+            for topic, partition in checked_partitions(partitions):
+                request.partitions.add(topic=topic, partition=partition)
+            if not request.partitions:
+                return {}
+
+        async def attempt() -> admin_pb2.ElectLeadersResponse:
+            node = await one_node(self._cluster)
+            return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
+
+        response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
+        return {
+            TopicPartition(result.topic, result.partition): error_from_proto(result.error)
+            if result.HasField("error")
+            else None
+            for result in response.results
+        }
+
+    async def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the oldest records of partitions: the log start moves up, on every replica.
+
+        What is deleted cannot be read any more once this returns; its disk space is given back in whole batches, in the
+        background. Doing it again does no harm.
+
+        Arguments:
+            records_to_delete: for each partition the first offset to keep; -1 deletes everything there is.
+
+        Returns:
+            The offset at which each partition starts now.
+
+        Raises:
+            OffsetOutOfRangeError: an offset lies beyond the high watermark.
+            PolicyViolationError: the topic is compacted.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        wanted = checked_numbers(records_to_delete, -1, "the first offset to keep, or -1 for the end")
+        return await delete_records(self._cluster, wanted, self._limit_s)
+
+    async def reassign_partitions(
+        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+    ) -> None:
+        """Begins to move partitions to other nodes, and returns once that has been taken on.
+
+        Each new replica copies the log first; then the voters change, and the replicas that are not wanted any more are
+        deleted. Producers and consumers go on meanwhile. ``list_partition_reassignments`` says what is not done yet.
+
+        Arguments:
+            reassignments: for each partition the nodes of all its replicas, the preferred leader first; None cancels
+                the move under way, and the partition goes back to where it was.
+            validate_only: check only, change nothing.
+
+        Raises:
+            InvalidReplicaAssignmentError: a node is not registered, is down, or is named twice.
+            InvalidReplicationFactorError: an even number of nodes.
+            ReassignmentInProgressError: there is nothing to cancel.
+            QuorumlogError: of the first partition that could not be moved; others may be on their way.
+        """
+        self._check_usable()
+        wanted = checked_replicas(reassignments)
+        await reassign_partitions(self._cluster, wanted, self._limit_s, validate_only=bool(validate_only))
+
+    async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are being moved, as of now."""
+        self._check_usable()
+        return await list_reassignments(self._cluster, self._limit_s)
+
+    async def list_groups(self, states: Iterable[GroupState | str] | None = None) -> list[GroupListing]:
+        """All consumer groups, or those in some states, sorted by their ids."""
+        self._check_usable()
+        return await self._groups.listing(checked_states(() if states is None else states))
+
+    async def describe_groups(self, group_ids: Iterable[str]) -> list[GroupDescription]:
+        """Groups with their members, in the order in which they are named.
+
+        Raises:
+            GroupIdNotFoundError: there is no such group.
+        """
+        self._check_usable()
+        return await self._groups.describe(checked_groups(group_ids))
+
+    async def list_group_offsets(
+        self, group_id: str, partitions: Iterable[TopicPartition] | None = None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """The offsets that a group has committed, never older than the call; those without one are left out.
+
+        Arguments:
+            partitions: of which ones; of all if None.
+        """
+        self._check_usable()
+        wanted = None if partitions is None else checked_partitions(partitions)
+        return await self._groups.offsets(checked_group(group_id), wanted)
+
+    async def alter_group_offsets(
+        self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata | int]
+    ) -> None:
+        """Sets where a group without members goes on, in the partitions named; a group that is not there yet is made.
+
+        Raises:
+            NonEmptyGroupError: the group has members, which would not notice.
+            OffsetOutOfRangeError: an offset lies outside its partition; nothing was changed.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        await self._groups.alter_offsets(checked_group(group_id), checked_commits(offsets))
+
+    async def delete_group_offsets(self, group_id: str, partitions: Iterable[TopicPartition]) -> None:
+        """Deletes what a group has committed of partitions that none of its members subscribes to.
+
+        Raises:
+            GroupSubscribedToTopicError: a member subscribes to one.
+            QuorumlogError: of the first partition of which it could not be done; others may have been.
+        """
+        self._check_usable()
+        await self._groups.delete_offsets(checked_group(group_id), checked_partitions(partitions))
+
+    async def delete_groups(self, group_ids: Iterable[str]) -> None:
+        """Deletes groups without members, with what they have committed.
+
+        Raises:
+            NonEmptyGroupError: a group has members.
+            GroupIdNotFoundError: there is no such group.
+            QuorumlogError: of the first group that could not be deleted; others may have been.
+        """
+        self._check_usable()
+        await self._groups.delete(checked_groups(group_ids))
+
+    async def list_producers(self, prefix: str = "") -> list[ProducerListing]:
+        """Producer names that are claimed, never older than the call, sorted by their names.
+
+        Arguments:
+            prefix: only those that begin with it.
+        """
+        self._check_usable()
+        return await list_producers(self._cluster, checked_prefix(prefix), self._limit_s)
+
+    async def delete_producers(self, names: Iterable[str], *, claimed_before_ms: int | None = None) -> None:
+        """Deletes producer names, for good. Nothing more is taken of who claimed one before: it fails with
+        :class:`InvalidProducerEpochError`. Who claims a deleted name is new to the cluster.
+
+        Deletes only what nobody will go on from: whoever repeats work under a deleted name writes its records again,
+        and neither the log nor anybody else notices.
+
+        Arguments:
+            claimed_before_ms: delete only those that were claimed last before this time, in milliseconds since the
+                epoch; None: whenever it was.
+
+        Raises:
+            ProducerNameNotFoundError: there is no such name.
+            ProducerNameInUseError: it was claimed since.
+            QuorumlogError: of the first name that could not be deleted; others may have been.
+        """
+        self._check_usable()
+        before_ms = checked_claim_time(claimed_before_ms)
+        await delete_producers(self._cluster, checked_producer_names(names), before_ms, self._limit_s)
+
+    async def describe_cluster(self, *, linearizable: bool = False) -> ClusterDescription:
+        """The brokers and the active controller, as the answering node sees them.
+
+        Arguments:
+            linearizable: show all that was done before this call; the node asks the controller for it.
+        """
+        response = await self._metadata([], all_topics=False, linearizable=linearizable)
+        return ClusterDescription(
+            cluster_id=response.cluster_id,
+            controller_id=response.controller_id if response.controller_id >= 0 else None,
+            brokers=tuple(
+                BrokerDescription(b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version)
+                for b in sorted(response.brokers, key=lambda broker: broker.node_id)
+            ),
+            image_age_ms=response.image_age_ms,
+        )
+
+    async def describe_quorum(self) -> QuorumDescription:
+        """The metadata quorum: its leader, voters and observers."""
+        self._check_usable()
+
+        async def attempt() -> admin_pb2.DescribeQuorumResponse:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.DescribeQuorum(admin_pb2.DescribeQuorumRequest(), timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return response
+
+        response = await self._cluster.retrying(attempt, self._limit_s, "describe_quorum")
+        return QuorumDescription(
+            leader_id=response.leader_id if response.leader_id >= 0 else None,
+            leader_epoch=response.leader_epoch,
+            high_watermark=response.high_watermark,
+            voters=tuple(_replica(voter) for voter in response.voters),
+            observers=tuple(_replica(observer) for observer in response.observers),
+        )
+
+    async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
+        """Every registered broker about itself, or the error it failed with, by node id."""
+        await self._metadata([], all_topics=False)
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
+            try:
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
+            except QuorumlogError as error:
+                return error
+            return _node_description(reply)
+
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+
+    async def describe_node(self, address: str | None = None) -> NodeDescription:
+        """One node about itself: that at ``address``, or the first bootstrap server."""
+        self._check_usable()
+        (place,) = parse_bootstrap_servers(address or self._cluster.bootstrap_servers[0])
+        node = self._cluster.connection(place)
+        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
+        return _node_description(reply)
+
+    async def _metadata(
+        self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False
+    ) -> data_plane_pb2.MetadataResponse:
+        self._check_usable()
+        return await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata(topics, all_topics=all_topics, linearizable=linearizable),
+            self._limit_s,
+            "the metadata request",
+        )
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Closes connections. May be called twice."""
+        if not self._closed:
+            self._closed = True
+            await self._cluster.close()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
+    return [
+        PartitionDescription(
+            partition=p.partition,
+            leader=p.leader if p.leader >= 0 else None,
+            leader_epoch=p.leader_epoch,
+            replicas=tuple(p.replicas),
+            isr=tuple(p.isr),
+            partition_epoch=p.partition_epoch,
+            group_id=p.group_id,
+        )
+        for p in topic.partitions
+    ]
+
+
+def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:
+    contact = replica.last_contact_ms if replica.last_contact_ms >= 0 else None
+    return QuorumReplicaDescription(replica.node_id, replica.directory_id, replica.log_end_index, contact)
+
+
+def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
+    return NodeDescription(
+        node_id=reply.node_id,
+        directory_id=reply.directory_id,
+        cluster_id=reply.cluster_id,
+        version=reply.version,
+        ready=reply.ready,
+        reason=reply.reason,
+        storage_used_bytes=reply.storage_used_bytes,
+        storage_free_bytes=reply.storage_free_bytes,
+        groups=reply.groups,
+        groups_led=reply.groups_led,
+    )

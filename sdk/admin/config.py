@@ -1,0 +1,40 @@
+"""Configuration of the admin clients."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
+from quorumlog.sdk.configuration import check_range
+
+
+class AdminOptions(TypedDict, total=False):
+    """The keyword arguments of ``Admin`` and ``AsyncAdmin``.
+
+    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    request_timeout_ms: how long a call may take.
+    bootstrap_timeout_ms: how long to look for any node before giving up.
+    client_id: what nodes see as the user agent.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    request_timeout_ms: float
+    bootstrap_timeout_ms: float
+    client_id: str
+
+
+@dataclass(slots=True, frozen=True)
+class AdminConfig:
+    """:class:`AdminOptions` with defaults filled in, and checked."""
+
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    request_timeout_ms: float = 30_000
+    bootstrap_timeout_ms: float = 3_000
+    client_id: str = "quorumlog-admin"
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        check_range(self, "request_timeout_ms", 1, 3_600_000)
+        check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)

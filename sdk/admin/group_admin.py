@@ -1,0 +1,331 @@
+"""Administration of consumer groups: asked of their coordinators, following them around."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+
+from quorumlog.sdk.admin.group_offsets import from_wire, partitions_to_wire, to_wire
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, Coordinators
+from quorumlog.sdk.cluster.offset_lookup import find_offsets
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.errors import (
+    CoordinatorNotAvailableError,
+    GroupIdNotFoundError,
+    NonEmptyGroupError,
+    OffsetOutOfRangeError,
+    QuorumlogError,
+    UnknownMemberIdError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import (
+    GroupDescription,
+    GroupListing,
+    GroupState,
+    MemberDescription,
+    OffsetAndMetadata,
+    TopicPartition,
+)
+from quorumlog.v1 import errors_pb2, groups_pb2
+
+_STATES = {
+    groups_pb2.GROUP_EMPTY: GroupState.EMPTY,
+    groups_pb2.GROUP_ASSIGNING: GroupState.ASSIGNING,
+    groups_pb2.GROUP_RECONCILING: GroupState.RECONCILING,
+    groups_pb2.GROUP_STABLE: GroupState.STABLE,
+    groups_pb2.GROUP_DEAD: GroupState.DEAD,
+}
+
+
+class GroupAdmin:
+    """Groups as one client administers them.
+
+    Arguments:
+        limit_s: how long one call may take.
+    """
+
+    def __init__(self, cluster: Cluster, limit_s: float) -> None:
+        self._cluster = cluster
+        self._coordinators = Coordinators(cluster)
+        self._limit_s = limit_s
+        self._attempt_s = min(limit_s, ATTEMPT_S)
+        self._timeout_ms = int(self._attempt_s * 1000)
+        self._rpc_s = self._attempt_s + GRACE_S
+
+    async def listing(self, states: Sequence[GroupState]) -> list[GroupListing]:
+        """All groups, or those in some states, by their ids."""
+        wanted = [number for number, state in _STATES.items() if state in states]
+        request = groups_pb2.ListGroupsRequest(states=wanted, timeout_ms=self._timeout_ms)
+        found: dict[str, GroupListing] = {}
+        answered: set[int] = set()
+
+        async def ask(node: NodeConnection) -> None:
+            reply = await node.call(node.groups.ListGroups(request, timeout=self._rpc_s))
+            if reply.HasField("error"):
+                raise error_from_proto(reply.error)
+            answered.update(reply.coordinators)
+            for group in reply.groups:
+                found[group.group_id] = GroupListing(group.group_id, _state(group.state), group.members)
+
+        async def attempt() -> None:
+            leading = await self._coordinators.require_all()
+            nodes = dict.fromkeys(node for number, node in leading.items() if number not in answered)
+            outcomes = await asyncio.gather(*(ask(node) for node in nodes), return_exceptions=True)
+            for failure in outcomes:
+                if failure is not None:
+                    raise failure
+            if leading.keys() - answered:  # It has passed to another node since nodes were asked who leads it.
+                missing = min(leading.keys() - answered)
+                raise CoordinatorNotAvailableError(f"__groups-{missing} has no leader at the moment: try again")
+
+        await self._cluster.retrying(attempt, self._limit_s, "list_groups")
+        return [found[group_id] for group_id in sorted(found)]
+
+    async def describe(self, group_ids: Collection[str]) -> list[GroupDescription]:
+        """Groups with their members, in the order of ``group_ids``."""
+        described: dict[str, GroupDescription] = {}
+
+        async def ask(node: NodeConnection, part: list[str]) -> Sequence[groups_pb2.GroupDescription]:
+            request = groups_pb2.DescribeGroupsRequest(group_ids=part, timeout_ms=self._timeout_ms)
+            reply = await node.call(node.groups.DescribeGroups(request, timeout=self._rpc_s))
+            if reply.HasField("error"):
+                raise error_from_proto(reply.error)
+            return reply.groups
+
+        def take(group_id: str, group: groups_pb2.GroupDescription) -> None:
+            described[group_id] = _description(group)
+
+        async def attempt() -> None:
+            missing = [group_id for group_id in group_ids if group_id not in described]
+            await self._coordinators.ask_each(missing, ask, take)
+
+        await self._cluster.retrying(attempt, self._limit_s, "describe_groups")
+        return [described[group_id] for group_id in group_ids]
+
+    async def delete(self, group_ids: Collection[str]) -> None:
+        """Deletes groups with their committed offsets."""
+        deleted: set[str] = set()
+        uncertain: set[str] = set()
+
+        async def ask(node: NodeConnection, part: list[str]) -> Sequence[groups_pb2.GroupOutcome]:
+            request = groups_pb2.DeleteGroupsRequest(group_ids=part, timeout_ms=self._timeout_ms)
+            try:
+                reply = await node.call(node.groups.DeleteGroups(request, timeout=self._rpc_s))
+            except QuorumlogError:
+                uncertain.update(part)
+                raise
+            if reply.HasField("error"):
+                uncertain.update(part)
+                raise error_from_proto(reply.error)
+            for result in reply.results:
+                if result.error.code == errors_pb2.GROUP_ID_NOT_FOUND and result.group_id in uncertain:
+                    result.ClearField("error")  # It was this call's own earlier attempt that deleted it.
+                elif result.HasField("error") and not result.error.definite:
+                    uncertain.add(result.group_id)
+            return reply.results
+
+        async def attempt() -> None:
+            remaining = [group_id for group_id in group_ids if group_id not in deleted]
+            await self._coordinators.ask_each(remaining, ask, lambda group_id, _: deleted.add(group_id))
+
+        await self._change(attempt, "delete_groups")
+
+    async def _change(self, attempt: Callable[[], Awaitable[None]], what: str) -> None:
+        """Tries a change until it is made. One that nobody answered may have been made, whatever is said later."""
+        uncertain = False
+
+        async def noting() -> None:
+            nonlocal uncertain
+            try:
+                await attempt()
+            except QuorumlogError as error:
+                uncertain |= not error.definite
+                raise
+
+        try:
+            await self._cluster.retrying(noting, self._limit_s, what)
+        except QuorumlogError as error:
+            raise (error.as_indefinite() if uncertain else error) from None
+
+    # --- committed offsets ---------------------------------------------------------------------------------------
+
+    async def offsets(
+        self, group_id: str, partitions: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a group has committed; of some partitions, or of all."""
+        if partitions is not None:
+            if not partitions:
+                return {}
+            await self._cluster.require_partitions(partitions, self._limit_s)
+        # All are asked for: named by an id from before its topic was created anew, a partition would seem to have none.
+        request = groups_pb2.FetchOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=self._timeout_ms)
+        reply = await self._coordinators.ask(
+            group_id,
+            lambda node: node.groups.FetchOffsets(request, timeout=self._rpc_s),
+            self._limit_s,
+            "list_group_offsets",
+        )
+        committed = from_wire(reply.offsets)
+        return {tp: offset for tp, offset in committed.items() if partitions is None or tp in partitions}
+
+    async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits offsets on behalf of a group without members."""
+        if not offsets:
+            return
+        await self._check_ranges(offsets)
+        pending = _Pending(self._cluster, offsets)
+
+        def ask(node: NodeConnection) -> Awaitable[groups_pb2.CommitOffsetsResponse]:
+            missing = pending.ask_for()
+            request = groups_pb2.CommitOffsetsRequest(
+                group_id=group_id,
+                member_epoch=-1,
+                offsets=to_wire(self._cluster.metadata, {tp: offsets[tp] for tp in missing}),
+                timeout_ms=self._timeout_ms,
+            )
+            return node.groups.CommitOffsets(request, timeout=self._rpc_s)
+
+        async def attempt() -> None:
+            await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
+
+        try:
+            await self._change(attempt, "alter_group_offsets")
+        except (UnknownMemberIdError, NonEmptyGroupError) as error:  # The former is said to who is no member.
+            refused = NonEmptyGroupError(
+                f"group {group_id!r} has members, which go on from what they have committed: stop them first"
+            )
+            raise (refused if error.definite else refused.as_indefinite()) from None
+
+    async def _check_ranges(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        starts, ends = await asyncio.gather(
+            find_offsets(self._cluster, dict.fromkeys(offsets, EARLIEST), self._limit_s),
+            find_offsets(self._cluster, dict.fromkeys(offsets, LATEST), self._limit_s),
+        )
+        for tp, committed in offsets.items():
+            start, end = starts[tp].offset, ends[tp].offset
+            if not start <= committed.offset <= end:
+                raise OffsetOutOfRangeError(
+                    f"offset {committed.offset} is not in {tp.topic}-{tp.partition}: it has {start} to {end}"
+                )
+
+    async def delete_offsets(self, group_id: str, partitions: Collection[TopicPartition]) -> None:
+        """Deletes what a group has committed of some partitions."""
+        if not partitions:
+            return
+        # As of now: of an id from before its topic was created anew there is nothing to delete, and no word of that.
+        topics = sorted({tp.topic for tp in partitions})
+        await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata(topics, linearizable=True), self._limit_s, "the metadata request"
+        )
+        await self._cluster.require_partitions(partitions, self._limit_s)
+        pending = _Pending(self._cluster, partitions)
+
+        def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
+            request = groups_pb2.DeleteOffsetsRequest(
+                group_id=group_id,
+                topics=partitions_to_wire(self._cluster.metadata, pending.ask_for()),
+                timeout_ms=self._timeout_ms,
+            )
+            return node.groups.DeleteOffsets(request, timeout=self._rpc_s)
+
+        async def attempt() -> None:
+            await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
+
+        try:
+            await self._change(attempt, "delete_group_offsets")
+        except GroupIdNotFoundError:
+            if pending.attempts < 2:  # With its last offset a group goes: an earlier attempt's answer may be lost.
+                raise
+
+
+class _Pending:
+    """Partitions of which a call has not been done yet."""
+
+    def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+        self._cluster = cluster
+        self._missing = list(partitions)
+        self._asked: dict[tuple[bytes, int], TopicPartition] = {}
+        self.attempts = 0
+
+    def ask_for(self) -> list[TopicPartition]:
+        """What is to be asked for; topics go by the ids that they have now."""
+        self.attempts += 1
+        topics = self._cluster.metadata.topics
+        self._asked = {(topics[tp.topic].topic_id, tp.partition): tp for tp in self._missing}
+        return list(self._missing)
+
+    async def settle(self, results: Sequence[groups_pb2.PartitionOutcome]) -> None:
+        """Strikes off what is done.
+
+        Raises:
+            QuorumlogError: the first failure, a final one before others.
+        """
+        if {(result.topic_id, result.partition) for result in results} != self._asked.keys():
+            raise UnknownServerError("a node answered for other partitions than it was asked", retriable=True)
+        failed: dict[TopicPartition, QuorumlogError] = {}
+        for result in results:
+            if result.HasField("error"):
+                tp = self._asked[result.topic_id, result.partition]
+                failed[tp] = error_from_proto(result.error).about(*tp)
+        self._missing = [tp for tp in self._missing if tp in failed]
+        lost = {tp.topic for tp, failure in failed.items() if isinstance(failure, UnknownTopicOrPartitionError)}
+        if lost:
+            await self._look_up(lost)
+        if failed:
+            failures = list(failed.values())
+            raise next((failure for failure in failures if not failure.retriable), failures[0])
+
+    async def _look_up(self, topics: Iterable[str]) -> None:
+        """Takes in the ids of topics that have been created anew, under which a coordinator knows them.
+
+        Raises:
+            UnknownTopicOrPartitionError: one was deleted.
+        """
+        response = await self._cluster.ask_metadata(sorted(topics))
+        for topic in response.topics:
+            if topic.HasField("error"):
+                raise UnknownTopicOrPartitionError(f"topic {topic.name!r} was deleted meanwhile", retriable=False)
+
+
+def _state(state: groups_pb2.GroupState.ValueType) -> GroupState:
+    if state not in _STATES:
+        raise UnknownServerError(f"a node told a state of a group that this client does not know: {state}")
+    return _STATES[state]
+
+
+def _description(group: groups_pb2.GroupDescription) -> GroupDescription:
+    return GroupDescription(
+        group_id=group.group_id,
+        state=_state(group.state),
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=group.assignor or None,
+        members=tuple(_member(member) for member in group.members),
+        coordinator=group.coordinator,
+    )
+
+
+def _member(member: groups_pb2.MemberDescription) -> MemberDescription:
+    return MemberDescription(
+        member_id=member.member_id,
+        instance_id=member.instance_id or None,
+        rack=member.rack or None,
+        client_id=member.client_id,
+        host=member.host,
+        member_epoch=member.member_epoch,
+        topics=tuple(member.topics),
+        topic_pattern=member.topic_pattern or None,
+        assignment=_partitions(member.assignment),
+        target=_partitions(member.target),
+        present=member.present,
+    )
+
+
+def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPartition, ...]:
+    """Partitions, without those of topics that have been deleted, which have no name any more."""
+    named = (each for each in topics if each.topic)
+    return tuple(sorted(TopicPartition(each.topic, number) for each in named for number in each.partitions))

@@ -1,0 +1,269 @@
+"""Creation, deletion and change of topics: asked of one node, tried again where that is safe, and seen by all."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from typing import Protocol, TypeVar
+
+from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes, checked_settings, checked_topic
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.itemised_change import Result, change_each
+from quorumlog.sdk.errors import (
+    IllegalArgumentError,
+    InvalidPartitionsError,
+    InvalidReplicaAssignmentError,
+    LeaderNotAvailableError,
+    QuorumlogError,
+    TopicAlreadyExistsError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: How long to wait for a change to be seen everywhere.
+_SEEN_WITHIN_S = 5.0
+#: Says why a topic as a node shows it is not as it should be yet; None when it is.
+_Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
+
+
+class _Result(Result, Protocol):
+    """The outcome of one topic."""
+
+    name: str
+
+
+class _Response(Protocol):
+    @property
+    def results(self) -> Sequence[_Result]:
+        """One per topic."""
+
+
+class _Item(Protocol):
+    name: str
+
+
+Item = TypeVar("Item", bound=_Item)
+
+
+class TopicChanges:
+    """Changes of topics by one client.
+
+    Arguments:
+        limit_s: how long one call may take.
+    """
+
+    def __init__(self, cluster: Cluster, limit_s: float) -> None:
+        self._cluster = cluster
+        self._limit_s = limit_s
+        self._timeout_ms = int(limit_s * 1000)
+
+    async def create(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
+        """Creates topics."""
+        if not isinstance(topics, Iterable):
+            raise IllegalArgumentError(f"create_topics takes a list of NewTopic objects, not {type(topics).__name__}")
+        items = [_new_topic(topic) for topic in topics]
+
+        def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
+            request = admin_pb2.CreateTopicsRequest(
+                topics=pending, timeout_ms=self._timeout_ms, validate_only=validate_only
+            )
+            return node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
+
+        await self._change("create_topics", items, send, TopicAlreadyExistsError)
+        if not validate_only:
+            await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
+
+    async def delete(self, names: Sequence[str]) -> None:
+        """Deletes topics."""
+        items = [admin_pb2.TopicResult(name=name) for name in names]
+        before = await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata(names), self._limit_s, "the metadata request"
+        )
+        old = {topic.topic_id for topic in before.topics if topic.topic_id}
+
+        def send(node: NodeConnection, pending: list[admin_pb2.TopicResult]) -> Awaitable[_Response]:
+            request = admin_pb2.DeleteTopicsRequest(names=[item.name for item in pending], timeout_ms=self._timeout_ms)
+            return node.call(node.admin.DeleteTopics(request, timeout=self._limit_s))
+
+        def still_there(topic: data_plane_pb2.TopicMetadata) -> str | None:
+            return topic.name if topic.topic_id in old else None
+
+        await self._change("delete_topics", items, send, UnknownTopicOrPartitionError)
+        await self._until_seen(dict.fromkeys(names, still_there), "was deleted, but is still shown")
+
+    async def add_partitions(self, wanted: Mapping[str, NewPartitions | int], validate_only: bool) -> None:
+        """Adds partitions to topics."""
+        by_topic = checked_by_topic(wanted, "how many partitions each is to have")
+        items = [_new_partitions(name, partitions) for name, partitions in by_topic.items()]
+        totals = {item.name: item.total_count for item in items}
+
+        def send(node: NodeConnection, pending: list[admin_pb2.NewPartitions]) -> Awaitable[_Response]:
+            request = admin_pb2.CreatePartitionsRequest(
+                topics=pending, timeout_ms=self._timeout_ms, validate_only=validate_only
+            )
+            return node.call(node.admin.CreatePartitions(request, timeout=self._limit_s))
+
+        def too_few(topic: data_plane_pb2.TopicMetadata) -> str | None:
+            return topic.name if len(topic.partitions) < totals[topic.name] else _unserved(topic)
+
+        await self._change("create_partitions", items, send, InvalidPartitionsError)
+        if not validate_only:
+            await self._until_seen(dict.fromkeys(totals, too_few), "gained partitions, but they are not served")
+
+    async def alter_configs(self, configs: Mapping[str, Mapping[str, object | None]], validate_only: bool) -> None:
+        """Sets and clears configuration keys."""
+        by_topic = checked_by_topic(configs, "the settings to change")
+        items = [_altered(name, changes) for name, changes in by_topic.items()]
+        changes = {item.name: item for item in items}
+
+        def send(node: NodeConnection, pending: list[admin_pb2.AlterTopicConfig]) -> Awaitable[_Response]:
+            request = admin_pb2.AlterConfigsRequest(
+                topics=pending, timeout_ms=self._timeout_ms, validate_only=validate_only
+            )
+            return node.call(node.admin.AlterConfigs(request, timeout=self._limit_s))
+
+        def unaltered(topic: data_plane_pb2.TopicMetadata) -> str | None:
+            change = changes[topic.name]
+            is_set = all(topic.configs.get(key) == value.strip() for key, value in change.set.items())
+            return None if is_set and not any(key in topic.configs for key in change.clear) else topic.name
+
+        await self._change("alter_configs", items, send, None)
+        if not validate_only:
+            await self._until_seen(dict.fromkeys(changes, unaltered), "was altered, but not every node shows it")
+
+    async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
+        """Every configuration key of topics."""
+        request = admin_pb2.DescribeConfigsRequest(names=names)
+
+        async def attempt() -> dict[str, dict[str, ConfigEntry]]:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.DescribeConfigs(request, timeout=limit)
+            )
+            described: dict[str, dict[str, ConfigEntry]] = {}
+            for topic in response.results:
+                if topic.HasField("error"):
+                    raise error_from_proto(topic.error)
+                described[topic.name] = {
+                    e.name: ConfigEntry(e.name, e.value, e.default_value, e.is_default, e.documentation)
+                    for e in topic.entries
+                }
+            return described
+
+        return await self._cluster.retrying(attempt, self._limit_s, "describe_configs")
+
+    # --- how ---------------------------------------------------------------------------------------------------------
+
+    async def _change(
+        self,
+        what: str,
+        items: Sequence[Item],
+        send: Callable[[NodeConnection, list[Item]], Awaitable[_Response]],
+        done_already: type[QuorumlogError] | None,
+    ) -> None:
+        """Asks for changes until each has succeeded or failed for good.
+
+        Arguments:
+            done_already: the refusal that means success of an item of which an earlier attempt had no answer: that
+                attempt has done it.
+        """
+        by_name = {item.name: item for item in items}
+        if len(by_name) < len(items):
+            raise IllegalArgumentError(f"{what} was given a topic twice: name each once")
+
+        async def ask(node: NodeConnection, names: list[str]) -> list[tuple[str, Result]]:
+            response = await send(node, [by_name[name] for name in names])
+            return [(result.name, result) for result in response.results]
+
+        def is_done(name: str, refusal: QuorumlogError) -> bool:
+            return done_already is not None and isinstance(refusal, done_already)
+
+        await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what)
+
+    async def _until_seen(self, wanted: Mapping[str, _Missing], what: str) -> None:
+        """Waits, briefly, until every broker that answers shows topics as they should be.
+
+        Nodes learn of a change one after the other. (Else the next call, to another one, finds no such topic.)
+        """
+
+        async def attempt() -> None:
+            await self._cluster.ask_metadata(sorted(wanted))
+            nodes = [self._cluster.connection(address) for address in self._cluster.metadata.addresses.values()]
+            for problem in await asyncio.gather(*(self._missing(node, wanted) for node in nodes if not node.suspect)):
+                if problem:
+                    raise LeaderNotAvailableError(f"topic {problem!r} {what} everywhere yet")
+
+        if wanted:
+            await self._cluster.retrying(attempt, min(_SEEN_WITHIN_S, self._limit_s), "the wait for all nodes")
+
+    async def _missing(self, node: NodeConnection, wanted: Mapping[str, _Missing]) -> str | None:
+        """The first of these topics that a node does not show as it should; one that does not answer is not waited
+        for."""
+        request = data_plane_pb2.MetadataRequest(topics=sorted(wanted))
+        try:
+            response = await node.call(node.data_plane.Metadata(request, timeout=min(1.0, self._limit_s)))
+        except QuorumlogError:
+            return None
+        return next((problem for topic in response.topics if (problem := wanted[topic.name](topic))), None)
+
+
+def _unserved(topic: data_plane_pb2.TopicMetadata) -> str | None:
+    missing = topic.HasField("error") or any(partition.leader < 0 for partition in topic.partitions)
+    return topic.name if missing else None
+
+
+def _new_topic(topic: object) -> admin_pb2.NewTopic:
+    if not isinstance(topic, NewTopic):
+        raise IllegalArgumentError(f"create_topics takes NewTopic objects, not {type(topic).__name__}")
+    name = checked_topic(topic.name)
+    for number in ("num_partitions", "replication_factor"):
+        check_int32(getattr(topic, number), f"{number} of topic {name!r}")
+    assigned = topic.replica_assignments
+    if not isinstance(assigned, Mapping) or not all(type(number) is int for number in assigned):
+        raise IllegalArgumentError(
+            f"replica_assignments of topic {name!r} are {assigned!r}: map partitions to node ids"
+        )
+    if sorted(assigned) != list(range(len(assigned))):
+        raise InvalidReplicaAssignmentError(
+            f"replica_assignments of topic {name!r} are for partitions {sorted(assigned)}: number them from 0 on,"
+            " without gaps"
+        )
+    partitions, factor = topic.num_partitions, topic.replication_factor
+    return admin_pb2.NewTopic(
+        name=name,
+        num_partitions=1 if partitions == -1 and not assigned else partitions,
+        replication_factor=3 if factor == -1 and not assigned else factor,
+        configs=checked_settings(topic.topic_configs, f"topic_configs of topic {name!r}"),
+        replica_assignments=[_assignment(assigned[number]) for number in sorted(assigned)],
+    )
+
+
+def _new_partitions(name: str, wanted: NewPartitions | int) -> admin_pb2.NewPartitions:
+    partitions = NewPartitions(wanted) if type(wanted) is int else wanted
+    if not isinstance(partitions, NewPartitions):
+        raise IllegalArgumentError(f"create_partitions takes a number or NewPartitions for {name!r}, not {wanted!r}")
+    check_int32(partitions.total_count, f"the number of partitions for {name!r}")
+    assignments = partitions.new_assignments or ()
+    if not isinstance(assignments, Iterable):
+        raise IllegalArgumentError(
+            f"new_assignments for {name!r} are {assignments!r}: give a list of node ids for each"
+        )
+    return admin_pb2.NewPartitions(
+        name=name,
+        total_count=partitions.total_count,
+        replica_assignments=[_assignment(replicas) for replicas in assignments],
+    )
+
+
+def _assignment(replicas: Sequence[int]) -> admin_pb2.ReplicaAssignment:
+    return admin_pb2.ReplicaAssignment(replicas=checked_nodes(replicas))
+
+
+def _altered(name: str, changes: Mapping[str, object | None]) -> admin_pb2.AlterTopicConfig:
+    values = checked_settings(changes, f"the settings of topic {name!r}")
+    cleared = [key for key in changes if changes[key] is None]
+    return admin_pb2.AlterTopicConfig(
+        name=name, set={key: value for key, value in values.items() if key not in cleared}, clear=cleared
+    )

@@ -1,0 +1,351 @@
+"""The cluster as a client uses it: the connection to each node, what is known of topics, and how it is kept current."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from typing import Any, TypeVar
+
+from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
+from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    ClusterNotFormedError,
+    IllegalArgumentError,
+    InvalidPartitionsError,
+    InvalidTopicError,
+    LeaderNotAvailableError,
+    NetworkError,
+    NoBrokersAvailableError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+
+Reply = TypeVar("Reply")
+
+DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
+#: A node that has not answered a question within this time is not waited for alone: the next one is asked as well.
+_HEDGE_AFTER_S = 0.15
+#: How long a single node may take over a question that any node can answer.
+_ATTEMPT_TIMEOUT_S = 5.0
+#: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
+_UNKNOWN_TOPIC_GRACE_S = 2.0
+_PORT = re.compile(r"[0-9]{1,5}")
+
+
+def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
+    """``host:port`` addresses from a comma-separated string or a sequence.
+
+    Raises:
+        IllegalArgumentError: none is given, or one is not an address.
+    """
+    listed = servers.split(",") if isinstance(servers, str) else servers
+    if not isinstance(listed, Sequence) or not all(isinstance(address, str) for address in listed):
+        raise IllegalArgumentError(f"bootstrap_servers is {servers!r}: give 'host:port' strings")
+    addresses = tuple(address.strip() for address in listed if address.strip())
+    if not addresses:
+        raise IllegalArgumentError("bootstrap_servers is empty: give at least one host:port")
+    for address in addresses:
+        host, _, port = address.rpartition(":")
+        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+            raise IllegalArgumentError(f"bootstrap_servers has {address!r}, which is not host:port")
+    return addresses
+
+
+class Cluster:
+    """Connections and metadata of one client. Lives on one event loop.
+
+    Arguments:
+        bootstrap_servers: where to look first.
+        request_timeout_s: limit on a single question.
+        bootstrap_timeout_s: how long to look for any node at all before giving up.
+        backoff: between attempts.
+        client_id: what nodes see the client as.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: Sequence[str],
+        *,
+        request_timeout_s: float,
+        bootstrap_timeout_s: float,
+        backoff: Backoff,
+        client_id: str,
+    ) -> None:
+        self.bootstrap_servers = tuple(bootstrap_servers)
+        self.metadata = MetadataCache.empty()
+        self.backoff = backoff
+        self._client_id = client_id
+        self.request_timeout_s = request_timeout_s
+        self._bootstrap_timeout_s = bootstrap_timeout_s
+        self._connections: dict[str, NodeConnection] = {}
+        self._wanted: set[str] = set()
+        self._refreshing: asyncio.Task[None] | None = None
+        self._background: set[asyncio.Task[None]] = set()
+        self._listeners: list[Callable[[], None]] = []
+        self._rotation = 0
+        self._reached = False
+        self._closed = False
+
+    def on_change(self, listener: Callable[[], None]) -> None:
+        """Calls ``listener`` whenever metadata has been heard."""
+        self._listeners.append(listener)
+
+    def connection(self, address: str) -> NodeConnection:
+        """The connection to an address; made on first use."""
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+        found = self._connections.get(address)
+        if found is None:
+            found = self._connections[address] = NodeConnection(address, self._client_id)
+        return found
+
+    def node(self, node_id: int) -> NodeConnection | None:
+        """The connection to a node; None when its address is unknown."""
+        address = self.metadata.addresses.get(node_id)
+        return self.connection(address) if address is not None else None
+
+    def leader(self, topic: str, partition: int) -> tuple[PartitionView, NodeConnection] | None:
+        """A partition's leader, if one is known and has an address."""
+        view = self.metadata.partition(topic, partition)
+        if view is None or view.leader < 0:
+            return None
+        node = self.node(view.leader)
+        return (view, node) if node is not None else None
+
+    def learn_from(self, topic: str, partition: int, error: errors_pb2.Error) -> bool:
+        """Takes in the leader that an error names; True if it was news."""
+        if not error.HasField("leader"):
+            return False
+        news = self.metadata.learn_leader(topic, partition, error.leader.node_id, error.leader.leader_epoch)
+        if news and (node := self.node(error.leader.node_id)) is not None:
+            node.suspect = False  # Whatever failed there was before it was elected.
+        return news
+
+    def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Runs something of the client's until it is closed, which waits for its end."""
+        task = asyncio.get_running_loop().create_task(work)
+        self._background.add(task)
+        task.add_done_callback(self._background.discard)
+        if self._closed:
+            task.cancel()
+        return task
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    def watch_topics(self, topics: Collection[str]) -> None:
+        """Includes topics in every refresh from now on."""
+        self._wanted.update(topics)
+
+    def request_refresh(self) -> None:
+        """Starts a refresh in the background unless one is under way. Failures are left to the next one."""
+        if not self._closed:
+            self._single_refresh()
+
+    def _single_refresh(self) -> asyncio.Task[None]:
+        if self._refreshing is None or self._refreshing.done():
+            self._refreshing = self.in_background(self._refresh_once())
+            self._refreshing.add_done_callback(_look_at_error)
+        return self._refreshing
+
+    async def _refresh_once(self) -> None:
+        await self.ask_metadata(sorted(self._wanted))
+
+    async def ask_metadata(
+        self, topics: Sequence[str], *, all_topics: bool = False, linearizable: bool = False
+    ) -> data_plane_pb2.MetadataResponse:
+        """Asks for brokers and topics, takes the answer in, and returns it.
+
+        Arguments:
+            linearizable: the answer shows all that was done before it was asked for.
+        """
+        timeout_ms = int(min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s) * 1000)
+        request = data_plane_pb2.MetadataRequest(
+            topics=topics, all_topics=all_topics, linearizable=linearizable, timeout_ms=timeout_ms
+        )
+        response = await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
+        errors = self.metadata.merge(response)
+        for name, error in errors.items():
+            if isinstance(error, UnknownTopicOrPartitionError | InvalidTopicError) and name not in self.metadata.topics:
+                self._wanted.discard(name)
+        for listener in self._listeners:
+            listener()
+        return response
+
+    async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
+        """The views of topics, asked for where they are not known yet.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            InvalidTopicError: no topic can have such a name.
+            NoBrokersAvailableError: nobody answered.
+            RequestTimedOutError: ``limit_s`` was too short.
+        """
+
+        async def attempt() -> None:
+            missing = [topic for topic in topics if topic not in self.metadata.topics]
+            if not missing:
+                return
+            self.watch_topics(missing)
+            response = await self.ask_metadata(sorted({*self._wanted, *missing}))
+            if not response.cluster_id:
+                raise ClusterNotFormedError("the cluster has not formed yet: start all of its controllers")
+            refused = {
+                topic.name: error_from_proto(topic.error) for topic in response.topics if topic.HasField("error")
+            }
+            for topic in missing:
+                if isinstance(refused.get(topic), InvalidTopicError):
+                    raise refused[topic]  # No wait will bring it.
+                if topic not in self.metadata.topics:
+                    raise UnknownTopicOrPartitionError(f"topic {topic!r} does not exist: create it first")
+
+        not_there = (UnknownTopicOrPartitionError, ClusterNotFormedError)
+        async for turn in self.backoff.retrying(limit_s, not_there, _UNKNOWN_TOPIC_GRACE_S):
+            with turn:
+                await attempt()
+        return {topic: self.metadata.topics[topic] for topic in topics}
+
+    async def require_leader(self, topic: str, partition: int) -> tuple[PartitionView, NodeConnection]:
+        """A partition's leader, after a refresh where none is known.
+
+        Raises:
+            LeaderNotAvailableError: it has none at the moment (retriable).
+        """
+        found = self.leader(topic, partition)
+        if found is None:
+            self.watch_topics([topic])
+            await self._single_refresh()
+            found = self.leader(topic, partition)
+        if found is None:
+            raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")
+        return found
+
+    async def require_partitions(self, wanted: Iterable[TopicPartition], limit_s: float) -> None:
+        """Makes sure that partitions exist.
+
+        Raises:
+            InvalidPartitionsError: there is no such partition.
+            UnknownTopicOrPartitionError: there is no such topic.
+        """
+        views = await self.ensure_topics(sorted({tp.topic for tp in wanted}), limit_s)
+        for tp in wanted:
+            if not 0 <= tp.partition < len(views[tp.topic].partitions):
+                last = len(views[tp.topic].partitions) - 1
+                raise InvalidPartitionsError(
+                    f"there is no partition {tp.partition} in topic {tp.topic!r}: it has 0 to {last}"
+                )
+
+    # --- questions that any node can answer ----------------------------------------------------------------------
+
+    async def ask_any(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
+        """Asks one node after the other, the next as soon as one fails or hesitates; the first answer counts.
+
+        Raises:
+            NoBrokersAvailableError: no node was ever reached within the bootstrap time; names the addresses.
+            QuorumlogError: all nodes failed this time.
+        """
+        if self._reached:
+            return await self._ask_round(ask)
+        try:
+            async for turn in self.backoff.retrying(self._bootstrap_timeout_s):
+                with turn:
+                    reply = await self._ask_round(ask)
+        except QuorumlogError as error:
+            if not isinstance(error, NetworkError | RequestTimedOutError):
+                self._reached = True  # A node has answered, if only to say why it cannot help.
+                raise
+            tried = ", ".join(self.bootstrap_servers)
+            raise NoBrokersAvailableError(
+                f"no quorumlog node answered at {tried} ({error.message}): is the cluster up, the address right?"
+            ) from None
+        self._reached = True
+        return reply
+
+    async def _ask_round(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
+        limit_s = min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s, max(0.1, self._bootstrap_timeout_s))
+        waiting = self.candidates()
+        running: set[asyncio.Task[Reply]] = set()
+        failure: QuorumlogError | None = None
+        try:
+            while waiting or running:
+                if waiting:
+                    node = waiting.pop(0)
+                    asked = asyncio.ensure_future(node.call(ask(node, limit_s)))
+                    asked.add_done_callback(_look_at_error)
+                    running.add(asked)
+                done, running = await asyncio.wait(
+                    running, timeout=_HEDGE_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
+                )
+                for task in done:
+                    error = task.exception()
+                    if error is None:
+                        return task.result()
+                    if not isinstance(error, QuorumlogError):
+                        raise error
+                    failure = error
+        finally:
+            for task in running:
+                task.cancel()
+        assert failure is not None
+        raise failure
+
+    def candidates(self) -> list[NodeConnection]:
+        """Every node, each time another one first; those that failed lately come last."""
+        addresses = list(dict.fromkeys([*self.metadata.addresses.values(), *self.bootstrap_servers]))
+        self._rotation += 1
+        start = self._rotation % len(addresses)
+        connections = [self.connection(address) for address in addresses[start:] + addresses[:start]]
+        return sorted(connections, key=lambda connection: connection.suspect)
+
+    async def retrying(self, attempt: Callable[[], Awaitable[Reply]], limit_s: float, what: str) -> Reply:
+        """Runs ``attempt`` until it succeeds, fails for good or ``limit_s`` has passed.
+
+        Raises:
+            RequestTimedOutError: the time was over while an attempt was under way.
+        """
+        last: QuorumlogError | None = None
+
+        async def noting() -> Reply:
+            nonlocal last
+            try:
+                return await attempt()
+            except QuorumlogError as error:
+                last = error
+                raise
+
+        try:
+            async with asyncio.timeout(limit_s):
+                async for turn in self.backoff.retrying(limit_s):
+                    with turn:
+                        reply = await noting()
+        except TimeoutError:
+            why = f": {last.message}" if last is not None else ""
+            raise RequestTimedOutError(f"{what} did not complete within {limit_s:g} s{why}") from None
+        return reply
+
+    async def close(self) -> None:
+        """Closes every connection. One that is cancelled closes them all the same, at once."""
+        self._closed = True
+        connections = list(self._connections.values())
+        ending = list(self._background)
+        for task in ending:
+            task.cancel()
+        try:
+            await asyncio.gather(*(connection.drain() for connection in connections))
+        finally:
+            for connection in connections:
+                ending += await connection.close()
+        if ending:
+            await asyncio.wait(ending, timeout=CLOSE_TIMEOUT_S)
+
+
+def _look_at_error(task: asyncio.Future[Any]) -> None:
+    """Nobody waits for the nodes that were asked beside the one that answered first; asyncio would complain of that."""
+    if not task.cancelled():
+        task.exception()

@@ -1,0 +1,283 @@
+"""One node as a client sees it: a channel, a Produce and a Fetch stream, opened when needed and again after a loss."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections import deque
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from typing import Any, Generic, Protocol, TypeVar
+
+import grpc
+import grpc.aio
+
+from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.records.produce_request import OutgoingProduce
+from quorumlog.sdk.runtime.fork import connecting
+from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, groups_pb2, groups_pb2_grpc
+
+#: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    # Retries are this client's own: it knows what may be sent twice.
+    ("grpc.enable_retries", 0),
+    # Two clients in a process must not share one connection's flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Brokers are reached directly, whatever proxy the environment names for the web.
+    ("grpc.enable_http_proxy", 0),
+)
+
+#: How long a closing client waits until a node has read what was posted to it, and for a stream to end.
+CLOSE_TIMEOUT_S = 1.0
+
+#: One count for all streams: a coordinator takes a member's heartbeats in the order of their ids, over all streams that
+#: the member has had, and drops those that come late.
+_correlation_ids = itertools.count(1)
+_END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
+
+
+class _Correlated(Protocol):
+    correlation_id: int
+
+
+Request = TypeVar("Request", bound=_Correlated)
+Response = TypeVar("Response", bound=_Correlated)
+Reply = TypeVar("Reply")
+
+
+class RequestStream(Generic[Request, Response]):
+    """Pipelined requests over one bidirectional stream, each answered once by its correlation id.
+
+    When the stream breaks, every unanswered request fails with :class:`NetworkError`, which is indefinite: the node may
+    have carried it out. The next request opens a new stream.
+
+    Arguments:
+        open_call: makes the gRPC call.
+        address: of the node, for messages.
+        on_health: told True at each answer and False at each loss.
+
+    Attributes:
+        life: counts the streams that have been opened: what was bound to an earlier one is gone.
+    """
+
+    def __init__(
+        self,
+        open_call: Callable[..., grpc.aio.StreamStreamCall[Request, Response]],
+        address: str,
+        on_health: Callable[[bool], None],
+    ) -> None:
+        self._open_call = open_call
+        self._address = address
+        self._on_health = on_health
+        self._outgoing: deque[Request] = deque()
+        self._answers: dict[int, asyncio.Future[Response]] = {}
+        self._written: dict[int, asyncio.Future[None]] = {}
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._call: grpc.aio.StreamStreamCall[Request, Response] | None = None
+        self._has_posted = False
+        self.life = 0
+
+    def submit(self, request: Request) -> asyncio.Future[Response]:
+        """Sends a request, in the order of the calls; the future gets its answer."""
+        answer: asyncio.Future[Response] = asyncio.get_running_loop().create_future()
+        self._enqueue(request)
+        self._answers[request.correlation_id] = answer
+        return answer
+
+    def post(self, request: Request) -> asyncio.Future[None]:
+        """Sends a request that is not answered; the future is done once it has been handed to the transport."""
+        written: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._enqueue(request)
+        self._written[request.correlation_id] = written
+        self._has_posted = True
+        return written
+
+    def open(self) -> int:
+        """Opens the stream unless it is open; returns its ``life``."""
+        if self._task is None:
+            self.life += 1
+            self._task = asyncio.get_running_loop().create_task(self._run())
+        return self.life
+
+    def _enqueue(self, request: Request) -> None:
+        request.correlation_id = next(_correlation_ids)
+        self._outgoing.append(request)
+        self._wake.set()
+        self.open()
+
+    async def _run(self) -> None:
+        """Opens the stream, writes and reads until it breaks, then fails what was unanswered."""
+        call = self._call = self._open_call()
+        writer = asyncio.get_running_loop().create_task(self._write(call))
+        error = self._closed_error()
+        try:
+            while True:
+                response: Any = await call.read()
+                if response is _END_OF_STREAM:
+                    break
+                self._on_health(True)
+                answer = self._answers.pop(response.correlation_id, None)
+                if answer is not None and not answer.done():
+                    answer.set_result(response)
+            code = await call.code()
+            error = NetworkError(f"{self._address} ended the stream: {await call.details() or code.name}")
+        except grpc.RpcError as failure:
+            error = error_from_rpc(failure, self._address)
+        except asyncio.CancelledError:
+            if asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise
+        finally:
+            writer.cancel()
+            call.cancel()
+            self._task = self._call = None
+            self._has_posted = False
+            self._on_health(False)
+            self._fail_unanswered(error)
+
+    async def _write(self, call: grpc.aio.StreamStreamCall[Request, Response]) -> None:
+        try:
+            while True:
+                while self._outgoing:
+                    request = self._outgoing.popleft()
+                    await call.write(request)
+                    written = self._written.pop(request.correlation_id, None)
+                    if written is not None and not written.done():
+                        written.set_result(None)
+                self._wake.clear()
+                await self._wake.wait()
+        except (grpc.RpcError, asyncio.InvalidStateError, asyncio.CancelledError):
+            # The reading side learns of the same end and says why.
+            return
+
+    def _fail_unanswered(self, error: QuorumlogError) -> None:
+        self._outgoing.clear()
+        unanswered: list[asyncio.Future[Any]] = [*self._answers.values(), *self._written.values()]
+        self._answers.clear()
+        self._written.clear()
+        for future in unanswered:
+            if not future.done():
+                future.set_exception(error)
+
+    async def drain(self) -> None:
+        """Sees to it that the node reads what was posted, within limits; ends the stream if anything was."""
+        task, call = self._task, self._call
+        if self._has_posted and task is not None and call is not None and not self._answers and not self._outgoing:
+            # Cancelling throws away what the node has not read yet, and nobody would know: it ends the stream instead.
+            with suppress(grpc.RpcError, asyncio.InvalidStateError):
+                await call.done_writing()
+            await asyncio.wait([task], timeout=CLOSE_TIMEOUT_S)
+
+    def end(self) -> asyncio.Task[None] | None:
+        """Ends the stream at once; what is unanswered fails. Returns what runs on until it has ended, if anything."""
+        task = self._task
+        if task is not None:
+            task.cancel()
+            self._fail_unanswered(self._closed_error())  # A task that has not begun never does it.
+        return task
+
+    def _closed_error(self) -> QuorumlogError:
+        return NetworkError(f"the connection to {self._address} was closed")
+
+
+class NodeConnection:
+    """The connection to one node.
+
+    Arguments:
+        client_id: goes into the user agent that nodes see.
+
+    Attributes:
+        address: ``host:port``.
+        suspect: something failed here and nothing has succeeded since; others are asked first.
+    """
+
+    def __init__(self, address: str, client_id: str) -> None:
+        connecting(self)
+        self.address = address
+        self.suspect = False
+        self._channel = grpc.aio.insecure_channel(
+            address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
+        )
+        self._closed = False
+        self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
+        self._admin = admin_pb2_grpc.AdminStub(self._channel)
+        self._groups = groups_pb2_grpc.GroupsStub(self._channel)
+        self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(
+            self._channel.stream_stream(
+                "/quorumlog.v1.DataPlane/Produce",
+                request_serializer=OutgoingProduce.to_bytes,
+                response_deserializer=data_plane_pb2.ProduceResponse.FromString,
+            ),
+            address,
+            self._heard,
+        )
+        self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
+            self._data_plane.Fetch, address, self._heard
+        )
+        self.heartbeats: RequestStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
+            RequestStream(self._groups.Heartbeat, address, self._heard)
+        )
+
+    @property
+    def data_plane(self) -> data_plane_pb2_grpc.DataPlaneAsyncStub:
+        """Calls of topics and records; raises ClientClosedError when closed, as the others do."""
+        self._check_open()
+        return self._data_plane
+
+    @property
+    def admin(self) -> admin_pb2_grpc.AdminAsyncStub:
+        """Calls of administration."""
+        self._check_open()
+        return self._admin
+
+    @property
+    def groups(self) -> groups_pb2_grpc.GroupsAsyncStub:
+        """Calls of groups."""
+        self._check_open()
+        return self._groups
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise ClientClosedError("the client is closed")
+
+    def _heard(self, healthy: bool) -> None:
+        self.suspect = not healthy
+
+    async def call(self, call: Awaitable[Reply]) -> Reply:
+        """Awaits a unary call of one of the stubs.
+
+        Raises:
+            QuorumlogError: it failed as a whole.
+            ClientClosedError: the connection was closed meanwhile.
+        """
+        try:
+            reply = await call
+        except grpc.RpcError as error:
+            self.suspect = True
+            raise error_from_rpc(error, self.address) from None
+        except asyncio.CancelledError:
+            # A channel that is closed cancels its calls; who waits for them is not cancelled, and must not look so.
+            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                self._check_open()
+            raise
+        self.suspect = False
+        return reply
+
+    async def drain(self) -> None:
+        """Sees to it that the node reads what was posted to it, within limits."""
+        await self.produce.drain()
+
+    async def close(self) -> list[asyncio.Task[None]]:
+        """Closes streams and channel, without suspending. Returns what runs on until the streams have ended."""
+        self._closed = True
+        ending = [self.produce.end(), self.fetch.end(), self.heartbeats.end()]
+        await self._channel.close(grace=None)
+        return [task for task in ending if task is not None]

@@ -1,0 +1,222 @@
+"""Where groups are coordinated: asked of any node, remembered, and learned anew from what coordinators answer."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Collection, Sequence
+from typing import NamedTuple, TypeVar
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.errors import (
+    CoordinatorNotAvailableError,
+    NetworkError,
+    NotCoordinatorError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownServerError,
+    error_from_proto,
+)
+from quorumlog.v1 import errors_pb2, groups_pb2
+
+#: An answer that concerns one group.
+GroupReply = TypeVar(
+    "GroupReply", groups_pb2.CommitOffsetsResponse, groups_pb2.FetchOffsetsResponse, groups_pb2.DeleteOffsetsResponse
+)
+#: One group's part of an answer.
+GroupResult = TypeVar("GroupResult", groups_pb2.GroupDescription, groups_pb2.GroupOutcome)
+
+#: A silent coordinator must not use up all of a call's time: whether there is a new one is looked up in between.
+ATTEMPT_S = 3.0
+#: A node is given so much longer than it was told it has, so that its own word on what is late arrives.
+GRACE_S = 0.5
+#: Groups whose coordinators are remembered; a client that asks of more begins anew.
+MAX_REMEMBERED = 10_000
+#: Errors after which the coordinator has to be looked up again.
+STALE_COORDINATOR_ERRORS = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError, RequestTimedOutError)
+
+
+class _Leader(NamedTuple):
+    node_id: int
+    leader_epoch: int
+
+
+class Coordinators:
+    """The coordinators of groups as one client knows them. Lives on its cluster's event loop.
+
+    A group is kept by one partition of ``__groups``, for good; the node that leads the partition changes. So a hint on
+    one group serves all groups of its partition.
+    """
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._cluster = cluster
+        self._partitions: dict[str, int] = {}
+        self._leaders: dict[int, _Leader] = {}
+
+    # --- what is known -------------------------------------------------------------------------------------------
+
+    def known(self, group_id: str) -> NodeConnection | None:
+        """The node that was last heard to coordinate a group, if any."""
+        partition = self._partitions.get(group_id)
+        return None if partition is None else self._leader(partition)
+
+    def _leader(self, partition: int) -> NodeConnection | None:
+        leader = self._leaders.get(partition)
+        return None if leader is None else self._cluster.node(leader.node_id)
+
+    def forget(self, group_id: str) -> None:
+        """Whoever was known to coordinate a group did not answer: the next call asks anew."""
+        self._leaders.pop(self._partitions.get(group_id, -1), None)
+
+    def learn_from(self, group_id: str, error: errors_pb2.Error) -> QuorumlogError:
+        """Takes in what an answer's error says of the coordinator; returns the error as an exception."""
+        failure = error_from_proto(error)
+        if isinstance(failure, STALE_COORDINATOR_ERRORS):
+            self._take_hint(group_id, error)
+        return failure
+
+    def _take_hint(self, group_id: str, error: errors_pb2.Error) -> None:
+        partition = self._partitions.get(group_id)
+        if partition is None:
+            return
+        known = self._leaders.pop(partition, None)
+        if not error.HasField("leader") or error.leader.node_id < 0:
+            return
+        hint = _Leader(error.leader.node_id, error.leader.leader_epoch)
+        # One that is not newer than what led here would lead here again.
+        if known is None or hint.leader_epoch > known.leader_epoch:
+            self._leaders[partition] = hint
+
+    # --- asking who coordinates ----------------------------------------------------------------------------------
+
+    async def require(self, group_id: str) -> NodeConnection:
+        """The node that coordinates a group, asked for where it is not known; see :meth:`require_each`."""
+        return (await self.require_each([group_id]))[group_id]
+
+    async def require_each(self, group_ids: Collection[str]) -> dict[str, NodeConnection]:
+        """The nodes that coordinate groups, asked for where they are not known. One attempt.
+
+        Raises:
+            InvalidGroupIdError: no group can have such an id.
+            CoordinatorNotAvailableError: one has no leader at the moment, or is being created (retriable).
+        """
+        nodes = {group_id: self.known(group_id) for group_id in group_ids}
+        unknown = [group_id for group_id, node in nodes.items() if node is None]
+        if unknown:
+            for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=unknown)):
+                if len(self._partitions) >= MAX_REMEMBERED:
+                    self._partitions.clear()
+                self._partitions[found.group_id] = found.partition
+                nodes[found.group_id] = self._take(found)
+        missing = [group_id for group_id, node in nodes.items() if node is None]
+        if missing:
+            raise CoordinatorNotAvailableError(f"group {missing[0]!r} has no coordinator at the moment: try again")
+        return {group_id: node for group_id, node in nodes.items() if node is not None}
+
+    async def require_all(self) -> dict[int, NodeConnection]:
+        """The node that leads each partition of ``__groups``, asked for. One attempt.
+
+        Raises:
+            CoordinatorNotAvailableError: one has no leader at the moment, or they are being created (retriable).
+        """
+        leading: dict[int, NodeConnection] = {}
+        for found in await self._find(groups_pb2.FindCoordinatorsRequest(all=True)):
+            node = self._take(found)
+            if node is None:
+                raise CoordinatorNotAvailableError(f"__groups-{found.partition} has no leader at the moment: try again")
+            leading[found.partition] = node
+        return leading
+
+    async def _find(self, request: groups_pb2.FindCoordinatorsRequest) -> Sequence[groups_pb2.GroupCoordinator]:
+        response = await self._cluster.ask_any(lambda node, limit: node.groups.FindCoordinators(request, timeout=limit))
+        if response.HasField("error"):
+            raise error_from_proto(response.error)
+        if not request.all and [found.group_id for found in response.coordinators] != list(request.group_ids):
+            raise UnknownServerError("a node named other groups' coordinators than it was asked for", retriable=True)
+        failures = [error_from_proto(found.error) for found in response.coordinators if found.HasField("error")]
+        if failures:
+            raise next((failure for failure in failures if not failure.retriable), failures[0])
+        return response.coordinators
+
+    def _take(self, found: groups_pb2.GroupCoordinator) -> NodeConnection | None:
+        """Takes in who leads a partition, unless something newer is known."""
+        known = self._leaders.get(found.partition)
+        if found.node_id >= 0 and (known is None or found.leader_epoch >= known.leader_epoch):
+            self._cluster.metadata.addresses[found.node_id] = f"{found.host}:{found.port}"
+            self._leaders[found.partition] = _Leader(found.node_id, found.leader_epoch)
+        return self._leader(found.partition)
+
+    # --- asking coordinators -------------------------------------------------------------------------------------
+
+    async def ask(
+        self, group_id: str, call: Callable[[NodeConnection], Awaitable[GroupReply]], limit_s: float, what: str
+    ) -> GroupReply:
+        """Asks the coordinator of one group, again after passing failures, following it around.
+
+        Arguments:
+            call: makes the call of one attempt, which should take no longer than :data:`ATTEMPT_S`.
+            limit_s: on all attempts together.
+            what: what is done, for the message of a time-out.
+
+        Raises:
+            QuorumlogError: the answer's error that is not retriable, or the last one when the time was over.
+        """
+        return await self._cluster.retrying(lambda: self.ask_once(group_id, call), limit_s, what)
+
+    async def ask_once(self, group_id: str, call: Callable[[NodeConnection], Awaitable[GroupReply]]) -> GroupReply:
+        """One attempt of :meth:`ask`."""
+        node = await self.require(group_id)
+        try:
+            reply = await node.call(call(node))
+        except QuorumlogError:
+            self.forget(group_id)
+            raise
+        if reply.HasField("error"):
+            raise self.learn_from(group_id, reply.error)
+        return reply
+
+    async def ask_each(
+        self,
+        group_ids: Collection[str],
+        call: Callable[[NodeConnection, list[str]], Awaitable[Sequence[GroupResult]]],
+        take: Callable[[str, GroupResult], None],
+    ) -> None:
+        """Asks the coordinators of several groups once, each for those that it coordinates.
+
+        Arguments:
+            call: asks one node for some groups; one result for each, in their order.
+            take: is given each result that is no error.
+
+        Raises:
+            QuorumlogError: the first failure, a final one before others. Other groups' results have been taken.
+        """
+        by_node: dict[NodeConnection, list[str]] = {}
+        for group_id, node in (await self.require_each(group_ids)).items():
+            by_node.setdefault(node, []).append(group_id)
+        failures: list[QuorumlogError] = []
+        for node, part in by_node.items():
+            failures += await self._ask_one(node, part, call, take)
+        if failures:
+            raise next((failure for failure in failures if not failure.retriable), failures[0])
+
+    async def _ask_one(
+        self,
+        node: NodeConnection,
+        group_ids: list[str],
+        call: Callable[[NodeConnection, list[str]], Awaitable[Sequence[GroupResult]]],
+        take: Callable[[str, GroupResult], None],
+    ) -> list[QuorumlogError]:
+        try:
+            results = await call(node, group_ids)
+        except QuorumlogError as failure:
+            for group_id in group_ids:
+                self.forget(group_id)
+            return [failure]
+        if [result.group_id for result in results] != group_ids:
+            return [UnknownServerError(f"{node.address} answered for other groups than it was asked", retriable=True)]
+        failures: list[QuorumlogError] = []
+        for group_id, result in zip(group_ids, results, strict=True):
+            if result.HasField("error"):
+                failures.append(self.learn_from(group_id, result.error))
+            else:
+                take(group_id, result)
+        return failures

@@ -1,0 +1,75 @@
+"""Asks the leaders of several partitions at once, each for those that it leads."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import TypeVar
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.errors import STALE_LEADER_ERRORS, QuorumlogError, UnknownServerError, error_from_proto
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: One partition's part of an answer.
+Result = TypeVar("Result", data_plane_pb2.ListOffsetsResult, admin_pb2.DeleteRecordsResult)
+
+
+async def ask_leaders(
+    cluster: Cluster,
+    partitions: Iterable[TopicPartition],
+    ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
+    take: Callable[[TopicPartition, Result], None],
+) -> None:
+    """Asks every leader once.
+
+    Arguments:
+        ask: asks one node for some partitions; one result for each, in their order.
+        take: is given each result that is no error.
+
+    Raises:
+        QuorumlogError: the first failure, a final one before others. Other partitions' results have been taken.
+    """
+    by_node: dict[NodeConnection, list[TopicPartition]] = {}
+    for tp in sorted(partitions):
+        _, node = await cluster.require_leader(*tp)
+        by_node.setdefault(node, []).append(tp)
+    outcomes = await asyncio.gather(
+        *(_ask_one(cluster, node, part, ask, take) for node, part in by_node.items()), return_exceptions=True
+    )
+    failures = [outcome for outcome in outcomes if outcome is not None]
+    for failure in failures:
+        if not isinstance(failure, QuorumlogError) or not failure.retriable:
+            raise failure
+    if failures:
+        if any(isinstance(failure, STALE_LEADER_ERRORS) for failure in failures):
+            cluster.request_refresh()
+        raise failures[0]
+
+
+async def _ask_one(
+    cluster: Cluster,
+    node: NodeConnection,
+    partitions: list[TopicPartition],
+    ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
+    take: Callable[[TopicPartition, Result], None],
+) -> None:
+    try:
+        results = await ask(node, partitions)
+    except QuorumlogError:
+        cluster.request_refresh()
+        raise
+    if len(results) != len(partitions):
+        raise UnknownServerError(
+            f"{node.address} answered for {len(results)} of {len(partitions)} partitions", retriable=True
+        )
+    failures: list[QuorumlogError] = []
+    for tp, result in zip(partitions, results, strict=True):
+        if result.HasField("error"):
+            cluster.learn_from(tp.topic, tp.partition, result.error)
+            failures.append(error_from_proto(result.error))
+        else:
+            take(tp, result)
+    if failures:
+        raise next((failure for failure in failures if not failure.retriable), failures[0])

@@ -1,0 +1,49 @@
+"""Finds where partitions begin, end, or pass a timestamp, at their leaders, following them around."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.leader_calls import ask_leaders
+from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch, Place
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2
+
+#: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
+ATTEMPT_S = 2.0
+
+
+async def find_offsets(
+    cluster: Cluster, wanted: Mapping[TopicPartition, int], limit_s: float
+) -> dict[TopicPartition, FoundOffset]:
+    """The offset of each partition at a timestamp in milliseconds, or at EARLIEST or LATEST.
+
+    Linearizable: the end reported includes every record acknowledged before the call.
+
+    Raises:
+        InvalidPartitionsError: there is no such partition.
+        UnknownTopicOrPartitionError: there is no such topic.
+        RequestTimedOutError: not all leaders answered within ``limit_s``.
+    """
+    await cluster.require_partitions(wanted, limit_s)
+    search = OffsetSearch(wanted)
+
+    async def ask(node: NodeConnection, part: list[TopicPartition]) -> Sequence[data_plane_pb2.ListOffsetsResult]:
+        timeout_s = min(limit_s, ATTEMPT_S)
+        request = search.questions(((tp, _place(cluster, tp)) for tp in part), int(timeout_s * 1000))
+        response = await node.call(node.data_plane.ListOffsets(request, timeout=timeout_s))
+        return response.results
+
+    async def attempt() -> None:
+        while search.missing:
+            await ask_leaders(cluster, search.missing, ask, search.take)
+
+    await cluster.retrying(attempt, limit_s, "the offset look-up")
+    return search.found
+
+
+def _place(cluster: Cluster, tp: TopicPartition) -> Place:
+    view = cluster.metadata.partition(*tp)
+    return Place(cluster.metadata.topics[tp.topic].topic_id, -1 if view is None else view.leader_epoch)

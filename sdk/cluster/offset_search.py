@@ -1,0 +1,84 @@
+"""What a search for offsets has found, and what to ask next; no I/O, so every client shares it.
+
+Servers do not read payloads: for a timestamp set by producers they name the batch, and the record is found here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import NamedTuple
+
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2
+
+#: What ``timestamp_ms`` means beside a timestamp.
+EARLIEST = -2
+LATEST = -1
+
+
+class FoundOffset(NamedTuple):
+    """An offset, -1 if there is none, with its record's timestamp for look-ups by time (else -1)."""
+
+    offset: int
+    timestamp_ms: int
+
+
+class Place(NamedTuple):
+    """A partition as requests name it: its topic's id, and the leader epoch that the client knows (-1: none)."""
+
+    topic_id: bytes
+    leader_epoch: int
+
+
+class OffsetSearch:
+    """A look-up of one offset per partition, over as many rounds of questions as it takes.
+
+    Arguments:
+        wanted: of each partition a timestamp in milliseconds, :data:`EARLIEST` or :data:`LATEST`.
+    """
+
+    def __init__(self, wanted: Mapping[TopicPartition, int]) -> None:
+        self.found: dict[TopicPartition, FoundOffset] = {}
+        self.missing = set(wanted)
+        self._wanted = wanted
+        self._first_offsets: dict[TopicPartition, int] = {}
+
+    def questions(
+        self, partitions: Iterable[tuple[TopicPartition, Place]], timeout_ms: int
+    ) -> data_plane_pb2.ListOffsetsRequest:
+        """What to ask a node next about partitions that it leads."""
+        request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms)
+        for tp, place in partitions:
+            request.partitions.add(
+                topic_id=place.topic_id,
+                partition=tp.partition,
+                timestamp_ms=self._wanted[tp],
+                leader_epoch=place.leader_epoch,
+                # Records before it have been ruled out.
+                first_offset=self._first_offsets.get(tp, 0),
+            )
+        return request
+
+    def take(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
+        """Takes in what a leader has found.
+
+        Raises:
+            CorruptRecordError: the batch that it names is damaged.
+        """
+        if result.unfinished:
+            self._first_offsets[tp] = result.offset
+        elif result.entry:
+            from quorumlog.sdk.records.fetched import FetchedRows  # Loads Arrow, which only a search by time needs.
+
+            rows = FetchedRows.of_entry(tp, result.entry)
+            place = rows.first_at_time(self._wanted[tp], result.offset)
+            if place is not None:
+                self._set(tp, FoundOffset(*place))
+            else:  # The log begins behind the only such records of the batch.
+                self._first_offsets[tp] = rows.header.last_offset + 1
+        else:
+            self._set(tp, FoundOffset(result.offset, result.timestamp_ms))
+
+    def _set(self, tp: TopicPartition, found: FoundOffset) -> None:
+        self.found[tp] = found
+        self.missing.discard(tp)

@@ -1,0 +1,268 @@
+"""The partitions that a consumer reads: where it is in each, and what has been fetched ahead.
+
+Shared by the thread that polls and the loop that fetches, under one lock. A seek makes a new *generation* of a
+partition's state: what was asked for before it is dropped when it arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple
+
+from quorumlog.sdk.arguments import checked_partition
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
+from quorumlog.sdk.records.fetched import FetchedRows
+from quorumlog.sdk.types import TopicPartition
+
+
+class Start(NamedTuple):
+    """Where a partition of a group begins: at a committed offset, or where ``reset`` says."""
+
+    reset: str
+    offset: int | None = None
+    leader_epoch: int = -1
+
+
+class PartitionState:
+    """One assigned partition.
+
+    Invariant: what is queued begins at ``position`` and ends before ``fetch_offset``, without gaps but those that
+    compaction has made.
+
+    Attributes:
+        position: the next offset that a poll hands out; None until it has been looked up.
+        fetch_offset: the next offset to ask for; None until then too.
+        reset: where to look a missing position up: ``earliest``, ``latest`` or ``none``.
+        generation: counts seeks, and whatever else makes what is on its way useless.
+        error: what the next poll raises.
+        session: the fetch session that reads this partition, if any.
+        topic_id: of the topic that the position counts in; None until it is known.
+        resetting: a position look-up is under way.
+        retry_at_s: do not ask before this time, after a failure.
+        failures: failed fetches in a row.
+        read_epoch: the leader epoch of the last record before the position; -1 when unknown.
+        committed: the offset that the group has committed, as far as this consumer knows; -1 when unknown.
+        said_done: the application has asked to commit this offset, since it came here; -1 otherwise.
+        unproven: the position was committed, and the log has not yet been seen to reach it.
+        pinned: read on behalf of a group, which says what becomes of it if the topic is deleted and made anew.
+        revoked: the group has taken it away: nothing more is handed out, until it is released.
+    """
+
+    __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
+                 "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes", "read_epoch", "reset",
+                 "resetting", "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp",
+                 "unproven")  # fmt: skip
+
+    def __init__(self, tp: TopicPartition, reset: str) -> None:
+        self.tp = tp
+        self.position: int | None = None
+        self.fetch_offset: int | None = None
+        self.reset = reset
+        self.generation = 0
+        self.paused = False
+        self.queued: deque[FetchedRows] = deque()
+        self.queued_bytes = 0
+        self.error: QuorumlogError | None = None
+        self.session: object | None = None
+        self.topic_id: bytes | None = None
+        self.resetting = False
+        self.retry_at_s = 0.0
+        self.failures = 0
+        self.failing_since_s = 0.0
+        self.high_watermark = -1
+        self.leader_epoch = -1
+        #: When something last came for it, counted in answers of the whole consumer.
+        self.served = 0
+        self.read_epoch = -1
+        self.committed = -1
+        self.said_done = -1
+        self.unproven = False
+        self.pinned = False
+        self.revoked = False
+
+    @classmethod
+    def at(cls, tp: TopicPartition, topic_id: bytes, start: Start) -> PartitionState:
+        """A partition of a group, at its starting point."""
+        state = cls(tp, start.reset)
+        state.topic_id = topic_id
+        state.position = state.fetch_offset = start.offset
+        if start.offset is not None:
+            state.committed = start.offset
+            state.read_epoch = start.leader_epoch
+            state.unproven = True
+        return state
+
+    def revoke(self) -> None:
+        """Hands nothing more out; what was fetched ahead is dropped."""
+        self.revoked = True
+        self.generation += 1
+        self.fetch_offset = self.position
+        self.queued.clear()
+        self.queued_bytes = 0
+        self.session = None
+
+    def move(self, offset: int | None, reset: str) -> None:
+        """Starts over at an offset, or at one to be looked up."""
+        self.generation += 1
+        self.position = self.fetch_offset = offset
+        self.reset = reset
+        self.queued.clear()
+        self.queued_bytes = 0
+        self.error = None
+        self.session = None
+        self.resetting = False
+        self.retry_at_s = 0.0
+        self.failures = 0
+        self.read_epoch = -1
+        self.said_done = -1
+        self.unproven = False
+
+
+class Assignment:
+    """All assigned partitions.
+
+    Arguments:
+        partition_limit_bytes: a partition with this much queued is not fetched for.
+        clock: monotonic seconds.
+    """
+
+    def __init__(self, partition_limit_bytes: int, clock: Callable[[], float] = time.monotonic) -> None:
+        self.clock = clock
+        self.lock = threading.Lock()
+        self.states: dict[TopicPartition, PartitionState] = {}
+        self._partition_limit_bytes = partition_limit_bytes
+        self._listeners: set[Callable[[], None]] = set()
+        self._turn = 0
+        #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
+        self.valid_until_s = float("inf")
+        #: Where the partitions were before what was handed out last.
+        self.before_last: dict[TopicPartition, int] = {}
+
+    def assign(self, partitions: Iterable[TopicPartition], reset: str) -> None:
+        """Replaces the assignment; partitions that stay keep their state."""
+        wanted = dict.fromkeys(partitions)
+        self.remove(tp for tp in list(self.states) if tp not in wanted)
+        self.add(wanted, reset)
+
+    def remove(self, partitions: Iterable[TopicPartition]) -> None:
+        """Takes partitions out of the assignment."""
+        with self.lock:
+            for tp in partitions:
+                if tp in self.states:
+                    state = self.states.pop(tp)
+                    state.move(None, state.reset)
+
+    def place(self, states: Mapping[TopicPartition, PartitionState]) -> None:
+        """Adds partitions with all that is known of them; those that are assigned keep what they have."""
+        with self.lock:
+            for tp, state in states.items():
+                self.states.setdefault(tp, state)
+
+    def add(self, partitions: Iterable[TopicPartition], reset: str) -> None:
+        """Adds partitions that are not assigned yet."""
+        with self.lock:
+            for tp in partitions:
+                self.states.setdefault(tp, PartitionState(tp, reset))
+
+    def state(self, tp: TopicPartition) -> PartitionState:
+        """The state of an assigned partition.
+
+        Raises:
+            IllegalStateError: it is not assigned.
+        """
+        found = self.states.get(checked_partition(tp))
+        if found is None:
+            raise IllegalStateError(f"{tp.topic}-{tp.partition} is not assigned to this consumer: call assign first")
+        return found
+
+    def take(self, max_records: int) -> tuple[list[FetchedRows], bool]:
+        """Takes out fetched rows, partition by partition in turn, and moves positions past them.
+
+        Returns:
+            the rows, and whether a partition may be fetched for that was full before.
+
+        Raises:
+            QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again.
+        """
+        taken: list[FetchedRows] = []
+        drained = False
+        with self.lock:
+            self.before_last = {}
+            if self.clock() >= self.valid_until_s:
+                return [], False
+            states = [state for state in self.states.values() if not state.revoked]
+            for state in states:
+                if state.error is not None and not state.paused and not state.queued:
+                    error, state.error, state.failures = state.error, None, 0
+                    raise error
+            self._turn += 1
+            start = self._turn % len(states) if states else 0
+            left = max_records
+            for state in states[start:] + states[:start]:
+                if state.paused or not state.queued:
+                    continue
+                full_before = state.queued_bytes >= self._partition_limit_bytes
+                while left and state.queued:
+                    rows = state.queued.popleft()
+                    if rows.columns.num_rows > left:
+                        rows, rest = rows.split(left)
+                        state.queued.appendleft(rest)
+                    assert rows.offset >= (state.position or 0), "queued rows begin at the position, or after a gap"
+                    self.before_last.setdefault(state.tp, rows.offset)
+                    state.position = rows.next_offset
+                    state.read_epoch = rows.leader_epoch
+                    state.queued_bytes -= rows.size_bytes
+                    left -= rows.columns.num_rows
+                    taken.append(rows)
+                drained |= full_before and state.queued_bytes < self._partition_limit_bytes
+                if not left:
+                    break
+        return taken, drained
+
+    def give_back(self, parts: Sequence[FetchedRows]) -> None:
+        """Queues rows again that were taken out last, in their order; the positions are before them again."""
+        with self.lock:
+            behind: dict[TopicPartition, int | None] = {part.tp: part.next_offset for part in parts}
+            for part in reversed(parts):
+                state = self.states.get(part.tp)
+                if state is None or state.position != behind[part.tp]:
+                    continue  # The log has been cut off under it, and its position was reset.
+                state.queued.appendleft(part)
+                state.queued_bytes += part.size_bytes
+                state.position = behind[part.tp] = part.offset
+                state.read_epoch = -1
+
+    def queued_bytes(self) -> int:
+        """Bytes fetched ahead, over all partitions."""
+        return sum(state.queued_bytes for state in self.states.values())
+
+    def has_records(self) -> bool:
+        """Whether a poll would return something."""
+        return any(state.queued and not (state.paused or state.revoked) for state in self.states.values())
+
+    def release_paused(self) -> bool:
+        """Makes room where only paused partitions hold what was fetched ahead: they fetch it again once resumed.
+
+        Under the lock. Returns whether there was any.
+        """
+        if self.has_records():
+            return False
+        holding = [state for state in self.states.values() if state.paused and state.queued]
+        for state in holding:
+            state.generation += 1
+            state.fetch_offset = state.position
+            state.queued.clear()
+            state.queued_bytes = 0
+        return bool(holding)
+
+    def listen(self, callback: Callable[[], None]) -> None:
+        """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""
+        self._listeners.add(callback)
+
+    def notify(self) -> None:
+        """Tells the listeners. Not under the lock."""
+        for listener in list(self._listeners):
+            listener()

@@ -1,0 +1,328 @@
+"""The consumer for asyncio."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Iterable, Mapping
+from contextlib import suppress
+from types import TracebackType
+from typing import Self, Unpack
+
+import pyarrow as pa
+
+from quorumlog.sdk.arguments import check_count, check_wait
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.consumer.config import ConsumerOptions
+from quorumlog.sdk.consumer.core import CommitCallback, ConsumerCore
+from quorumlog.sdk.consumer.subscription import (
+    ConsumerRebalanceListener,
+    RebalanceStep,
+    Subscription,
+    checked_subscription,
+)
+from quorumlog.sdk.errors import IllegalArgumentError, RequestTimedOutError
+from quorumlog.sdk.records.fetched import FetchedRows, to_table
+from quorumlog.sdk.types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+#: ``poll_arrow`` takes what has been fetched ahead, which is bounded in bytes; this bounds it in rows too.
+MAX_ARROW_ROWS = 10_000_000
+#: A poll that waits for longer looks up in between: clocks do not reach as far as ``float("inf")``.
+LONGEST_WAIT_S = 3600.0
+#: How long the last commit may take when a consumer is closed.
+CLOSE_TIMEOUT_S = 5.0
+
+
+class AsyncConsumer:
+    """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
+
+    Example::
+
+        async with AsyncConsumer("orders", bootstrap_servers="127.0.0.1:19092") as consumer:
+            async for record in consumer:
+                ...
+    """
+
+    def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
+        self._core = ConsumerCore(topics, options)
+        self._news = asyncio.Event()
+        self._core.assignment.listen(self._news.set)
+
+    async def start(self) -> None:
+        """Connects, and looks up the topics' partitions or joins the group. Optional: the first poll does it too."""
+        self._core.check_usable()
+        if self._core.subscription is not None:
+            await self._core.ensure_assigned()
+
+    async def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads topics from now on; see :meth:`quorumlog.sdk.Consumer.subscribe`. Listeners may be coroutines."""
+        self._core.check_usable()
+        await self._core.subscribe(checked_subscription(topics, pattern, listener))
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more, and leaves the group; see :meth:`quorumlog.sdk.Consumer.unsubscribe`."""
+        self._core.check_usable()
+        try:
+            await self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
+        finally:
+            await self._core.unsubscribe()
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
+        self._core.check_usable()
+        return self._core.subscribed_topics()
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions from now on; those that stay keep their position."""
+        self._core.check_usable()
+        await self._core.assign(partitions)
+
+    async def poll(
+        self, timeout_ms: float = 0, max_records: int | None = None
+    ) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Records by partition; see :meth:`quorumlog.sdk.Consumer.poll`."""
+        self._core.iteration.give_back()
+        limit = self._core.config.max_poll_records if max_records is None else max_records
+        return self._core.records(await self._take(timeout_ms, limit))
+
+    async def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
+        """Records as a table; see :meth:`quorumlog.sdk.Consumer.poll_arrow`."""
+        self._core.iteration.give_back()
+        return to_table(await self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+
+    async def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
+        check_poll_arguments(timeout_ms, max_records)
+        core = self._core
+        core.check_usable()
+        await core.ensure_assigned()
+        deadline = time.monotonic() + timeout_ms / 1000
+        with core.in_poll():
+            core.came_back()
+            while True:
+                self._news.clear()
+                core.check_usable()
+                await self._settle()
+                rows = core.take(max_records)
+                left = deadline - time.monotonic()
+                if rows or left <= 0:
+                    return rows
+                with suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with the news.
+                    async with asyncio.timeout(min(left, LONGEST_WAIT_S)):
+                        await self._news.wait()
+
+    async def _settle(self) -> None:
+        """Does in the application's name what its group has changed."""
+        core = self._core
+        core.call_back()
+        if core.group is None or not core.group.pending:
+            return
+        while (step := await core.group.next_step(core.consumed())) is not None:
+            await self._tell(core.group.subscription, step)
+
+    async def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
+        group = self._core.require_group("a rebalance")
+        try:
+            group.begins(step)
+            told = subscription.tell(step) if subscription is not None else None
+            if told is not None:
+                await told
+        finally:
+            await group.finished(step)
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ConsumerRecord:
+        """The next record; waits for it, at most ``consumer_timeout_ms``."""
+        core = self._core
+        deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
+        while True:
+            record = core.next_record()
+            if record is not None:
+                return record
+            left_ms = (deadline - time.monotonic()) * 1000
+            if left_ms <= 0:
+                raise StopAsyncIteration
+            core.iteration.add(await self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read."""
+        self._core.check_usable()
+        return set(self._core.assignment.states)
+
+    async def topics(self) -> set[str]:
+        """The names of all topics, internal ones left out."""
+        self._core.check_usable()
+        return await self._core.topic_names()
+
+    async def partitions_for_topic(self, topic: str) -> set[int]:
+        """The partitions of a topic."""
+        return await self._core.partitions_for_topic(topic)
+
+    async def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continues a partition at an offset."""
+        await self._core.ensure_assigned()
+        self._core.seek(partition, offset)
+
+    async def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Continues partitions, by default all, at their first record."""
+        await self._core.ensure_assigned()
+        self._core.seek_to(partitions, "earliest")
+
+    async def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Continues partitions, by default all, after their last record."""
+        await self._core.ensure_assigned()
+        self._core.seek_to(partitions, "latest")
+
+    async def position(self, partition: TopicPartition) -> int:
+        """The next offset that a poll returns."""
+        await self._core.ensure_assigned()
+        try:
+            async with asyncio.timeout(self._core.config.request_timeout_ms / 1000):
+                while True:
+                    self._news.clear()
+                    self._core.check_usable()
+                    known = self._core.known_position(partition)
+                    if known is not None:
+                        return known
+                    await self._news.wait()
+        except TimeoutError:
+            raise position_timed_out(partition) from None
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        self._core.check_usable()
+        return self._core.highwater(partition)
+
+    async def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        return await self._core.offsets_at(partitions, EARLIEST)
+
+    async def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last committed record of each partition; linearizable."""
+        return await self._core.offsets_at(partitions, LATEST)
+
+    async def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after a timestamp in milliseconds, per partition; None past the last record."""
+        return await self._core.offsets_for_times(timestamps)
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns nothing from partitions until :meth:`resume`."""
+        self._core.check_usable()
+        self._core.pause(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends :meth:`pause`."""
+        self._core.check_usable()
+        self._core.pause(partitions, False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._core.paused()
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commits, by default all that polls have returned; see :meth:`quorumlog.sdk.Consumer.commit`."""
+        self._core.call_back()
+        await self._core.commit(self._core.to_commit(offsets))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> asyncio.Future[None]:
+        """Commits in the background; see :meth:`quorumlog.sdk.Consumer.commit_async`."""
+        done = self._core.to_commit(offsets)
+        committing = asyncio.get_running_loop().create_task(self._core.commit_then(done, checked_callback(callback)))
+        committing.add_done_callback(_look_at_error)
+        return committing
+
+    async def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
+        """What the group has committed of a partition; see :meth:`quorumlog.sdk.Consumer.committed`."""
+        self._core.check_usable()
+        return as_committed(await self._core.committed([partition]), metadata)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group, and who this consumer is in it; see :meth:`quorumlog.sdk.Consumer.group_metadata`."""
+        self._core.check_usable()
+        return self._core.group_metadata()
+
+    async def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
+        """Closes; see :meth:`quorumlog.sdk.Consumer.close`. May be called twice."""
+        check_wait(timeout)
+        if not self._core.closed:
+            await self._close(self._core.consumed() if autocommit else {}, timeout)
+
+    async def _close(self, done: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None) -> None:
+        try:
+            await self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
+        finally:
+            await self._core.close()
+
+    async def _give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+        """Commits what is done, and tells the listener that all partitions go."""
+        group = self._core.group
+        if group is None:
+            return
+        await group.commit_finally(done if self._core.config.enable_auto_commit else {}, limit_s)
+        step = await group.farewell()
+        try:
+            if step is not None:
+                await self._tell(group.subscription, step)
+        finally:
+            self._core.call_back()
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._core.closed:  # What was handed out last is not done where it has raised: it is to be read again.
+            await self._close(self._core.consumed(but_the_last=error is not None), None)
+
+
+def check_poll_arguments(timeout_ms: float, max_records: int) -> None:
+    """Refuses what cannot be meant."""
+    check_wait(timeout_ms, "timeout_ms", endless=False)
+    check_count(max_records, "max_records")
+
+
+def checked_callback(callback: object) -> CommitCallback | None:
+    """Refuses what cannot be called."""
+    if callback is not None and not callable(callback):
+        raise IllegalArgumentError(f"callback is {callback!r}: give a function of the offsets and an error or None")
+    return callback
+
+
+def as_committed(found: Mapping[TopicPartition, OffsetAndMetadata], metadata: bool) -> OffsetAndMetadata | int | None:
+    """What has been found for one partition, in the form that was asked for."""
+    committed = next(iter(found.values()), None)
+    return committed if metadata or committed is None else committed.offset
+
+
+def position_timed_out(partition: TopicPartition) -> RequestTimedOutError:
+    """The error of a position that could not be looked up in time."""
+    return RequestTimedOutError(
+        f"the position of {partition.topic}-{partition.partition} was not found in time", definite=True
+    )
+
+
+def _look_at_error(task: asyncio.Future[None]) -> None:
+    """The callback, or the log, has said why a commit failed; asyncio would complain that nobody looked."""
+    if not task.cancelled():
+        task.exception()

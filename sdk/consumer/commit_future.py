@@ -1,0 +1,52 @@
+"""What a consumer holds of a commit on its way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator
+
+from quorumlog.sdk.errors import QuorumlogError, RequestTimedOutError
+from quorumlog.sdk.runtime.outcome import Outcome
+
+
+class CommitFuture:
+    """A commit on its way. It goes on, whoever waits for it or no longer does."""
+
+    __slots__ = ("_outcome",)
+
+    def __init__(self, outcome: Outcome) -> None:
+        self._outcome = outcome
+
+    def done(self) -> bool:
+        """True once it is stored, or has failed."""
+        return self._outcome.done
+
+    def result(self, timeout: float | None = None) -> None:
+        """Blocks until the offsets are stored.
+
+        Arguments:
+            timeout: in seconds; None waits as long as the consumer tries (``request_timeout_ms``).
+
+        Raises:
+            QuorumlogError: it failed.
+            RequestTimedOutError: ``timeout`` has passed; the consumer goes on trying.
+        """
+        error = self.exception(timeout)
+        if error is not None:
+            raise error
+
+    def exception(self, timeout: float | None = None) -> QuorumlogError | None:
+        """Blocks until the outcome is known; the error, or None on success."""
+        if not self._outcome.wait(timeout):
+            raise RequestTimedOutError(f"the commit did not complete within {timeout} s; the consumer goes on trying")
+        return self._outcome.error
+
+    def add_done_callback(self, callback: Callable[[CommitFuture], object]) -> None:
+        """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there.
+
+        What :meth:`Consumer.commit_async` is given is called on the application's own thread instead.
+        """
+        self._outcome.tell(callback, self)
+
+    def __await__(self) -> Generator[object, None, None]:
+        yield from self._outcome.wait_async().__await__()
+        self.result()

@@ -1,0 +1,168 @@
+"""Commits a group's offsets and reads them, on behalf of one consumer."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Mapping
+from typing import NamedTuple
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, Coordinators
+from quorumlog.sdk.consumer.group_membership import GroupPartition, as_topic_partitions
+from quorumlog.sdk.errors import (
+    CommitFailedError,
+    FencedInstanceIdError,
+    FencedMemberEpochError,
+    QuorumlogError,
+    StaleMemberEpochError,
+    UnknownMemberIdError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import OffsetAndMetadata
+from quorumlog.v1 import groups_pb2
+
+#: For this long a topic may be unknown before it does not exist.
+_UNKNOWN_TOPIC_S = 2.0
+_THROWN_OUT = (UnknownMemberIdError, FencedMemberEpochError, FencedInstanceIdError)
+
+
+class Committer(NamedTuple):
+    """Who commits: a member in its epoch; by default a consumer outside the group's assignment."""
+
+    member_id: str = ""
+    member_epoch: int = -1
+
+
+class Commits:
+    """A group's committed offsets as one consumer writes and reads them. Lives on the cluster's event loop.
+
+    Commits are sent one after the other, in the order of the calls: a later one is never overtaken by an earlier one.
+    """
+
+    def __init__(self, cluster: Cluster, coordinators: Coordinators, group_id: str, limit_s: float) -> None:
+        self._cluster = cluster
+        self._coordinators = coordinators
+        self._group_id = group_id
+        self._limit_s = limit_s
+        self._order = asyncio.Lock()
+        #: Of the last commit: the coordinator stores nothing of one that comes late, behind a later one.
+        self._number = 0
+
+    async def commit(
+        self,
+        offsets: Mapping[GroupPartition, OffsetAndMetadata],
+        committer: Callable[[Collection[GroupPartition]], Committer],
+    ) -> None:
+        """Stores offsets; returns when they are.
+
+        Arguments:
+            committer: says before each attempt in whose name it is made; raises where it may be no more.
+
+        Raises:
+            CommitFailedError: the consumer does not have the partitions any more.
+            QuorumlogError: it failed, or took too long; other partitions than those it is about may be committed.
+        """
+        left = dict(offsets)
+        uncertain = False
+        async with self._order:
+            self._number += 1
+            number = self._number
+            began_s = asyncio.get_running_loop().time()
+
+            async def attempt() -> None:
+                nonlocal uncertain
+                try:
+                    await self._attempt(left, committer, number)
+                except QuorumlogError as error:
+                    uncertain |= not error.definite
+                    # One that was just created may not be known to the coordinator yet; after that it is deleted.
+                    late = asyncio.get_running_loop().time() - began_s > _UNKNOWN_TOPIC_S
+                    if isinstance(error, UnknownTopicOrPartitionError) and late:
+                        error.retriable = False
+                    raise
+
+            try:
+                await self._cluster.retrying(attempt, self._limit_s, "the commit")
+            except QuorumlogError as error:
+                failure: QuorumlogError = error
+                # An earlier attempt that nobody answered may have been carried out: a member that was stopped finds
+                # itself thrown out, and what it had asked for before stored.
+                whole = not uncertain and len(left) == len(offsets)
+                if isinstance(error, (*_THROWN_OUT, StaleMemberEpochError)):
+                    what = "nothing" if whole else "perhaps not all"
+                    failure = CommitFailedError(f"{what} was committed for group {self._group_id!r}: {error.message}")
+                raise (failure if whole else failure.as_indefinite()) from None
+
+    async def _attempt(
+        self,
+        left: dict[GroupPartition, OffsetAndMetadata],
+        committer: Callable[[Collection[GroupPartition]], Committer],
+        number: int,
+    ) -> None:
+        """Commits what is left, and takes out what has been stored."""
+        if not left:
+            return
+        who = committer(left)
+        request = groups_pb2.CommitOffsetsRequest(
+            group_id=self._group_id,
+            member_id=who.member_id,
+            member_epoch=who.member_epoch,
+            timeout_ms=self._attempt_ms,
+            number=number,
+        )
+        for place, committed in left.items():
+            request.offsets.add(
+                topic_id=place.topic_id,
+                partition=place.partition,
+                offset=committed.offset,
+                leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
+                metadata=committed.metadata,
+            )
+
+        async def call(node: NodeConnection) -> groups_pb2.CommitOffsetsResponse:
+            return await node.groups.CommitOffsets(request, timeout=self._attempt_ms / 1000 + GRACE_S)
+
+        response = await self._coordinators.ask_once(self._group_id, call)
+        places = list(left)
+        if [(result.topic_id, result.partition) for result in response.results] != places:
+            raise UnknownServerError("the coordinator answered for other partitions than it was asked", retriable=True)
+        failures: list[QuorumlogError] = []
+        for place, result in zip(places, response.results, strict=True):
+            if result.HasField("error"):
+                failures.append(error_from_proto(result.error))
+            else:
+                del left[place]
+        if failures:
+            raise next((failure for failure in failures if not failure.retriable), failures[0])
+
+    async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
+        """What is committed of these partitions; those of which nothing is are left out.
+
+        Never older than the call: it includes what was committed before.
+        """
+        if not partitions:
+            return {}
+        request = groups_pb2.FetchOffsetsRequest(
+            group_id=self._group_id,
+            member_epoch=-1,
+            topics=as_topic_partitions(partitions),
+            timeout_ms=self._attempt_ms,
+        )
+
+        async def call(node: NodeConnection) -> groups_pb2.FetchOffsetsResponse:
+            return await node.groups.FetchOffsets(request, timeout=self._attempt_ms / 1000 + GRACE_S)
+
+        response = await self._coordinators.ask(self._group_id, call, self._limit_s, "the look-up of committed offsets")
+        return {
+            GroupPartition(each.topic_id, each.partition): OffsetAndMetadata(
+                each.offset, each.metadata, each.leader_epoch if each.leader_epoch >= 0 else None
+            )
+            for each in response.offsets
+        }
+
+    @property
+    def _attempt_ms(self) -> int:
+        return int(min(ATTEMPT_S, self._limit_s) * 1000)

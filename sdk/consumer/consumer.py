@@ -1,0 +1,412 @@
+"""The synchronous consumer."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from types import TracebackType
+from typing import Self, Unpack
+
+import pyarrow as pa
+
+from quorumlog.sdk.arguments import check_wait
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.consumer.async_consumer import (
+    CLOSE_TIMEOUT_S,
+    LONGEST_WAIT_S,
+    MAX_ARROW_ROWS,
+    as_committed,
+    check_poll_arguments,
+    checked_callback,
+    position_timed_out,
+)
+from quorumlog.sdk.consumer.commit_future import CommitFuture
+from quorumlog.sdk.consumer.config import ConsumerOptions
+from quorumlog.sdk.consumer.core import CommitCallback, ConsumerCore
+from quorumlog.sdk.consumer.subscription import (
+    ConsumerRebalanceListener,
+    Rebalance,
+    RebalanceStep,
+    Subscription,
+    checked_subscription,
+)
+from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.records.fetched import FetchedRows, to_table
+from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+
+class Consumer:
+    """Reads records. To be used from one thread at a time.
+
+    Given topics it reads all of their partitions, those added later too; or :meth:`assign` says which. Only committed
+    records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
+    Records are fetched ahead by a background thread. Nothing is connected before the first use. For the options see
+    :class:`quorumlog.sdk.consumer.config.ConsumerOptions`.
+
+    With a ``group_id`` it shares the partitions with the other consumers of the group, and goes on where the group has
+    committed. Each partition has one reader at a time; when members come and go, partitions that stay are read on. What
+    has been handed out is committed once the application comes back for more (``enable_auto_commit``), so that what it
+    fails over is read again: by this consumer after a restart, or by another one.
+
+    Example::
+
+        with Consumer("orders", bootstrap_servers="127.0.0.1:19092") as consumer:
+            for record in consumer:
+                print(record.offset, record.value)
+    """
+
+    def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
+        self._core = ConsumerCore(topics, options)
+        self._background = BackgroundLoop("Consumer")
+        self._news = Wakeup()
+        self._core.assignment.listen(self._news.set)
+        self._limit_s = self._core.config.request_timeout_ms / 1000
+        # Where a program ends without closing, nobody knows whether what was handed out last is done.
+        self._background.own(self, self._core.close, autocommit=False)
+
+    # --- reading -------------------------------------------------------------------------------------------------
+
+    def poll(self, timeout_ms: float = 0, max_records: int | None = None) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Returns records by partition: what is there, or as soon as something comes.
+
+        Arguments:
+            timeout_ms: how long to wait for the first record; empty after that.
+            max_records: how many at most; ``max_poll_records`` by default.
+
+        Raises:
+            UnknownTopicOrPartitionError: a topic does not exist.
+            OffsetOutOfRangeError, NoOffsetForPartitionError: only with ``auto_offset_reset="none"``.
+            CorruptRecordError: what a partition returned is damaged, also when fetched again.
+            NoBrokersAvailableError: no node was reached.
+            UnreleasedInstanceIdError, FencedInstanceIdError: another process uses the ``group_instance_id``.
+            InvalidGroupIdError, InvalidRegularExpressionError, GroupMaxSizeReachedError: the group refuses the member.
+            ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
+        """
+        self._core.iteration.give_back()
+        limit = self._core.config.max_poll_records if max_records is None else max_records
+        return self._core.records(self._take(timeout_ms, limit))
+
+    def poll_arrow(self, timeout_ms: float = 0, max_records: int | None = None) -> pa.Table:
+        """Returns records as a table of topic, partition, offset, timestamp, key, value, headers; no Python per record.
+
+        Arguments and errors are those of :meth:`poll`; by default it returns all that has been fetched ahead
+        (``fetch_max_bytes`` at most). Deserializers are not applied.
+        """
+        self._core.iteration.give_back()
+        return to_table(self._take(timeout_ms, MAX_ARROW_ROWS if max_records is None else max_records))
+
+    def _take(self, timeout_ms: float, max_records: int) -> list[FetchedRows]:
+        check_poll_arguments(timeout_ms, max_records)
+        core = self._core
+        core.check_usable()
+        if not core.assigned:
+            self._background.run(core.ensure_assigned())
+        deadline = time.monotonic() + timeout_ms / 1000
+        with core.in_poll():
+            core.came_back()
+            while True:
+                self._news.clear()
+                core.check_usable()
+                self._settle()
+                rows = core.take(max_records)
+                left = deadline - time.monotonic()
+                if rows or left <= 0:
+                    return rows
+                self._background.check_may_block()
+                self._news.wait(min(left, LONGEST_WAIT_S))
+
+    def _settle(self) -> None:
+        """Does in the application's name what its group has changed."""
+        core = self._core
+        core.call_back()
+        if core.group is None or not core.group.pending:
+            return
+        while (step := self._background.run(core.group.next_step(core.consumed()))) is not None:
+            self._tell(core.group.subscription, step)
+
+    def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
+        group = self._core.require_group("a rebalance")
+        try:
+            group.begins(step)
+            if subscription is not None:
+                subscription.tell(step)
+        finally:
+            self._background.run(group.finished(step))
+
+    def __iter__(self) -> Iterator[ConsumerRecord]:
+        return self
+
+    def __next__(self) -> ConsumerRecord:
+        """The next record; waits for it, at most ``consumer_timeout_ms``."""
+        core = self._core
+        deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
+        while True:
+            record = core.next_record()
+            if record is not None:
+                return record
+            left_ms = (deadline - time.monotonic()) * 1000
+            if left_ms <= 0:
+                raise StopIteration
+            core.iteration.add(self._take(min(left_ms, 60_000.0), core.config.max_poll_records))
+
+    # --- what is read, and where it is ---------------------------------------------------------------------------
+
+    def subscribe(
+        self,
+        topics: Iterable[str] = (),
+        pattern: str | re.Pattern[str] | None = None,
+        listener: ConsumerRebalanceListener | None = None,
+    ) -> None:
+        """Reads topics from now on, instead of what was subscribed to before.
+
+        With a group this joins it, at the next poll; the group gives each member its part. Without one, all partitions
+        of the topics are read.
+
+        Arguments:
+            topics: by name. A group waits for those that do not exist yet.
+            pattern: instead: a regular expression (RE2) that matches whole names, of topics to come as well. Only with
+                a group.
+            listener: is told which partitions come and go. Only with a group.
+
+        Raises:
+            IllegalStateError: partitions were assigned by hand; :meth:`unsubscribe` before.
+        """
+        self._core.check_usable()
+        subscription = checked_subscription(topics, pattern, listener)
+        for kind in Rebalance:
+            if listener is not None and inspect.iscoroutinefunction(getattr(listener, kind.value)):
+                raise IllegalArgumentError(f"the listener's {kind.value} is a coroutine: those are for AsyncConsumer")
+        self._background.run(self._core.subscribe(subscription))
+
+    def unsubscribe(self) -> None:
+        """Reads nothing any more. A member commits what was handed out (``enable_auto_commit``), gives its partitions
+        up as in a close, and leaves the group."""
+        self._core.check_usable()
+        try:
+            self._give_up(self._core.consumed(), CLOSE_TIMEOUT_S)
+        finally:
+            self._background.run(self._core.unsubscribe())
+
+    def subscription(self) -> set[str]:
+        """The topics subscribed to; of a pattern, those of which this consumer has partitions now."""
+        self._core.check_usable()
+        return self._core.subscribed_topics()
+
+    def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions from now on; those that stay keep their position.
+
+        With a ``group_id`` they begin where the group has committed, and may be committed while the group has no
+        members; this consumer does not become one.
+
+        Raises:
+            UnknownTopicOrPartitionError, InvalidPartitionsError: there is no such topic or partition.
+            IllegalStateError: the consumer is subscribed as a member of its group; :meth:`unsubscribe` before.
+        """
+        self._core.check_usable()
+        self._background.run(self._core.assign(partitions))
+
+    def assignment(self) -> set[TopicPartition]:
+        """The partitions being read; empty before :meth:`assign` of a consumer that was given no topics.
+
+        Of a member of a group, those that polls return records of; they change inside polls only.
+        """
+        self._core.check_usable()
+        if self._core.subscription is not None and self._core.group is None:
+            self._ensure_assigned()
+        return set(self._core.assignment.states)
+
+    def _ensure_assigned(self) -> None:
+        self._core.check_usable()
+        if not self._core.assigned:
+            self._background.run(self._core.ensure_assigned())
+
+    def topics(self) -> set[str]:
+        """The names of all topics, internal ones left out."""
+        self._core.check_usable()
+        return self._background.run(self._core.topic_names())
+
+    def partitions_for_topic(self, topic: str) -> set[int]:
+        """The partitions of a topic."""
+        self._core.check_usable()
+        return self._background.run(self._core.partitions_for_topic(topic))
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Continues a partition at an offset."""
+        self._ensure_assigned()
+        self._core.seek(partition, offset)
+
+    def seek_to_beginning(self, *partitions: TopicPartition) -> None:
+        """Continues partitions, by default all, at their first record."""
+        self._ensure_assigned()
+        self._core.seek_to(partitions, "earliest")
+
+    def seek_to_end(self, *partitions: TopicPartition) -> None:
+        """Continues partitions, by default all, after the last record there is now."""
+        self._ensure_assigned()
+        self._core.seek_to(partitions, "latest")
+
+    def position(self, partition: TopicPartition) -> int:
+        """The next offset that a poll returns.
+
+        Raises:
+            RequestTimedOutError: it had to be looked up, and that took too long.
+        """
+        self._ensure_assigned()
+        deadline = time.monotonic() + self._limit_s
+        while True:
+            self._news.clear()
+            self._core.check_usable()
+            known = self._core.known_position(partition)
+            if known is not None:
+                return known
+            if not self._news.wait(deadline - time.monotonic()):
+                raise position_timed_out(partition)
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark as of the last fetch, None before the first: :meth:`end_offsets` asks anew."""
+        self._ensure_assigned()
+        return self._core.highwater(partition)
+
+    def beginning_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The first offset of each partition."""
+        self._core.check_usable()
+        return self._background.run(self._core.offsets_at(partitions, EARLIEST))
+
+    def end_offsets(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, int]:
+        """The offset after the last committed record of each partition.
+
+        Linearizable: it lies beyond every record acknowledged (``acks="all"``) before the call.
+        """
+        self._core.check_usable()
+        return self._background.run(self._core.offsets_at(partitions, LATEST))
+
+    def offsets_for_times(
+        self, timestamps: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after a timestamp in milliseconds, per partition; None past the last record."""
+        self._core.check_usable()
+        return self._background.run(self._core.offsets_for_times(timestamps))
+
+    def pause(self, *partitions: TopicPartition) -> None:
+        """Returns nothing from partitions until :meth:`resume`."""
+        self._ensure_assigned()
+        self._core.pause(partitions, True)
+
+    def resume(self, *partitions: TopicPartition) -> None:
+        """Ends :meth:`pause`."""
+        self._ensure_assigned()
+        self._core.pause(partitions, False)
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return self._core.paused()
+
+    # --- the group -----------------------------------------------------------------------------------------------
+
+    def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None) -> None:
+        """Commits how far the group has come; returns when it is stored, on a majority of the coordinator's replicas.
+
+        Commit what is done: after a failure the group goes on there. In the midst of an iteration the record that was
+        returned last counts as done.
+
+        Arguments:
+            offsets: the next offset to read of some partitions; by default, of all, what has not been returned yet.
+
+        Raises:
+            CommitFailedError: the partitions are not this member's, or not any more: it did not poll for
+                ``max_poll_interval_ms``, or was out of touch for ``session_timeout_ms``. Others read them again.
+            OffsetMetadataTooLargeError: the text beside an offset is too long.
+            QuorumlogError: it took longer than ``request_timeout_ms``, or failed otherwise.
+        """
+        done = self._core.to_commit(offsets)
+        self._core.call_back()
+        self._background.run(self._core.commit(done))
+
+    def commit_async(
+        self,
+        offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None = None,
+        callback: CommitCallback | None = None,
+    ) -> CommitFuture:
+        """Commits in the background, in the order of the calls; :meth:`commit` says what and with which errors.
+
+        Arguments:
+            callback: is called with the offsets and None, or the error, in a later poll, commit or close.
+
+        Returns:
+            A handle on its end, whose ``result`` raises what :meth:`commit` would.
+        """
+        done = self._core.to_commit(offsets)
+        committing = self._core.commit_then(done, checked_callback(callback))
+        return CommitFuture(self._background.start(committing))
+
+    def committed(self, partition: TopicPartition, metadata: bool = False) -> OffsetAndMetadata | int | None:
+        """The offset that the group has committed of a partition; None if there is none. Never older than the call.
+
+        Arguments:
+            metadata: return :class:`OffsetAndMetadata`, with the text and the leader epoch beside it.
+        """
+        self._core.check_usable()
+        return as_committed(self._background.run(self._core.committed([partition])), bool(metadata))
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """The group, and who this consumer is in it."""
+        self._core.check_usable()
+        return self._core.group_metadata()
+
+    def close(self, autocommit: bool = True, timeout: float | None = None) -> None:
+        """Closes. May be called twice; in a forked child it only lets go.
+
+        A member commits what was handed out, tells its listener that all partitions go, and leaves its group, which
+        gives them to others at once; a static member (``group_instance_id``) is waited for instead. At the end of a
+        ``with`` block that has raised, what was handed out last is not committed.
+
+        Arguments:
+            autocommit: False: commit nothing more; ``enable_auto_commit=False`` says so from the beginning.
+            timeout: how long the commit may take, in seconds; 5 by default.
+        """
+        check_wait(timeout)
+        if not self._core.closed:
+            self._close({} if not autocommit or not self._core.fork.same_process else self._core.consumed(), timeout)
+
+    def _close(self, done: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None) -> None:
+        if not self._core.fork.same_process:
+            self._core.closed = True
+            return
+        try:
+            self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
+        finally:
+            self._background.run(self._core.close(), timeout_s=10.0)
+            self._background.release(self)
+
+    def _give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+        """Commits what is done, and tells the listener that all partitions go."""
+        group = self._core.group
+        if group is None:
+            return
+        done = done if self._core.config.enable_auto_commit else {}
+        self._background.run(group.commit_finally(done, limit_s))
+        step = self._background.run(group.farewell())
+        try:
+            if step is not None:
+                self._tell(group.subscription, step)
+        finally:
+            self._core.call_back()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._core.closed:  # What was handed out last is not done where it has raised: it is to be read again.
+            self._close(self._core.consumed(but_the_last=error is not None), None)

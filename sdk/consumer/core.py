@@ -1,0 +1,457 @@
+"""What ``AsyncConsumer`` and the synchronous ``Consumer`` share: everything but how their callers wait."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
+from typing import Any
+
+from quorumlog.sdk.arguments import (
+    checked_commits,
+    checked_numbers,
+    checked_offset,
+    checked_partition,
+    checked_partitions,
+    checked_topic,
+    checked_topics,
+)
+from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.cluster.offset_lookup import find_offsets
+from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
+from quorumlog.sdk.consumer.config import ConsumerConfig
+from quorumlog.sdk.consumer.fetcher import Fetcher
+from quorumlog.sdk.consumer.group_consumer import GroupConsumer
+from quorumlog.sdk.consumer.group_membership import GroupPartition
+from quorumlog.sdk.consumer.iteration import Iteration
+from quorumlog.sdk.consumer.subscription import Subscription
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    CommitFailedError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidTopicError,
+    QuorumlogError,
+    error_from_proto,
+)
+from quorumlog.sdk.records.fetched import FetchedRows, to_records
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.types import (
+    ConsumerGroupMetadata,
+    ConsumerRecord,
+    OffsetAndMetadata,
+    OffsetAndTimestamp,
+    TopicPartition,
+)
+
+#: Is told what became of a commit: its offsets, and None or why it failed.
+CommitCallback = Callable[[Mapping[TopicPartition, OffsetAndMetadata], Exception | None], object]
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+class ConsumerCore:
+    """Everything of a consumer that does not depend on how its caller waits.
+
+    Coroutines belong to one event loop; the other methods to the one thread that consumes.
+    """
+
+    def __init__(self, topics: Iterable[str], options: Mapping[str, Any]) -> None:
+        self.config = build_config(ConsumerConfig, options)
+        names = checked_topics(topics)
+        #: What is read, unless it is assigned by hand.
+        self.subscription = Subscription(names) if names else None
+        self.fork = ForkGuard("Consumer")
+        self.closed = False
+        self.assignment = Assignment(self.config.max_partition_fetch_bytes)
+        self.cluster = Cluster(
+            parse_bootstrap_servers(self.config.bootstrap_servers),
+            request_timeout_s=self.config.request_timeout_ms / 1000,
+            bootstrap_timeout_s=self.config.bootstrap_timeout_ms / 1000,
+            backoff=Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000),
+            client_id=self.config.client_id,
+        )
+        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, time.monotonic)
+        self.iteration = Iteration(self.assignment, self._to_records)
+        self.group: GroupConsumer | None = None
+        if self.config.group_id is not None:
+            self.group = GroupConsumer(self.config, self.cluster, self.assignment, time.monotonic, self.fetcher.wake)
+        self.assigned = False
+        #: Commits that are through, whose callbacks are called when the application is there.
+        self.completed: deque[Callable[[], object]] = deque()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._watching: asyncio.Task[None] | None = None
+        self._limit_s = self.config.request_timeout_ms / 1000
+
+    def check_usable(self) -> None:
+        """Raises when closed, or in a forked child."""
+        self.fork.check()
+        if self.closed:
+            raise ClientClosedError("the consumer is closed")
+
+    def wake(self) -> None:
+        """Has the fetcher look again. From any thread."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self.fetcher.wake)
+
+    # --- what is read --------------------------------------------------------------------------------------------
+
+    async def ensure_assigned(self) -> None:
+        """On first use: joins the group, or reads all partitions of the topics; nothing to do after ``assign``."""
+        self.check_usable()
+        if self.assigned:
+            return
+        if self.subscription is None:
+            raise IllegalStateError("the consumer has nothing to read: give it topics, subscribe, or call assign")
+        self._loop = asyncio.get_running_loop()
+        if self.group is not None:
+            await self._look_at_topics(self.subscription.topics)
+            self.check_usable()
+            self.group.subscribe(self.subscription)
+            self.assigned = True
+            return
+        views = await self.cluster.ensure_topics(self.subscription.topics, self._limit_s)
+        self.check_usable()
+        self.assignment.assign(
+            (TopicPartition(name, p.partition) for name, view in views.items() for p in view.partitions),
+            self.config.auto_offset_reset,
+        )
+        self.assigned = True
+        self._watching = self.cluster.in_background(self._watch_for_partitions(self.subscription.topics))
+        self.fetcher.wake()
+
+    async def _look_at_topics(self, topics: Sequence[str]) -> None:
+        """A group may wait for topics that do not exist yet; who reads the log may have mistyped one, though."""
+        for topic in (await self.cluster.ask_metadata(topics)).topics:
+            if topic.HasField("error"):
+                error = error_from_proto(topic.error)
+                if isinstance(error, InvalidTopicError):
+                    raise error
+                _log.warning("consumer group %s: topic %r: %s", self.config.group_id, topic.name, error.message)
+
+    async def _watch_for_partitions(self, topics: Sequence[str]) -> None:
+        """Reads partitions that the topics gain, from their beginning, whatever ``auto_offset_reset`` says.
+
+        (Else what is written between their creation and our noticing would be skipped in silence.)
+        """
+        while True:
+            await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
+            self.cluster.watch_topics(topics)
+            try:
+                await self.cluster.ask_metadata(topics)
+            except QuorumlogError:
+                continue  # Asked again after the next interval; fetching notices and reports on its own.
+            known = [self.cluster.metadata.topics[name] for name in topics if name in self.cluster.metadata.topics]
+            self.assignment.add(
+                (TopicPartition(view.name, p.partition) for view in known for p in view.partitions), "earliest"
+            )
+            self.fetcher.wake()
+
+    def _stop_watching(self) -> None:
+        if self._watching is not None:
+            self._watching.cancel()
+            self._watching = None
+
+    async def subscribe(self, subscription: Subscription) -> None:
+        """Reads these topics from now on, as the group shares them out, or all of them without a group."""
+        if self.group is None:
+            if subscription.pattern or subscription.listener is not None:
+                raise IllegalArgumentError("a pattern or a listener needs a consumer group: give group_id")
+            self._stop_watching()
+            self.assigned = False
+        elif self.assigned and self.subscription is None:
+            raise IllegalStateError("partitions are assigned by hand: unsubscribe before you subscribe")
+        elif self.assigned:
+            await self._look_at_topics(subscription.topics)
+            self.check_usable()
+            self.group.subscribe(subscription)
+        self.subscription = subscription
+
+    async def unsubscribe(self) -> None:
+        """Reads nothing any more; out of the group."""
+        self._stop_watching()
+        self.iteration.give_back()
+        if self.group is not None:
+            await self.group.leave(self._limit_s)
+        self.assignment.remove(list(self.assignment.states))
+        self.subscription = None
+        self.assigned = False
+
+    async def assign(self, partitions: Iterable[TopicPartition]) -> None:
+        """Reads exactly these partitions from now on."""
+        wanted = checked_partitions(partitions)
+        if self.group is not None and self.subscription is not None:
+            raise IllegalStateError("the consumer subscribes to topics as a member of its group: unsubscribe before")
+        await self.cluster.require_partitions(wanted, self._limit_s)
+        starts = await self._committed_starts([tp for tp in wanted if tp not in self.assignment.states])
+        self.check_usable()
+        self._stop_watching()
+        self.iteration.give_back()
+        self.assignment.remove([tp for tp in self.assignment.states if tp not in set(wanted)])
+        self.assignment.place(starts)
+        self.assignment.assign(wanted, self.config.auto_offset_reset)
+        self.assigned = True
+        self._loop = asyncio.get_running_loop()
+        self.fetcher.wake()
+
+    async def _committed_starts(self, partitions: Collection[TopicPartition]) -> dict[TopicPartition, PartitionState]:
+        """The partitions that the group has committed something of, to begin there."""
+        if self.group is None:
+            return {}
+        found = await self.committed(partitions)
+        return {
+            tp: PartitionState.at(
+                tp,
+                self.cluster.metadata.topics[tp.topic].topic_id,
+                Start(
+                    self.config.auto_offset_reset,
+                    committed.offset,
+                    -1 if committed.leader_epoch is None else committed.leader_epoch,
+                ),
+            )
+            for tp, committed in found.items()
+        }
+
+    async def topic_names(self) -> set[str]:
+        """Every topic of the cluster but its own."""
+        response = await self.cluster.ask_metadata([], all_topics=True)
+        return {topic.name for topic in response.topics if not topic.internal}
+
+    async def partitions_for_topic(self, topic: str) -> set[int]:
+        """The partitions of a topic."""
+        views = await self.cluster.ensure_topics([checked_topic(topic)], self._limit_s)
+        return {p.partition for p in views[topic].partitions}
+
+    async def offsets_at(self, partitions: Iterable[TopicPartition], when: int) -> dict[TopicPartition, int]:
+        """Where partitions begin or end."""
+        wanted = dict.fromkeys(checked_partitions(partitions), when)
+        found = await find_offsets(self.cluster, wanted, self._limit_s)
+        return {tp: found[tp].offset for tp in wanted}
+
+    async def offsets_for_times(
+        self, wanted: Mapping[TopicPartition, int]
+    ) -> dict[TopicPartition, OffsetAndTimestamp | None]:
+        """The first offset at or after a timestamp, per partition."""
+        wanted = checked_numbers(wanted, 0, "milliseconds since 1970, as an int")
+        found = await find_offsets(self.cluster, wanted, self._limit_s)
+        return {
+            tp: OffsetAndTimestamp(found[tp].offset, found[tp].timestamp_ms) if found[tp].offset >= 0 else None
+            for tp in wanted
+        }
+
+    # --- where it is ---------------------------------------------------------------------------------------------
+
+    def seek(self, partition: TopicPartition, offset: int) -> None:
+        """Goes to an offset."""
+        self._move([partition], checked_offset(offset), self.config.auto_offset_reset)
+
+    def seek_to(self, partitions: Collection[TopicPartition], reset: str) -> None:
+        """Goes to the beginning or the end of partitions, or of all."""
+        self._move(partitions or list(self.assignment.states), None, reset)
+
+    def _move(self, partitions: Iterable[TopicPartition], offset: int | None, reset: str) -> None:
+        states = [self.assignment.state(tp) for tp in partitions]
+        self.iteration.give_back()
+        with self.assignment.lock:
+            for state in states:
+                state.move(offset, reset)
+        self.wake()
+
+    def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
+        """Sets or clears the pause of partitions."""
+        states = [self.assignment.state(tp) for tp in partitions]
+        self.iteration.give_back()
+        with self.assignment.lock:
+            for state in states:
+                state.paused = paused
+        self.wake()
+
+    def paused(self) -> set[TopicPartition]:
+        """The partitions that are paused."""
+        return {tp for tp, state in self.assignment.states.items() if state.paused}
+
+    def known_position(self, partition: TopicPartition) -> int | None:
+        """The next offset, or None while it is being looked up.
+
+        Raises:
+            QuorumlogError: it could not be looked up.
+        """
+        state = self.assignment.state(partition)
+        unread = self.iteration.positions().get(partition)
+        if unread is not None:
+            return unread
+        with self.assignment.lock:
+            if state.position is None and state.error is not None:
+                error, state.error = state.error, None
+                self.wake()
+                raise error
+            return state.position
+
+    def highwater(self, partition: TopicPartition) -> int | None:
+        """The high watermark that the last fetch told, if any."""
+        known = self.assignment.state(partition).high_watermark
+        return known if known >= 0 else None
+
+    def take(self, max_records: int) -> list[FetchedRows]:
+        """What has been fetched, up to a number of records."""
+        try:
+            rows, drained = self.assignment.take(max_records)
+        except QuorumlogError:
+            self.wake()  # What has failed was left alone until somebody heard of it.
+            raise
+        if drained or (rows and self.fetcher.starved):
+            self.wake()
+        return rows
+
+    def records(self, rows: Sequence[FetchedRows]) -> dict[TopicPartition, list[ConsumerRecord]]:
+        """Fetched rows as records, by partition."""
+        records: dict[TopicPartition, list[ConsumerRecord]] = {}
+        try:
+            for part in rows:
+                records.setdefault(part.tp, []).extend(self._to_records(part))
+        except Exception:
+            self.assignment.give_back(rows)  # A deserializer has failed: nothing was handed out.
+            raise
+        return records
+
+    def _to_records(self, rows: FetchedRows) -> list[ConsumerRecord]:
+        return to_records(rows, self.config.key_deserializer, self.config.value_deserializer)
+
+    # --- the group -----------------------------------------------------------------------------------------------
+
+    def came_back(self) -> None:
+        """The application is back for more: what it was given is done, and may be committed."""
+        if self.group is not None and self._loop is not None and self.group.came_back():
+            self._loop.call_soon_threadsafe(self.group.commit_done, self.consumed())
+
+    def in_poll(self) -> AbstractContextManager[None]:
+        """While the application waits in a poll, it is not absent."""
+        return nullcontext() if self.group is None else self.group.in_poll()
+
+    def next_record(self) -> ConsumerRecord | None:
+        """The next record of the last poll, for an application that iterates; None when a poll has to bring more."""
+        self.check_usable()
+        if self.group is not None:
+            self.came_back()
+            if self.group.out_of_date():
+                self.iteration.give_back()
+        return self.iteration.next()
+
+    def consumed(self, *, but_the_last: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+        """How far the application has come in each partition: the offset after what it has been given.
+
+        Arguments:
+            but_the_last: not what it was given last, because it has failed over it; but for what it has committed.
+        """
+        places = self.iteration.positions()
+        if but_the_last:
+            current = self.iteration.current()
+            if current is None:
+                places = self.assignment.before_last | places
+            else:
+                places[TopicPartition(current.topic, current.partition)] = current.offset
+        consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        with self.assignment.lock:
+            for tp, state in self.assignment.states.items():
+                offset = places.get(tp, state.position)
+                if but_the_last and offset is not None and offset < state.said_done <= (state.position or 0):
+                    offset = state.said_done
+                if offset is not None:
+                    known = state.read_epoch >= 0 and offset == state.position
+                    consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
+        return consumed
+
+    def require_group(self, what: str) -> GroupConsumer:
+        """The consumer's part in its group.
+
+        Raises:
+            IllegalStateError: it has no group.
+        """
+        if self.group is None:
+            raise IllegalStateError(f"{what} needs a consumer group: give group_id, or keep offsets yourself")
+        return self.group
+
+    def to_commit(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
+    ) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What a commit is about: what it is given, or all that has been consumed."""
+        self.check_usable()
+        self.require_group("commit")
+        done = self.consumed() if offsets is None else checked_commits(offsets)
+        for tp, committed in done.items():
+            state = self.assignment.states.get(tp)
+            if state is not None:
+                state.said_done = committed.offset
+        return done
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits."""
+        try:
+            await self.require_group("commit").commit(offsets)
+        except CommitFailedError as error:
+            if self.closed:  # By another task, that is why this member has nothing any more.
+                message = "the consumer was closed before the commit was stored"
+                raise ClientClosedError(message, definite=error.definite) from None
+            raise
+
+    async def commit_then(
+        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
+    ) -> None:
+        """Commits, and has the callback called when the application is there."""
+        error: Exception | None = None
+        try:
+            await self.commit(offsets)
+        except QuorumlogError as failure:
+            error = failure
+            if callback is None and not self.closed:
+                _log.warning("consumer group %s: a commit failed: %s", self.config.group_id, failure.message)
+            raise
+        finally:
+            if callback is not None:
+                self.completed.append(partial(callback, offsets, error))
+
+    async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
+        """What the group has committed of partitions, where it has."""
+        group = self.require_group("committed")
+        wanted = [checked_partition(tp) for tp in partitions]
+        await self.cluster.require_partitions(wanted, self._limit_s)
+        topics = self.cluster.metadata.topics
+        places = {GroupPartition(topics[tp.topic].topic_id, tp.partition): tp for tp in wanted}
+        return {places[place]: committed for place, committed in (await group.commits.fetch(places)).items()}
+
+    def subscribed_topics(self) -> set[str]:
+        """The topics subscribed to."""
+        if self.subscription is None:
+            return set()
+        if self.subscription.pattern:
+            return {tp.topic for tp in self.assignment.states}
+        return set(self.subscription.topics)
+
+    def group_metadata(self) -> ConsumerGroupMetadata:
+        """Who this consumer is in its group."""
+        member = self.require_group("group_metadata").membership
+        instance_id = self.config.group_instance_id
+        return ConsumerGroupMetadata(member.config.group_id, member.member_id, member.member_epoch, instance_id)
+
+    def call_back(self) -> None:
+        """Calls the callbacks of commits that are through."""
+        while self.completed:
+            self.completed.popleft()()
+
+    async def close(self) -> None:
+        """Stops fetching, leaves the group and closes connections."""
+        self.closed = True
+        self.assignment.notify()  # Whoever is in a poll hears of it.
+        self._stop_watching()
+        self.fetcher.close()
+        try:
+            if self.group is not None:
+                await self.group.close()
+        finally:
+            await self.cluster.close()

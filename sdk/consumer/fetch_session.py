@@ -1,0 +1,164 @@
+"""A consumer's fetch session with one node: requests say only what differs from what the node knows.
+
+The node moves the position of a partition past the entries that it sends, and forgets a partition of which it reports
+an error. This side does the same with its picture of the node, so that both agree without a word. Whenever they might
+not (the stream broke, a request was refused or is late), a new session begins, and names everything once.
+
+A node that keeps no session is asked in requests that stand for themselves: each names what it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.consumer.assignment import PartitionState
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1.entry import CorruptEntryError, parse_header
+
+#: Requests of one session under way: one that waits, and one that takes its place.
+IN_FLIGHT = 2
+#: Requests under way that stand for themselves: each waits for its own partitions, and holds up nobody else's.
+ALONE_IN_FLIGHT = 8
+
+
+class Wanted(NamedTuple):
+    """A partition to be read from a node that leads it."""
+
+    state: PartitionState
+    topic_id: bytes
+    leader_epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Known:
+    """What the node knows of a partition.
+
+    Arguments:
+        generation: of the state when it was named.
+        fetch_offset: where the node goes on.
+        epoch: of the request that named it last; answers to earlier ones are about its past.
+    """
+
+    state: PartitionState
+    generation: int
+    topic_id: bytes
+    fetch_offset: int
+    leader_epoch: int
+    epoch: int
+
+
+@dataclass(slots=True, eq=False)
+class Fetch:
+    """One request under way.
+
+    Arguments:
+        epoch: counts the requests of its session.
+        named: the partitions that it names.
+    """
+
+    session: FetchSession
+    request: data_plane_pb2.FetchRequest
+    epoch: int
+    sent_at_s: float
+    max_bytes: int
+    named: list[TopicPartition]
+
+
+@dataclass(slots=True, eq=False)
+class FetchSession:
+    """What one node knows of what is read from it.
+
+    Arguments:
+        life: which of the node's Fetch streams it belongs to.
+        incremental: False where each request stands for itself.
+        known: by partition; without a session only what is being asked for.
+        in_flight: requests under way.
+    """
+
+    node: NodeConnection
+    life: int
+    incremental: bool
+    known: dict[tuple[bytes, int], Known] = field(default_factory=dict)
+    in_flight: set[Fetch] = field(default_factory=set)
+    _epoch: int = 0
+
+    def next_fetch(self, wanted: Sequence[Wanted], now_s: float, max_bytes: int, limit_bytes: int) -> Fetch | None:
+        """The next request, if there is one to be made now.
+
+        Arguments:
+            wanted: all that is to be read from the node.
+            max_bytes: of the whole answer; limit_bytes: of one partition in it.
+        """
+        news = [one for one in wanted if self._differs(one)]
+        nothing_to_ask = not wanted if self.incremental and not self.in_flight else not news
+        if nothing_to_ask or len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
+            return None
+        self._epoch += 1
+        request = data_plane_pb2.FetchRequest(max_bytes=max_bytes, session_epoch=self._epoch if self.incremental else 0)
+        if self.incremental and len(self.known) + len(news) > len(wanted):
+            self._forget(wanted, request)
+        for state, topic_id, leader_epoch in news:
+            assert state.fetch_offset is not None
+            request.partitions.add(
+                topic_id=topic_id,
+                partition=state.tp.partition,
+                fetch_offset=state.fetch_offset,
+                leader_epoch=leader_epoch,
+                max_bytes=limit_bytes,
+            )
+            self.known[topic_id, state.tp.partition] = Known(
+                state, state.generation, topic_id, state.fetch_offset, leader_epoch, self._epoch
+            )
+            state.session = self
+        fetch = Fetch(self, request, self._epoch, now_s, max_bytes, [one.state.tp for one in news])
+        self.in_flight.add(fetch)
+        return fetch
+
+    def _differs(self, wanted: Wanted) -> bool:
+        state = wanted.state
+        known = self.known.get((wanted.topic_id, state.tp.partition))
+        return (
+            known is None
+            or known.state is not state
+            or known.generation != state.generation
+            or known.fetch_offset != state.fetch_offset
+            or known.leader_epoch != wanted.leader_epoch
+            or state.session is not self
+        )
+
+    def _forget(self, wanted: Iterable[Wanted], request: data_plane_pb2.FetchRequest) -> None:
+        stay = {(one.topic_id, one.state.tp.partition) for one in wanted}
+        for key in [key for key in self.known if key not in stay]:
+            del self.known[key]
+            request.forgotten.add(topic_id=key[0], partition=key[1])
+
+    def answered(self, fetch: Fetch) -> None:
+        """A request has been answered, or will not be."""
+        self.in_flight.discard(fetch)
+        if not self.incremental:
+            self.known = {key: known for key, known in self.known.items() if known.epoch != fetch.epoch}
+
+    def heard(self, fetch: Fetch, result: data_plane_pb2.FetchResult) -> tuple[PartitionState, int] | None:
+        """Takes in where the node is now with a partition.
+
+        Returns:
+            The state that the result is about and the offset that it begins at; None if it is about the past.
+        """
+        key = (result.topic_id, result.partition)
+        known = self.known.get(key)
+        if known is None or known.epoch > fetch.epoch:
+            return None
+        state, offset = known.state, known.fetch_offset
+        fresh = state.session is self and state.generation == known.generation and state.fetch_offset == offset
+        if result.HasField("error"):
+            del self.known[key]
+        elif result.entries:
+            try:
+                known.fetch_offset = parse_header(result.entries[-1]).last_offset + 1
+            except CorruptEntryError:
+                del self.known[key]  # Where the node went on is not to be known: it is named anew.
+        return (state, offset) if fresh else None

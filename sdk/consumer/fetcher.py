@@ -1,0 +1,463 @@
+"""Fetches ahead of the application: one long poll per leader at a time for each partition, within a bound of bytes.
+
+Like the producer's sender it is one object on one event loop, whose every event ends in :meth:`Fetcher._pump`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
+from quorumlog.sdk.consumer.config import ConsumerConfig
+from quorumlog.sdk.consumer.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
+from quorumlog.sdk.consumer.positions import PositionLookUps
+from quorumlog.sdk.errors import (
+    STALE_LEADER_ERRORS,
+    CorruptRecordError,
+    InvalidFetchSessionEpochError,
+    NetworkError,
+    OffsetOutOfRangeError,
+    QuorumlogError,
+    TooManyFetchSessionsError,
+    UnknownServerError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.records.fetched import FetchedRows, rows_from
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.entry import CorruptEntryError, parse_header
+
+#: While a fetch is under way, how often to look whether its leader is silent.
+_WATCH_EVERY_S = 0.1
+#: A leader that is this late with an answer may be paused: ask the others whether there is a new one.
+_SILENCE_S = 0.25
+#: What one answer may hold; nodes and clients take messages of twice that.
+_LARGEST_ANSWER_BYTES = 64 * 1024 * 1024
+#: Damage is fetched again this often before the application is told: it may have come about on the way.
+_CORRUPT_ATTEMPTS = 3
+#: A topic may be unknown to a node for a moment; for this long, it is gone.
+_UNKNOWN_TOPIC_S = 5.0
+#: A node that takes no further session is asked for one again after this time.
+_WITHOUT_SESSION_S = 30.0
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+@dataclass(slots=True, eq=False)
+class _Arrived:
+    """Entries that came for one partition, being decoded one by one.
+
+    Arguments:
+        offset: where they begin; moves on with what has been decoded.
+        rows, sizes: of each entry: what it holds, and its bytes as it came.
+        undecoded_bytes: of the entries that have not been decoded.
+    """
+
+    state: PartitionState
+    generation: int
+    offset: int
+    rows: Iterator[FetchedRows]
+    sizes: Iterator[int]
+    undecoded_bytes: int
+
+
+class Fetcher:
+    """The background half of a consumer.
+
+    Arguments:
+        clock: monotonic seconds.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, assignment: Assignment, clock: Callable[[], float]
+    ) -> None:
+        self._config = config
+        self._cluster = cluster
+        self._assignment = assignment
+        self._clock = clock
+        self._sessions: dict[NodeConnection, FetchSession] = {}
+        self._without_session_until: dict[NodeConnection, float] = {}
+        self._arrived: deque[_Arrived] = deque()
+        self._look_ups = PositionLookUps(config, cluster, assignment, self.wake)
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._closed = False
+        self._served = 0
+        #: True while partitions wait for the application to make room. Set under the assignment's lock.
+        self.starved = False
+        cluster.on_change(lambda: self._guarded(self._leaders_changed))
+
+    def wake(self) -> None:
+        """Looks at what can be fetched. On the loop's thread."""
+        if not self._closed:
+            self._guarded(self._decode if self._arrived else self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is a defect
+            _log.exception("the consumer has failed")
+            self.close()
+            with self._assignment.lock:
+                for state in self._assignment.states.values():
+                    state.error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+            self._assignment.notify()
+
+    def _pump(self) -> None:
+        now = self._clock()
+        wanted_at: float | None = None
+        by_node: dict[NodeConnection, list[Wanted]] = {}
+        to_reset: list[PartitionState] = []
+        with self._assignment.lock:
+            self.starved = bool(self._arrived)
+            for state in self._assignment.states.values():
+                if state.paused or state.revoked or state.resetting or state.error is not None:
+                    continue
+                if state.queued_bytes >= self._config.max_partition_fetch_bytes:
+                    continue
+                if now < state.retry_at_s:
+                    wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
+                    continue
+                known = self._check_identity(state)
+                if known and state.fetch_offset is None:
+                    state.resetting = True
+                    to_reset.append(state)
+                    continue
+                found = self._cluster.leader(*state.tp) if known else None
+                if found is None:
+                    self._cluster.watch_topics([state.tp.topic])
+                    self._cluster.request_refresh()
+                    self._back_off(state, now)
+                    wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
+                    continue
+                view, node = found
+                state.leader_epoch = view.leader_epoch
+                topic_id = self._cluster.metadata.topics[state.tp.topic].topic_id
+                by_node.setdefault(node, []).append(Wanted(state, topic_id, view.leader_epoch))
+            self._request(by_node, now)
+        if to_reset:
+            self._look_ups.reset(to_reset)
+        if any(session.in_flight for session in self._sessions.values()):
+            wanted_at = min(wanted_at or now + _WATCH_EVERY_S, now + _WATCH_EVERY_S)
+            self._watch(now)
+        if wanted_at is not None:
+            self._arm_timer(wanted_at)
+
+    def _check_identity(self, state: PartitionState) -> bool:
+        """A topic that was deleted and created anew is read from its beginning, whatever ``auto_offset_reset`` says.
+
+        (Else what was written before we noticed would be skipped in silence, or a position of the old topic be taken
+        for one of the new.) A group, though, says itself who reads the new one.
+
+        Returns:
+            False where the partition is not known to be what it was when it was assigned.
+        """
+        topic = self._cluster.metadata.topics.get(state.tp.topic)
+        if state.pinned:  # The coordinator knows of topics and partitions before every node does.
+            return topic is not None and topic.topic_id == state.topic_id and state.tp.partition < len(topic.partitions)
+        if topic is None or topic.topic_id == state.topic_id:
+            return True
+        if state.topic_id is not None:
+            if self._config.auto_offset_reset == "none":
+                state.error = OffsetOutOfRangeError(
+                    f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
+                )
+            state.move(None, "earliest")
+        state.topic_id = topic.topic_id
+        return True
+
+    def _back_off(self, state: PartitionState, now: float) -> None:
+        if state.failures == 0:
+            state.failing_since_s = now
+        state.failures += 1
+        state.retry_at_s = now + self._cluster.backoff.delay_s(state.failures)
+
+    # --- requests and answers ------------------------------------------------------------------------------------
+
+    def _request(self, by_node: dict[NodeConnection, list[Wanted]], now: float) -> None:
+        config = self._config
+        queued = self._assignment.queued_bytes()
+        for node in by_node:
+            self._session(node, now)
+        # Every node gets its share, for both of its requests: one of whose partitions nothing comes must not hold what
+        # the others need.
+        share = max(1, config.fetch_max_bytes // (IN_FLIGHT * len(self._sessions) or 1))
+        for node, wanted in by_node.items():
+            session = self._sessions[node]
+            under_way = sum(fetch.max_bytes for other in self._sessions.values() for fetch in other.in_flight)
+            budget = config.fetch_max_bytes - queued - under_way
+            max_bytes = min(budget, share, len(wanted) * config.max_partition_fetch_bytes, _LARGEST_ANSWER_BYTES)
+            if max_bytes <= 0:
+                self.starved = True  # Until the application takes from what is there, which wakes us.
+                if not self._arrived and self._assignment.release_paused():
+                    asyncio.get_running_loop().call_soon(self.wake)
+                return
+            if not session.incremental:
+                # Without a session a node fills its answer in the order of the request: who has waited longest comes
+                # first. (Else, with more backlog than an answer takes, the last ones get nothing for long.)
+                wanted.sort(key=_last_served)
+            fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes)
+            if fetch is None:
+                continue
+            fetch.request.max_wait_ms = config.fetch_max_wait_ms
+            fetch.request.min_bytes = config.fetch_min_bytes
+            future = node.fetch.submit(fetch.request)
+            future.add_done_callback(partial(self._on_answer, fetch))
+
+    def _session(self, node: NodeConnection, now: float) -> FetchSession:
+        """The session with a node, a new one if its stream is another one."""
+        life = node.fetch.open()
+        session = self._sessions.get(node)
+        if session is None or session.life != life:
+            incremental = now >= self._without_session_until.get(node, 0.0)
+            session = self._sessions[node] = FetchSession(node, life, incremental)
+        return session
+
+    def _on_answer(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+        self._guarded(lambda: self._answered(fetch, future))
+
+    def _answered(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+        session = fetch.session
+        error = future.exception()
+        if self._closed or fetch not in session.in_flight:
+            return  # It was given up.
+        if error is None and future.result().HasField("error"):
+            error = self._session_refused(session, future.result().error)
+        if error is not None:
+            if not isinstance(error, QuorumlogError):
+                error = UnknownServerError(f"the client failed: {error!r}")
+            self._lost(session, error, anew=_may_ask_on(error, fetch))
+            self._assignment.notify()
+        else:
+            self._arrived.extend(self._accept(fetch, future.result().results))
+            session.answered(fetch)
+            # Ask on before decoding: the node works on the next answer while this one is being looked at. The stream
+            # writes when its task is run, and that is next; the decoding comes behind it.
+            asyncio.get_running_loop().call_soon(self._guarded, self._decode)
+        self._pump()
+
+    def _session_refused(self, session: FetchSession, problem: errors_pb2.Error) -> QuorumlogError:
+        error = error_from_proto(problem)
+        if isinstance(error, TooManyFetchSessionsError):
+            self._without_session_until[session.node] = self._clock() + _WITHOUT_SESSION_S
+        return error
+
+    def _accept(self, fetch: Fetch, results: Iterable[data_plane_pb2.FetchResult]) -> list[_Arrived]:
+        """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
+        arrived: list[_Arrived] = []
+        now = self._clock()
+        with self._assignment.lock:
+            for result in results:
+                heard = fetch.session.heard(fetch, result)
+                if heard is None:
+                    continue  # The application has gone elsewhere, or another node leads.
+                state, offset = heard
+                if result.HasField("error"):
+                    self._failed(state, offset, error_from_proto(result.error), result, now)
+                    continue
+                state.high_watermark = max(state.high_watermark, result.high_watermark)
+                state.failures = 0 if not result.entries else state.failures
+                state.unproven = False
+                if not result.entries:
+                    continue
+                entries = list(result.entries)
+                self._served += 1
+                state.served = self._served
+                size = sum(map(len, entries))
+                rows = rows_from(state.tp, entries, offset, result.compacted_offset)
+                arrived.append(_Arrived(state, state.generation, offset, rows, iter([*map(len, entries)]), size))
+                state.queued_bytes += size
+                state.fetch_offset = _offset_after(entries[-1], offset)
+        return arrived
+
+    def _decode(self) -> None:
+        """Checks, decodes and queues what has come, as far as there is room. Outside the lock: it is most of the work.
+
+        Compressed batches may become many times as large; they wait as they are until the application has taken some.
+        """
+        if self._closed:
+            return  # Between the answer and this.
+        undecoded = sum(arrived.undecoded_bytes for arrived in self._arrived)
+        room = self._config.fetch_max_bytes - (self._assignment.queued_bytes() - undecoded)
+        while self._arrived:
+            if room <= 0 and self._assignment.has_records():
+                self.starved = True
+                break
+            decoded_bytes = self._decode_next(self._arrived[0])
+            if decoded_bytes is None:
+                self._arrived.popleft()
+            else:
+                room -= decoded_bytes
+        self._assignment.notify()
+        self._pump()
+
+    def _decode_next(self, arrived: _Arrived) -> int | None:
+        """Decodes and queues one batch of what came for a partition.
+
+        Returns:
+            Its size in memory; None when that was all.
+        """
+        state = arrived.state
+        if state.generation != arrived.generation:
+            return None
+        damage: CorruptRecordError | None = None
+        part: FetchedRows | None = None
+        try:
+            part = next(arrived.rows, None)
+        except CorruptRecordError as error:
+            damage = error
+        with self._assignment.lock:
+            if state.generation != arrived.generation:
+                return None
+            if damage is not None:
+                # The sound batches before it are handed out; the next fetch begins with the damage, and counts it.
+                # What else has come lies behind it.
+                state.queued_bytes -= sum(other.undecoded_bytes for other in self._arrived if other.state is state)
+                state.generation += 1
+                state.fetch_offset = arrived.offset
+                self._note_failure(state, damage, self._clock())
+            if part is None:
+                return None
+            size = next(arrived.sizes)
+            arrived.undecoded_bytes -= size
+            arrived.offset = part.next_offset
+            state.queued.append(part)
+            state.queued_bytes += part.size_bytes - size
+            state.failures = 0
+            return part.size_bytes
+
+    def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
+        """A session is over: every partition of it is asked for again, of whoever leads then; at once if ``anew``."""
+        now = self._clock()
+        if self._sessions.get(session.node) is session:
+            del self._sessions[session.node]
+        session.in_flight.clear()
+        with self._assignment.lock:
+            for known in session.known.values():
+                if known.state.session is session:
+                    known.state.session = None
+                    if not anew:
+                        self._note_failure(known.state, error, now)
+        if not anew:
+            self._cluster.request_refresh()
+
+    def _failed(
+        self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
+    ) -> None:
+        news = self._cluster.learn_from(*state.tp, result.error)
+        if not news and result.leader_epoch > state.leader_epoch:
+            view = self._cluster.metadata.partition(*state.tp)
+            if view is not None:
+                news = self._cluster.metadata.learn_leader(*state.tp, view.leader, result.leader_epoch)
+        if isinstance(error, OffsetOutOfRangeError):
+            self._out_of_range(state, offset, error, result, now)
+            return
+        self._note_failure(state, error, now)
+        if news:
+            state.retry_at_s = now
+        elif isinstance(error, STALE_LEADER_ERRORS):
+            self._cluster.request_refresh()
+
+    def _note_failure(self, state: PartitionState, error: QuorumlogError, now: float) -> None:
+        """Tries again where that can help, and tells the application where it cannot."""
+        self._back_off(state, now)
+        if isinstance(error, CorruptRecordError):
+            if state.failures >= _CORRUPT_ATTEMPTS:
+                state.error = error
+                state.failures = 0
+        elif isinstance(error, UnknownTopicOrPartitionError):
+            if now - state.failing_since_s >= _UNKNOWN_TOPIC_S:
+                state.error = error.about(*state.tp)
+        elif not error.retriable:
+            state.error = error
+
+    def _out_of_range(
+        self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
+    ) -> None:
+        if state.unproven and offset >= result.log_start_offset:
+            # The same may be true of what the group has committed, which we have not seen: its leader is asked to make
+            # sure of where the log ends.
+            state.resetting = True
+            self._look_ups.prove(state, offset)
+            return
+        if result.log_start_offset <= offset <= state.high_watermark:
+            # We have seen the end further on than this: the node is new in its office and does not know it yet. To
+            # reset now would read the whole log twice, or skip what is not read.
+            self._back_off(state, now)
+            return
+        if self._config.auto_offset_reset == "none":
+            state.error = OffsetOutOfRangeError(
+                f"offset {offset} of {state.tp.topic}-{state.tp.partition} is out of range: the log has"
+                f" {result.log_start_offset} to {result.high_watermark}; seek there, or set auto_offset_reset"
+            )
+            return
+        state.move(None, self._config.auto_offset_reset)
+
+    # --- leaders and time ----------------------------------------------------------------------------------------
+
+    def _leaders_changed(self) -> None:
+        """Metadata was heard: partitions whose leader has moved are fetched from the new one at once."""
+        if self._closed:
+            return
+        now = self._clock()
+        with self._assignment.lock:
+            for state in self._assignment.states.values():
+                view = self._cluster.metadata.partition(*state.tp)
+                if view is not None and view.leader >= 0 and view.leader_epoch > state.leader_epoch:
+                    state.retry_at_s = min(state.retry_at_s, now)
+        self._pump()
+
+    def _watch(self, now: float) -> None:
+        """Looks for fetches that take too long."""
+        promised_s = self._config.fetch_max_wait_ms / 1000
+        for session in list(self._sessions.values()):
+            late_s = max((now - fetch.sent_at_s - promised_s for fetch in session.in_flight), default=-1.0)
+            if late_s >= self._config.request_timeout_ms / 1000:
+                self._lost(session, NetworkError(f"{session.node.address} did not answer a fetch"))
+            elif late_s >= _SILENCE_S:
+                self._cluster.request_refresh()
+
+    def _arm_timer(self, at_s: float) -> None:
+        if self._timer is not None:
+            if self._timer_at <= at_s:
+                return
+            self._timer.cancel()
+        self._timer_at = at_s
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, at_s - self._clock()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    def close(self) -> None:
+        """Stops fetching."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._look_ups.close()
+
+
+def _may_ask_on(error: QuorumlogError, fetch: Fetch) -> bool:
+    """Whether nothing stands in the way of asking again at once: without a session, or in a new one."""
+    goes_on = isinstance(error, InvalidFetchSessionEpochError) and fetch.epoch > 1
+    return goes_on or isinstance(error, TooManyFetchSessionsError)
+
+
+def _last_served(wanted: Wanted) -> int:
+    return wanted.state.served
+
+
+def _offset_after(entry: bytes, offset: int) -> int:
+    """The offset after an entry that nobody has checked yet; ``offset`` if even its header makes no sense."""
+    try:
+        return max(offset, parse_header(entry).last_offset + 1)
+    except CorruptEntryError:
+        return offset

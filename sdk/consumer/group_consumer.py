@@ -1,0 +1,519 @@
+"""A consumer's part in its group: what it reads follows what the group gives it, and what it has done is committed.
+
+Heartbeats and look-ups go on in the background, on the event loop. What concerns the application happens when the
+application is there, inside ``poll``: it is told what it has lost, what it is to give up and what it has got, one
+:class:`RebalanceStep` after the other. A partition that is taken away is not handed out any more from the moment the
+coordinator says so; it is released at the next poll, when the work on its last records is done and committed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import uuid
+from collections.abc import Callable, Collection, Coroutine, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Any
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.coordinators import Coordinators
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
+from quorumlog.sdk.consumer.commits import Commits, Committer
+from quorumlog.sdk.consumer.config import ConsumerConfig
+from quorumlog.sdk.consumer.group_membership import (
+    Change,
+    GroupMembership,
+    GroupPartition,
+    MembershipConfig,
+    MembershipState,
+)
+from quorumlog.sdk.consumer.group_session import GroupSession
+from quorumlog.sdk.consumer.subscription import Rebalance, RebalanceStep, Subscription
+from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError, UnknownServerError
+from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
+
+#: How long leaving the group may take when a consumer closes.
+LEAVE_TIMEOUT_S = 1.0
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+class GroupConsumer:
+    """One consumer's membership of its group, its partitions, and its commits.
+
+    But for :attr:`pending` and :meth:`came_back` it belongs to the event loop.
+
+    Arguments:
+        clock: monotonic seconds.
+        wake: has the fetcher look again.
+
+    Attributes:
+        subscription: what the group is asked for; None with partitions assigned by hand, which needs no membership.
+        pending: the application has to be told something, in its next poll.
+    """
+
+    def __init__(
+        self,
+        config: ConsumerConfig,
+        cluster: Cluster,
+        assignment: Assignment,
+        clock: Callable[[], float],
+        wake: Callable[[], None],
+    ) -> None:
+        assert config.group_id is not None
+        self._config = config
+        self._cluster = cluster
+        self._assignment = assignment
+        self._clock = clock
+        self._wake = wake
+        coordinators = Coordinators(cluster)
+        self.membership = GroupMembership(
+            MembershipConfig(
+                config.group_id,
+                instance_id=config.group_instance_id or "",
+                rack=config.client_rack or "",
+                assignor=config.group_assignor or "",
+                session_timeout_ms=int(config.session_timeout_ms),
+                rebalance_timeout_ms=int(config.max_poll_interval_ms),
+                heartbeat_interval_ms=int(config.heartbeat_interval_ms),
+            ),
+            lambda: uuid.uuid4().hex,
+            cluster.backoff.delay_s,
+        )
+        self._session = GroupSession(self.membership, cluster, coordinators, clock, self._changed, self._failed)
+        self.commits = Commits(cluster, coordinators, config.group_id, config.request_timeout_ms / 1000)
+        self.subscription: Subscription | None = None
+        self.pending = False
+        #: What the application works on, and what has been lost of it without its knowledge.
+        self._active: dict[TopicPartition, GroupPartition] = {}
+        self._lost: set[TopicPartition] = set()
+        #: What it will be told that it has got; what has yet to be looked up for it, and by which look-up.
+        self._ready: dict[GroupPartition, tuple[TopicPartition, Start]] = {}
+        self._preparing: dict[GroupPartition, object] = {}
+        #: The id under which each topic was read last.
+        self._topic_ids: dict[str, bytes] = {}
+        self._step: RebalanceStep | None = None
+        self._committed_before_release: set[TopicPartition] = set()
+        self._losses = 0
+        self._error: QuorumlogError | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._auto_commit: asyncio.Task[None] | None = None
+        self._next_commit_s = clock() + config.auto_commit_interval_ms / 1000
+        self._last_poll_s = clock()
+        self._polling = False
+        #: What the listener has been told to give up, and has not returned from.
+        self._being_told: set[TopicPartition] = set()
+        self._committing: set[asyncio.Future[None]] = set()
+        self._poll_timer: asyncio.TimerHandle | None = None
+
+    # --- the application comes and goes --------------------------------------------------------------------------
+
+    def came_back(self) -> bool:
+        """The application is back for more: what it was given before is done. On its own thread.
+
+        Returns:
+            Whether it is time to commit that.
+        """
+        now = self._last_poll_s = self._clock()
+        if not self._config.enable_auto_commit or now < self._next_commit_s:
+            return False
+        self._next_commit_s = now + self._config.auto_commit_interval_ms / 1000
+        return True
+
+    @contextmanager
+    def in_poll(self) -> Iterator[None]:
+        """While the application waits in a poll, it is not absent. On its own thread.
+
+        Raises:
+            IllegalStateError: it is in one already: what that one returns would count as done when this one begins.
+        """
+        if self._polling:
+            raise IllegalStateError(
+                "another poll is under way: a rebalance listener may commit and seek, but not poll, and a consumer"
+                " belongs to one thread or task at a time"
+            )
+        try:
+            self._polling = True
+            yield
+        finally:
+            self._polling = False
+            self._last_poll_s = self._clock()
+
+    def out_of_date(self) -> bool:
+        """Whether what has been taken out for the application must not be handed to it any more. On its own thread."""
+        return self.pending or self._clock() >= self._assignment.valid_until_s
+
+    def subscribe(self, subscription: Subscription) -> None:
+        """Joins the group for a subscription, or changes it."""
+        self.subscription = subscription
+        self._error = None
+        self.membership.subscribe(subscription.topics, subscription.pattern)
+        self._join()
+
+    def _join(self) -> None:
+        self.membership.join(self._clock())
+        self._last_poll_s = self._clock()
+        self._watch_polls()
+        self._session.pump()
+
+    def _watch_polls(self) -> None:
+        """Leaves the group by itself when the application does not poll for too long: others shall have its part."""
+        if self._poll_timer is not None:
+            self._poll_timer.cancel()
+            self._poll_timer = None
+        if self.membership.state is MembershipState.OUT:
+            return
+        limit_s = self._config.max_poll_interval_ms / 1000
+        now = self._clock()
+        left_s = limit_s if self._polling else self._last_poll_s + limit_s - now
+        if left_s > 0:
+            self._poll_timer = asyncio.get_running_loop().call_later(left_s, self._watch_polls)
+            return
+        _log.warning(
+            "consumer group %s: poll was not called for max_poll_interval_ms (%g ms): this member leaves, and joins"
+            " again at the next poll", self._config.group_id, self._config.max_poll_interval_ms,
+        )  # fmt: skip
+        lost = self.membership.owned
+        self._run(self._session.leave(self._config.session_timeout_ms / 1000))
+        self._changed(Change(lost=lost))
+        self.pending = True
+
+    # --- what the coordinator says -------------------------------------------------------------------------------
+
+    def _changed(self, change: Change) -> None:
+        membership = self.membership
+        if change.lost:
+            self._losses += 1
+            self._ready.clear()
+            self._preparing.clear()
+            self._committed_before_release.clear()
+            self._lost.update(self._active)
+        if membership.state is MembershipState.REFUSED and membership.error is not None:
+            self._error = membership.error
+        self._mark_revoked()
+        unannounced = [place for place in change.revoked if place in self._ready or place in self._preparing]
+        for place in unannounced:
+            self._ready.pop(place, None)
+            self._preparing.pop(place, None)
+        if change.gained:
+            self._prepare(change.gained)
+        member = membership.state is MembershipState.MEMBER
+        self._assignment.valid_until_s = membership.session_ends_s if member else float("inf")
+        self._committed_before_release &= self._revoked()
+        if unannounced:  # The application has never heard of them.
+            self._release(unannounced)
+        if self._to_tell():
+            self.pending = True
+            self._assignment.notify()
+
+    def _mark_revoked(self) -> None:
+        """Hands out nothing of what is lost or is to be given up."""
+        with self._assignment.lock:
+            for tp, place in self._active.items():
+                state = self._assignment.states[tp]
+                revoked = tp in self._lost or place not in self.membership.assigned
+                if revoked and not state.revoked:
+                    state.revoke()
+                state.revoked = revoked
+
+    def _to_tell(self) -> bool:
+        return bool(self._lost or self._ready or self._error is not None or self._revoked())
+
+    def _revoked(self) -> set[TopicPartition]:
+        return {tp for tp, place in self._active.items() if place not in self.membership.assigned} - self._lost
+
+    def _release(self, places: Iterable[GroupPartition]) -> None:
+        again = self.membership.release(places)
+        if again.gained:
+            self._prepare(again.gained)
+        self._session.pump()
+
+    def _prepare(self, gained: Iterable[GroupPartition]) -> None:
+        """Looks up, in the background, where partitions begin that have come."""
+        look_up = object()
+        topics = self.membership.topics
+        wanted = {place: TopicPartition(topics[place.topic_id].topic, place.partition) for place in sorted(gained)}
+        self._preparing.update(dict.fromkeys(wanted, look_up))
+        self._cluster.watch_topics({tp.topic for tp in wanted.values()})
+        if any(self._cluster.metadata.partition(*tp) is None for tp in wanted.values()):
+            self._cluster.request_refresh()
+        firsts = {place: topics[place.topic_id].first_partitions for place in wanted}
+        self._run(self._look_up(wanted, firsts, look_up))
+
+    async def _look_up(
+        self, wanted: Mapping[GroupPartition, TopicPartition], firsts: Mapping[GroupPartition, int], look_up: object
+    ) -> None:
+        failures = 0
+        while True:
+            try:
+                committed = await self.commits.fetch([place for place in wanted if self._awaits(place, look_up)])
+                break
+            except QuorumlogError as error:
+                if not error.retriable:
+                    self._error = error
+                    self._changed(Change())
+                failures += 1
+                await asyncio.sleep(self._cluster.backoff.delay_s(failures))
+        for place, tp in wanted.items():
+            if self._awaits(place, look_up):
+                del self._preparing[place]
+                self._ready[place] = (tp, self._start(place, tp, firsts[place], committed.get(place)))
+        self._changed(Change())
+
+    def _awaits(self, place: GroupPartition, look_up: object) -> bool:
+        return self._preparing.get(place) is look_up
+
+    def _start(
+        self, place: GroupPartition, tp: TopicPartition, first: int, committed: OffsetAndMetadata | None
+    ) -> Start:
+        """Where a partition begins: what the topic gained since the group began to read it, from its first record.
+
+        (Else what was written before we noticed would be skipped in silence.)
+        """
+        reset = self._config.auto_offset_reset
+        if committed is not None:
+            return Start(reset, committed.offset, -1 if committed.leader_epoch is None else committed.leader_epoch)
+        made_anew = self._topic_ids.get(tp.topic, place.topic_id) != place.topic_id
+        return Start("earliest" if place.partition >= first or made_anew else reset)
+
+    # --- what the application is told ----------------------------------------------------------------------------
+
+    async def next_step(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> RebalanceStep | None:
+        """What the application has to be told now, if anything; :meth:`finished` when it has been.
+
+        Arguments:
+            done: how far it has come, now that it is back for more.
+
+        Raises:
+            QuorumlogError: the group cannot be read any more; said once, then it is tried again.
+        """
+        if self._step is not None:
+            return self._step  # Ctrl-C has come before the application was told, or before it had said so.
+        self.pending = False
+        if self._error is not None:
+            error, self._error = self._error, None
+            self._join_again()
+            raise error
+        if self._lost:
+            return self._begin(Rebalance.LOST, self._lost)
+        if self.membership.state is MembershipState.OUT:
+            self._join_again()
+        revoked = self._revoked()
+        if revoked:
+            if not self._config.enable_auto_commit:
+                return self._begin(Rebalance.REVOKED, revoked)
+            committed = revoked & self._committed_before_release
+            if committed:
+                return self._begin(Rebalance.REVOKED, committed)
+            self._commit_before_release(revoked, done)
+        placed = self._place_ready()
+        return self._begin(Rebalance.ASSIGNED, placed) if placed else None
+
+    def _begin(self, kind: Rebalance, partitions: Collection[TopicPartition]) -> RebalanceStep:
+        self._step = RebalanceStep(kind, frozenset(partitions))
+        self.pending = True  # Until it is finished.
+        return self._step
+
+    def _join_again(self) -> None:
+        if self.subscription is not None:
+            self._join()
+
+    def _commit_before_release(
+        self, revoked: set[TopicPartition], done: Mapping[TopicPartition, OffsetAndMetadata]
+    ) -> None:
+        """Commits what is done of partitions that go; the poll goes on meanwhile with those that stay."""
+        losses = self._losses
+        if self._auto_commit is not None and not self._auto_commit.done():
+            self._auto_commit.add_done_callback(lambda _: self._changed(Change()))
+            return  # What was committed last is under way; then it is looked at again.
+        offsets = {tp: offset for tp, offset in done.items() if tp in revoked}
+
+        async def commit() -> None:
+            await self._commit_quietly(offsets)
+            if losses == self._losses:
+                self._committed_before_release |= revoked
+
+        self._auto_commit = self._run(commit())
+        self._auto_commit.add_done_callback(lambda _: self._changed(Change()))
+
+    def _place_ready(self) -> set[TopicPartition]:
+        """Begins to read what has come. (Nothing is handed out before the application has been told.)"""
+        states: dict[TopicPartition, PartitionState] = {}
+        for place, (tp, start) in self._ready.items():
+            if tp in self._active:
+                continue  # Of a topic that was made anew; the former one has to be given up first.
+            state = states[tp] = PartitionState.at(tp, place.topic_id, start)
+            state.pinned = True
+            self._active[tp] = place
+            self._topic_ids[tp.topic] = place.topic_id
+        for tp in states:
+            del self._ready[self._active[tp]]
+        self._assignment.place(states)
+        return set(states)
+
+    def begins(self, step: RebalanceStep) -> None:
+        """The listener is about to be told. On the application's own thread."""
+        if step.kind is not Rebalance.ASSIGNED:
+            self._being_told |= step.partitions
+
+    async def finished(self, step: RebalanceStep) -> None:
+        """The application has been told."""
+        self._step = None
+        if step.kind is Rebalance.ASSIGNED:
+            self._wake()
+        else:
+            # None where the listener itself has unsubscribed.
+            places = [self._active.pop(tp) for tp in step.partitions if tp in self._active]
+            self._being_told -= step.partitions
+            self._lost -= step.partitions
+            self._committed_before_release -= step.partitions
+            self._assignment.remove(step.partitions)
+            if step.kind is Rebalance.REVOKED:
+                self._release(places)
+        self.pending = self._to_tell() or self.membership.state is MembershipState.OUT
+
+    # --- committing ----------------------------------------------------------------------------------------------
+
+    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits offsets.
+
+        Raises:
+            CommitFailedError: this consumer does not have one of the partitions, or not any more.
+        """
+        done = asyncio.get_running_loop().create_future()
+        self._committing.add(done)
+        try:
+            await self._commit(offsets)
+        finally:
+            self._committing.discard(done)
+            done.set_result(None)
+
+    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        losses, as_member = self._losses, self.subscription is not None
+        places = await self._places(offsets)
+
+        def committer(left: Collection[GroupPartition]) -> Committer:
+            member = self.membership
+            if not as_member:
+                return Committer()
+            if (
+                losses != self._losses
+                or member.state is not MembershipState.MEMBER
+                or not member.owned.issuperset(left)
+            ):
+                raise self._commit_failed("the partitions were taken away meanwhile")
+            return Committer(member.member_id, member.member_epoch)
+
+        await self.commits.commit({places[tp]: offset for tp, offset in offsets.items()}, committer)
+        with self._assignment.lock:
+            for tp, offset in offsets.items():
+                if tp in self._assignment.states:
+                    self._assignment.states[tp].committed = offset.offset
+
+    async def _places(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, GroupPartition]:
+        if self.subscription is None:
+            wanted = list(partitions)
+            await self._cluster.require_partitions(wanted, self._config.request_timeout_ms / 1000)
+            topics = self._cluster.metadata.topics
+            return {tp: GroupPartition(topics[tp.topic].topic_id, tp.partition) for tp in wanted}
+        if self._lost:
+            raise self._commit_failed("this member was out of the group, and others may have its partitions")
+        for tp in partitions:
+            if tp not in self._active:
+                raise self._commit_failed(f"{tp.topic}-{tp.partition} is not assigned to this member")
+        return {tp: self._active[tp] for tp in partitions}
+
+    def _commit_failed(self, why: str) -> CommitFailedError:
+        return CommitFailedError(
+            f"this consumer may not commit for group {self._config.group_id!r}: {why}; poll goes on where the group has"
+            " committed, and max_poll_interval_ms says how long the work on one poll may take"
+        )
+
+    def commit_done(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits in the background what the application has done."""
+        if self._auto_commit is None or self._auto_commit.done():
+            self._auto_commit = self._run(self._commit_quietly(done))
+
+    async def commit_finally(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+        """Commits what the application has done, within limits, before it gives everything up; what it has asked for
+        to be committed (``commit_async``) before."""
+        try:
+            async with asyncio.timeout(limit_s):
+                await asyncio.sleep(0)  # What was asked for last has begun by now.
+                under_way = self._committing | ({self._auto_commit} if self._auto_commit is not None else set())
+                if under_way:
+                    await asyncio.wait(under_way)
+                await self._commit_quietly(done)
+        except TimeoutError:
+            _log.warning("consumer group %s: the last commit did not complete in time", self._config.group_id)
+
+    async def _commit_quietly(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits what is news. What fails is done again, by whoever reads next: nothing is lost."""
+        states = self._assignment.states
+        news = {
+            tp: offset
+            for tp, offset in done.items()
+            if tp in states and states[tp].committed != offset.offset and tp not in self._lost
+        }
+        if not news:
+            return
+        subscription = self.subscription
+        try:
+            await self.commit(news)
+        except QuorumlogError as error:
+            if subscription is not None and self.subscription is None:
+                return  # Closed by another task, which has committed what it knew to be done.
+            _log.warning("consumer group %s: an automatic commit failed: %s", self._config.group_id, error.message)
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    async def farewell(self) -> RebalanceStep | None:
+        """What the application is told before it gives everything up, if it has anything."""
+        # A loss takes all that there is, and nothing new is placed before it has been told: all is lost, or nothing.
+        assert not self._lost or self._lost == self._active.keys(), f"{self._lost} of {self._active.keys()} lost"
+        going = frozenset(self._active.keys() - self._being_told)  # It may be the listener who ends it.
+        return RebalanceStep(Rebalance.LOST if self._lost else Rebalance.REVOKED, going) if going else None
+
+    async def leave(self, limit_s: float) -> None:
+        """Leaves the group; nothing is read any more."""
+        self._assignment.remove(list(self._active))
+        self._active.clear()
+        self._lost.clear()
+        self._ready.clear()
+        self._preparing.clear()
+        self._committed_before_release.clear()
+        self._step = self._error = None
+        self._losses += 1
+        self.subscription = None
+        self.pending = False
+        await self._session.leave(limit_s)
+
+    async def close(self, limit_s: float = LEAVE_TIMEOUT_S) -> None:
+        """Leaves, and stops everything."""
+        try:
+            await self.leave(limit_s)
+        finally:
+            self._session.close()
+            if self._poll_timer is not None:
+                self._poll_timer.cancel()
+            for task in self._tasks:
+                task.cancel()
+
+    def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = self._cluster.in_background(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._look_at)
+        return task
+
+    def _look_at(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and isinstance(error := task.exception(), Exception):
+            self._failed(error)
+
+    def _failed(self, error: Exception) -> None:
+        """Something that should never happen is told to whoever polls, who would wait for ever otherwise."""
+        _log.error("consumer group %s: the consumer has failed", self._config.group_id, exc_info=error)
+        self._assignment.valid_until_s = float("-inf")
+        self._error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")
+        self.pending = True
+        self._assignment.notify()

@@ -1,0 +1,94 @@
+"""Looks up where partitions begin to be read that have no position, or one that the log may not reach."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.offset_lookup import find_offsets
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
+from quorumlog.sdk.consumer.config import ConsumerConfig
+from quorumlog.sdk.errors import NoOffsetForPartitionError, QuorumlogError
+
+
+class PositionLookUps:
+    """The look-ups of one consumer, on its event loop.
+
+    Arguments:
+        wake: has the fetcher look again.
+    """
+
+    def __init__(
+        self, config: ConsumerConfig, cluster: Cluster, assignment: Assignment, wake: Callable[[], None]
+    ) -> None:
+        self._cluster = cluster
+        self._assignment = assignment
+        self._wake = wake
+        self._limit_s = config.request_timeout_ms / 1000
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def reset(self, states: Sequence[PartitionState]) -> None:
+        """Looks up where partitions without a position begin; they say where that is."""
+        self._start(self._reset([(state, state.generation, state.reset) for state in states]))
+
+    async def _reset(self, states: Sequence[tuple[PartitionState, int, str]]) -> None:
+        wanted = {
+            state.tp: EARLIEST if reset == "earliest" else LATEST for state, _, reset in states if reset != "none"
+        }
+        failure: QuorumlogError | None = None
+        found = {}
+        try:
+            found = await find_offsets(self._cluster, wanted, self._limit_s) if wanted else {}
+        except QuorumlogError as error:
+            failure = error
+        with self._assignment.lock:
+            for state, generation, reset in states:
+                if state.generation != generation:
+                    continue
+                state.resetting = False
+                if state.tp in found:
+                    state.position = state.fetch_offset = found[state.tp].offset
+                elif reset == "none":
+                    where = f"{state.tp.topic}-{state.tp.partition}"
+                    state.error = NoOffsetForPartitionError(
+                        f"{where} has no position and auto_offset_reset is 'none': call seek"
+                    )
+                else:
+                    state.error = failure
+        self._assignment.notify()
+        self._wake()
+
+    def prove(self, state: PartitionState, offset: int) -> None:
+        """Makes sure whether the log of a partition reaches a committed offset."""
+        self._start(self._prove(state, state.generation, offset))
+
+    async def _prove(self, state: PartitionState, generation: int, offset: int) -> None:
+        failure: QuorumlogError | None = None
+        end = -1
+        try:
+            end = (await find_offsets(self._cluster, {state.tp: LATEST}, self._limit_s))[state.tp].offset
+        except QuorumlogError as error:
+            failure = error
+        with self._assignment.lock:
+            if state.generation == generation:
+                state.resetting = False
+                state.error = failure
+                if failure is None:
+                    state.unproven = False
+                    # Where the log ends before the offset, the next fetch goes where auto_offset_reset says.
+                    state.high_watermark = max(state.high_watermark, end)
+        self._assignment.notify()
+        self._wake()
+
+    def _start(self, look_up: Coroutine[Any, Any, None]) -> None:
+        task = self._cluster.in_background(look_up)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    def close(self) -> None:
+        """Gives up what is under way."""
+        for task in self._tasks:
+            task.cancel()

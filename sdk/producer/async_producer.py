@@ -1,0 +1,457 @@
+"""The producer's asyncio core, shared by ``AsyncProducer`` and the synchronous ``Producer``."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Iterable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import pyarrow as pa
+
+from quorumlog.sdk.arguments import check_wait, checked_topic, is_text
+from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
+from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.errors import (
+    BufferExhaustedError,
+    ClientClosedError,
+    IllegalArgumentError,
+    IllegalStateError,
+    InvalidPartitionsError,
+    InvalidRecordError,
+    QuorumlogError,
+    RecordTooLargeError,
+    RequestTimedOutError,
+)
+from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
+from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
+from quorumlog.sdk.producer.delivery import ArrowFuture, Delivery, RecordFuture
+from quorumlog.sdk.producer.sender import Sender
+from quorumlog.sdk.records.arrow_partitioning import split_by_partition
+from quorumlog.sdk.records.partitioner import ask_custom, partition_for_key
+from quorumlog.sdk.records.record_batch import (
+    BATCH_BASE_BYTES,
+    HEADER_OVERHEAD_BYTES,
+    RECORD_OVERHEAD_BYTES,
+    split_by_bytes,
+    to_log_schema,
+    without_dead_headers,
+)
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.types import Headers
+from quorumlog.v1.payload import KEY
+
+Taken = TypeVar("Taken")
+
+_LARGEST_TIMESTAMP_MS = (1 << 63) // 1_000_000 - 1
+#: Arrow data goes out in batches of at least this size: its rows are here already, there is no latency to save.
+_ARROW_BATCH_BYTES = 256 * 1024
+
+
+class ProducerCore:
+    """Everything of a producer that does not depend on how its caller waits.
+
+    Made on any thread; :meth:`start` and the sender belong to one event loop, :meth:`try_send` to every thread.
+    """
+
+    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop | None = None) -> None:
+        self.config = config
+        self.fork = ForkGuard("Producer")
+        #: False once closed or broken: one look instead of two on the way of every record.
+        self.usable = True
+        self.closed = False
+        self._defect: Exception | None = None
+        self._loop = loop
+        self._clock = time.monotonic
+        self._wake_pending = False
+        self._started = False
+        self.accumulator = Accumulator(
+            batch_size=max(config.batch_size, 1),
+            linger_s=config.linger_ms / 1000,
+            buffer_memory=config.buffer_memory,
+            clock=self._clock,
+            wake=self._wake,
+            cut_by_time=not config.replayable,
+        )
+        self.cluster = Cluster(
+            parse_bootstrap_servers(config.bootstrap_servers),
+            request_timeout_s=config.request_timeout_ms / 1000,
+            bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
+            backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            client_id=config.client_id,
+        )
+        self.sender = Sender(config, self.cluster, self.accumulator, self._clock, self._broke)
+        self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
+        self._plain = config.key_serializer is None and config.value_serializer is None
+        self._sticky = config.partitioner == "sticky"
+        self._turn = 0
+
+    def bind(self, loop: asyncio.AbstractEventLoop, thread_id: int) -> None:
+        """Names the loop that everything asynchronous happens on, and its thread."""
+        self._loop = loop
+        self.accumulator.loop_thread = thread_id
+
+    def _wake(self) -> None:
+        # Racing wakes may both see False and wake twice, which is harmless; a wake is never lost, because the flag is
+        # cleared before the sender looks.
+        if not self._wake_pending and self._loop is not None:
+            self._wake_pending = True
+            self._loop.call_soon_threadsafe(self._on_wake)
+
+    def _on_wake(self) -> None:
+        self._wake_pending = False
+        self.sender.wake()
+
+    # --- sending -------------------------------------------------------------------------------------------------
+
+    def try_send(
+        self,
+        topic: str,
+        value: Any,
+        key: Any,
+        headers: Headers | None,
+        partition: int | None,
+        timestamp_ms: int | None,
+    ) -> RecordFuture | None:
+        """Adds a record; None when the topic is not known yet or the memory is full."""
+        try:
+            buffers = self.accumulator.topics.get(topic)
+        except TypeError:  # It is no name; what makes topics known will say so.
+            return None
+        if buffers is None:
+            return None
+        if not self._plain:
+            key, value = _serialized(self.config.key_serializer, key), _serialized(self.config.value_serializer, value)
+        size = RECORD_OVERHEAD_BYTES
+        if value is not None:
+            if type(value) is not bytes:
+                value = _as_bytes(value, "value")
+            size += len(value)
+        if key is not None:
+            if type(key) is not bytes:
+                key = _as_bytes(key, "key")
+            size += len(key)
+        elif buffers.compacted:
+            raise _no_key(buffers)
+        if headers:
+            headers = _checked_headers(headers)
+            size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in headers)
+        if size > self.config.max_request_size - BATCH_BASE_BYTES:
+            raise RecordTooLargeError(
+                f"the record takes {size + BATCH_BASE_BYTES} bytes, more than max_request_size"
+                f" ({self.config.max_request_size}): make it smaller, or raise that and the topic's max.message.bytes"
+            )
+        if partition is not None:
+            if not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
+                raise _no_such_partition(buffers, partition)
+        elif not self._sticky or key is not None:
+            partition = self._choose(buffers, key)
+        elif self.config.replayable:
+            raise _not_replayable("neither a key nor a partition")
+        if timestamp_ms is None:
+            if self.config.replayable:
+                raise _not_replayable("no timestamp_ms")
+            timestamp_ns = time.time_ns()
+        elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
+            timestamp_ns = timestamp_ms * 1_000_000
+        else:
+            raise IllegalArgumentError(f"timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970, as an int")
+        return self.accumulator.append(buffers, partition, key, value, timestamp_ns, headers, size)
+
+    def _choose(self, buffers: TopicBuffers, key: bytes | None) -> int | None:
+        partitioner = self.config.partitioner
+        if callable(partitioner):
+            return ask_custom(partitioner, key, len(buffers.partitions), buffers.available)
+        if key is not None:
+            return partition_for_key(key, len(buffers.partitions))
+        if self.config.replayable:
+            raise _not_replayable("neither a key nor a partition")
+        candidates = buffers.available or range(len(buffers.partitions))
+        self._turn += 1
+        return candidates[self._turn % len(candidates)]
+
+    def cut_arrow(
+        self, buffers: TopicBuffers, data: pa.Table | pa.RecordBatch, partition: int | None
+    ) -> list[tuple[int | None, pa.RecordBatch]]:
+        """A user's table as batches within the limits, each with its partition (None: any).
+
+        Raises:
+            RecordTooLargeError: a row exceeds ``max_request_size``; nothing has been sent.
+            InvalidRecordError: a row has no key, and the topic is compacted; nothing has been sent.
+        """
+        if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
+            raise _no_such_partition(buffers, partition)
+        table = to_log_schema(data, time.time_ns() // 1_000_000)
+        if buffers.compacted and table.column(KEY).null_count:
+            raise _no_key(buffers)
+        if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
+            raise _not_replayable("no timestamp")
+        limit = self.arrow_batch_bytes - BATCH_BASE_BYTES
+        pieces = [(partition, table)] if partition is not None else split_by_partition(table, len(buffers.partitions))
+        cut: list[tuple[int | None, pa.RecordBatch]] = []
+        for target, rows in pieces:
+            if target is None and rows.num_rows and self.config.replayable:
+                raise _not_replayable("neither a key nor a partition")
+            for batch in rows.combine_chunks().to_batches():
+                cut.extend(
+                    (target, without_dead_headers(piece)) for piece in split_by_bytes(batch, limit) if piece.num_rows
+                )
+        largest = max((piece.nbytes for _, piece in cut), default=0)
+        if largest > self.config.max_request_size - BATCH_BASE_BYTES:
+            raise RecordTooLargeError(
+                f"a row takes {largest} bytes, more than max_request_size ({self.config.max_request_size})"
+            )
+        return cut
+
+    # --- topics --------------------------------------------------------------------------------------------------
+
+    async def load_topic(self, topic: str) -> None:
+        """Makes a topic known, so that records for it can be taken.
+
+        Raises:
+            UnknownTopicOrPartitionError: it does not exist.
+        """
+        checked_topic(topic)
+        if self.accumulator.loop_thread == 0:
+            self.bind(asyncio.get_running_loop(), threading.get_ident())
+        views = await self.cluster.ensure_topics([topic], self.config.max_block_ms / 1000)
+        view = views[topic]
+        self.cluster.watch_topics([topic])
+        with self.accumulator.lock:
+            buffers = self.accumulator.topics.get(topic)
+            if buffers is None:
+                buffers = TopicBuffers(topic)
+                buffers.resize(len(view.partitions))
+                buffers.compacted = view.compacted
+                buffers.available = [p.partition for p in view.partitions if p.leader >= 0]
+                self.accumulator.topics[topic] = buffers
+
+    def check_usable(self) -> None:
+        """Raises when closed, or in a forked child."""
+        self.fork.check()
+        if self.closed:
+            raise ClientClosedError("the producer is closed")
+        if isinstance(self._defect, QuorumlogError):
+            raise type(self._defect)(self._defect.message, retriable=False)
+        if self._defect is not None:
+            raise IllegalStateError(f"the producer has failed and takes no more records: {self._defect!r}")
+
+    def _broke(self, error: Exception) -> None:
+        self._defect = error
+        self.usable = False
+
+    def check_epoch_complete(self) -> None:
+        """Looks whether the log has of a replayable epoch what was sent; for when everything has been flushed."""
+        self.check_usable()
+        if not self.config.replayable:
+            raise IllegalStateError("only a producer with a producer_epoch has an epoch to end")
+        self.sender.check_complete()
+
+    def buffer_full(self) -> BufferExhaustedError:
+        """The error of a send that has waited long enough."""
+        return BufferExhaustedError(
+            f"no room in buffer_memory ({self.config.buffer_memory} bytes) for {self.config.max_block_ms:g} ms:"
+            " records come faster than they are acknowledged"
+        )
+
+    async def close(self) -> None:
+        """Fails what is unresolved and closes connections."""
+        self.closed = True
+        self.usable = False
+        self.sender.close()
+        await self.cluster.close()
+
+
+class AsyncProducer:
+    """Sends records, from asyncio. Same options as :class:`quorumlog.sdk.Producer`; use it on one event loop.
+
+    Example::
+
+        async with AsyncProducer(bootstrap_servers="127.0.0.1:19092") as producer:
+            handle = await producer.send("orders", b"value", key=b"key")
+            metadata = await handle
+    """
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        self._core = ProducerCore(build_config(ProducerConfig, options))
+
+    async def start(self) -> None:
+        """Connects, so that a wrong address is noticed here. Optional: the first send does it too."""
+        self._core.check_usable()
+        self._core.bind(asyncio.get_running_loop(), threading.get_ident())
+        await self._core.cluster.ask_metadata([])
+
+    async def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Adds a record to its partition's batch. Await the returned handle for its :class:`RecordMetadata`.
+
+        Suspends only while memory is full or the topic is not known yet. For arguments and errors see
+        :meth:`quorumlog.sdk.Producer.send`.
+        """
+        core = self._core
+        core.check_usable()
+        handle = core.try_send(topic, value, key, headers, partition, timestamp_ms)
+        if handle is not None:
+            return handle
+        return await self._until_taken(
+            topic, lambda: core.try_send(topic, value, key, headers, partition, timestamp_ms)
+        )
+
+    async def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
+        core = self._core
+        if checked_topic(topic) not in core.accumulator.topics:
+            await core.load_topic(topic)
+        deadline = time.monotonic() + core.config.max_block_ms / 1000
+        while True:
+            core.check_usable()
+            taken = attempt()
+            if taken is None:
+                room = self._room()
+                taken = attempt()  # Room may have come between the two.
+            if taken is not None:
+                return taken
+            try:
+                async with asyncio.timeout(deadline - time.monotonic()):
+                    await room
+            except TimeoutError:
+                raise core.buffer_full() from None
+
+    def _room(self) -> asyncio.Future[None]:
+        """Done once memory has become free."""
+        loop = asyncio.get_running_loop()
+        room: asyncio.Future[None] = loop.create_future()
+
+        def came() -> None:
+            if not room.done():
+                room.set_result(None)
+
+        def wake() -> None:
+            loop.call_soon_threadsafe(came)
+
+        self._core.accumulator.when_room(wake)
+        return room
+
+    async def send_and_wait(self, topic: str, value: Any = None, **arguments: Any) -> Any:
+        """Sends one record and awaits its metadata."""
+        return await (await self.send(topic, value, **arguments))
+
+    async def send_arrow(
+        self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None
+    ) -> ArrowFuture:
+        """Sends rows in bulk; see :meth:`quorumlog.sdk.Producer.send_arrow`."""
+        core = self._core
+        core.check_usable()
+        if checked_topic(topic) not in core.accumulator.topics:
+            await core.load_topic(topic)
+        buffers = core.accumulator.topics[topic]
+        deliveries: list[Delivery] = []
+        for target, piece in core.cut_arrow(buffers, data, partition):
+            batch = await self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
+            deliveries.append(batch.delivery)
+        return ArrowFuture(deliveries)
+
+    async def flush(self, timeout: float | None = None) -> None:
+        """Sends what is waiting and returns once all of it is resolved, one way or the other.
+
+        Raises:
+            RequestTimedOutError: that took longer than ``timeout`` seconds.
+        """
+        self._core.check_usable()
+        await flush_core(self._core, timeout)
+
+    async def end_epoch(self, timeout: float | None = None) -> None:
+        """Ends a replayable epoch; see :meth:`quorumlog.sdk.Producer.end_epoch`."""
+        await self.flush(timeout)
+        self._core.check_epoch_complete()
+
+    async def close(self, timeout: float | None = None) -> None:
+        """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
+        if not self._core.closed:
+            await close_core(self._core, timeout)
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._core.config.producer_epoch is not None:
+            await self._core.close()  # What is not full yet is not sent: a batch cut here would be cut so by no replay.
+        else:
+            await self.close()
+
+
+async def flush_core(core: ProducerCore, timeout_s: float | None) -> None:
+    """Waits until everything that is incomplete now is resolved."""
+    check_wait(timeout_s)
+    batches = core.accumulator.begin_flush()
+    try:
+        async with asyncio.timeout(timeout_s):
+            for batch in batches:
+                await batch.delivery.wait_async()
+    except TimeoutError:
+        left = sum(not batch.delivery.done for batch in batches)
+        raise RequestTimedOutError(f"{left} batches were not acknowledged within {timeout_s} s") from None
+    finally:
+        core.accumulator.end_flush()
+
+
+async def close_core(core: ProducerCore, timeout_s: float | None) -> None:
+    """Flushes for at most ``timeout_s``, or until it is cancelled, fails the rest, and closes."""
+    try:
+        with contextlib.suppress(RequestTimedOutError):
+            await flush_core(core, timeout_s)
+    finally:
+        await core.close()
+
+
+def _serialized(serializer: Serializer | None, value: Any) -> Any:
+    return value if serializer is None or value is None else serializer(value)
+
+
+def _as_bytes(value: Any, what: str) -> bytes:
+    if isinstance(value, bytes | bytearray | memoryview):
+        return bytes(value)
+    raise IllegalArgumentError(
+        f"{what} is {type(value).__name__}, not bytes: encode it, or give the producer a {what}_serializer"
+    )
+
+
+def _checked_headers(headers: Headers) -> Headers:
+    if not isinstance(headers, Iterable):
+        raise IllegalArgumentError(f"headers are {headers!r}: give pairs of a str and bytes")
+    checked: list[tuple[str, bytes | None]] = []
+    for pair in headers:
+        if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and is_text(pair[0])):
+            raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes")
+        checked.append((pair[0], None if pair[1] is None else _as_bytes(pair[1], f"header {pair[0]!r}")))
+    return checked
+
+
+def _no_key(buffers: TopicBuffers) -> InvalidRecordError:
+    return InvalidRecordError(
+        f"topic {buffers.name!r} is compacted, it keeps the last record of each key: give every record a key"
+    )
+
+
+def _not_replayable(what: str) -> IllegalArgumentError:
+    return IllegalArgumentError(f"a record has {what}: with a producer_epoch, a replay could not be equal; give it")
+
+
+def _no_such_partition(buffers: TopicBuffers, partition: object) -> InvalidPartitionsError:
+    return InvalidPartitionsError(
+        f"there is no partition {partition!r} in topic {buffers.name!r}: it has 0 to {len(buffers.partitions) - 1}"
+    )

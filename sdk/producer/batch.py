@@ -1,0 +1,112 @@
+"""A batch on its way through the producer: records being gathered, then bytes being sent."""
+
+from __future__ import annotations
+
+from array import array
+
+import pyarrow as pa
+
+from quorumlog.sdk.producer.delivery import Delivery
+from quorumlog.sdk.producer.identity import ProducerIdentity
+from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_columns, encode
+from quorumlog.sdk.types import Headers
+from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
+
+
+class ProducerBatch:
+    """Records for one partition. Gathers under the accumulator's lock; once closed, it belongs to the sender.
+
+    Invariants: ``keys`` is empty or as long as ``values``; ``room`` is negative once closed; ``sequence`` and
+    ``identity`` never change while ``maybe_applied`` is set, or the log could not recognise a duplicate.
+    """
+
+    __slots__ = ("attempt", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
+                 "keys", "maybe_applied", "ordinal", "partition", "record_count", "reserved_bytes", "room", "sequence",
+                 "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
+
+    def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
+        self.topic = topic
+        self.partition = partition
+        #: When its first record arrived, by the producer's monotonic clock.
+        self.created_s = created_s
+        self.keys: list[bytes | None] = []
+        self.values: list[bytes | None] = []
+        self.timestamps_ns: array[int] = array("q")
+        self.headers: dict[int, Headers] = {}
+        #: Set instead of the lists for a batch that came as Arrow.
+        self.columns: pa.RecordBatch | None = None
+        self.delivery = Delivery(topic, partition, loop_thread, self.timestamps_ns)
+        #: Bytes that records may still take of what is reserved from the producer's memory; negative once closed.
+        self.room = 0
+        self.reserved_bytes = 0
+        #: Final size once closed.
+        self.used_bytes = 0
+        self.record_count = 0
+        # The sender's part.
+        self.encoded: EncodedPayload | None = None
+        self.entry: bytes | None = None
+        self.identity: ProducerIdentity | None = None
+        self.sequence = NO_SEQUENCE
+        #: How many batches its pipeline had numbered before it, under the same identity.
+        self.ordinal = 0
+        #: The attempt that awaits its answer, if any: an opaque token of the sender's.
+        self.attempt: object | None = None
+        #: True once an attempt ended without a definite outcome: it may be in the log, or get there yet.
+        self.maybe_applied = False
+
+    @property
+    def closed(self) -> bool:
+        """True once no record can be added any more."""
+        return self.room < 0
+
+    def close(self) -> None:
+        """Ends gathering."""
+        assert not self.closed
+        self.used_bytes = self.reserved_bytes - self.room
+        self.room = -1
+        self.record_count = self.columns.num_rows if self.columns is not None else len(self.values)
+        self.delivery.record_count = self.record_count
+        assert self.record_count > 0
+
+    def add(self, key: bytes | None, value: bytes | None, timestamp_ns: int, headers: Headers | None) -> int:
+        """Adds a record for which there is room, and returns its place in the batch."""
+        index = len(self.values)
+        self.values.append(value)
+        self.timestamps_ns.append(timestamp_ns)
+        keys = self.keys
+        if key is not None or keys:
+            if len(keys) != index:
+                keys.extend([None] * index)
+            keys.append(key)
+        if headers:
+            self.headers[index] = headers
+        return index
+
+    def seal(self, codec: Codec, identity: ProducerIdentity | None, sequence: int) -> bytes:
+        """The batch's bytes under an identity and sequence. The records are encoded once and let go."""
+        assert self.closed and not self.maybe_applied
+        if self.encoded is None:
+            columns = self.columns
+            if columns is None:
+                columns = batch_from_columns(self.keys, self.values, self.timestamps_ns, self.headers)
+            self.encoded = encode(columns, codec)
+            self.keys, self.values, self.headers, self.columns = [], [], {}, None
+        self.identity, self.sequence = identity, sequence
+        replayable = Attributes.REPLAYABLE if identity and identity.replayable else Attributes.NONE
+        self.entry = build_batch(
+            self.encoded.payload,
+            record_count=self.encoded.record_count,
+            codec=codec,
+            base_timestamp_ms=self.encoded.base_timestamp_ms,
+            max_timestamp_ms=self.encoded.max_timestamp_ms,
+            producer_id=identity.producer_id if identity else NO_PRODUCER_ID,
+            producer_epoch=identity.epoch if identity else NO_PRODUCER_EPOCH,
+            base_sequence=sequence,
+            attributes=self.encoded.attributes | replayable,
+        )
+        return self.entry
+
+    def release(self) -> None:
+        """Lets go of the bytes once the outcome is known."""
+        self.encoded = self.entry = self.columns = None
+        self.keys, self.values, self.headers = [], [], {}

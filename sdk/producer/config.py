@@ -1,0 +1,175 @@
+"""What a producer can be told, with Kafka's names and defaults, checked before anything starts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, TypedDict
+
+from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, parse_bootstrap_servers
+from quorumlog.sdk.configuration import check_range
+from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.records.partitioner import Partitioner, check_partitioner
+from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, codec_named
+from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, SEQUENCE_MODULUS
+
+Serializer = Callable[[Any], bytes | None]
+
+#: The wire's value for acks="all".
+ACKS_ALL = -1
+
+
+class ProducerOptions(TypedDict, total=False):
+    """The keyword arguments of ``Producer`` and ``AsyncProducer``.
+
+    bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
+    acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
+    linger_ms: how long a batch waits for company.
+    batch_size: bytes at which a batch is full.
+    buffer_memory: bytes that unacknowledged records may take; ``send`` blocks beyond it.
+    max_block_ms: how long ``send`` may block, for memory or metadata.
+    max_request_size: bytes that a record, or a request, may take.
+    compression_type: ``None``, ``"lz4"`` or ``"zstd"``.
+    enable_idempotence: each record once and in order, across retries; needs ``acks="all"``, and is on with it.
+    max_in_flight: batches of one partition that may await their answers.
+    delivery_timeout_ms: how long a record is tried, from its batch's first record on.
+    request_timeout_ms: how long one attempt may take.
+    retry_backoff_ms, retry_backoff_max_ms: shortest and longest pause between attempts.
+    bootstrap_timeout_ms: how long to look for any node before giving up.
+    metadata_max_age_ms: how often to look, while records are sent, for new partitions of the topics.
+    partitioner: ``"sticky"``, ``"round_robin"`` or a callable(key, all_partitions, available_partitions).
+    key_serializer, value_serializer: callables to bytes.
+    client_id: what nodes see as the user agent.
+    producer_name: an identity that survives the process. The first record claims it; from then on an older instance of
+        the same name is refused (:class:`InvalidProducerEpochError`). It lasts until the name is deleted.
+    producer_epoch: with a name: the epoch to claim, not below the last one, 0 to 2^63 - 1; None takes the next. With
+        the same epoch again, the producer *replays* it: each batch that the log has is acknowledged without being added
+        (with offset -1 when it is an old one), the rest is appended, and one that differs is refused
+        (:class:`DuplicateSequenceMismatchError`). For that, batches are cut by size and by ``flush`` alone, never by
+        time; records must be given a timestamp, and a key or a partition. A replay is equal when the same records go to
+        the same partitions in the same order, with ``flush`` at the same places and the same settings. At most 4,096
+        batches of an epoch fit into one partition.
+    epoch_records: with an epoch: how many records the log has of it already, by (topic, partition). What is sent goes
+        on after those, instead of beginning with them. Where the log has more by now, that is refused like any replay
+        that differs.
+    producer_id: with an epoch: the id that the name has, from whoever has claimed that epoch. It is not claimed again.
+    """
+
+    bootstrap_servers: str | Sequence[str]
+    acks: Literal[0, 1, -1, "all"]
+    linger_ms: float
+    batch_size: int
+    buffer_memory: int
+    max_block_ms: float
+    max_request_size: int
+    compression_type: str | None
+    enable_idempotence: bool | None
+    max_in_flight: int
+    delivery_timeout_ms: float
+    request_timeout_ms: float
+    retry_backoff_ms: float
+    retry_backoff_max_ms: float
+    bootstrap_timeout_ms: float
+    metadata_max_age_ms: float
+    partitioner: Partitioner
+    key_serializer: Serializer | None
+    value_serializer: Serializer | None
+    client_id: str
+    producer_name: str | None
+    producer_epoch: int | None
+    epoch_records: Mapping[tuple[str, int], int] | None
+    producer_id: int | None
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerConfig:
+    """:class:`ProducerOptions` with defaults filled in, and checked."""
+
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
+    acks: Literal[0, 1, -1, "all"] = "all"
+    linger_ms: float = 5
+    batch_size: int = 128 * 1024
+    buffer_memory: int = 32 * 1024 * 1024
+    max_block_ms: float = 60_000
+    max_request_size: int = 1024 * 1024
+    compression_type: str | None = None
+    enable_idempotence: bool | None = None
+    max_in_flight: int = 5
+    delivery_timeout_ms: float = 120_000
+    request_timeout_ms: float = 30_000
+    retry_backoff_ms: float = 20
+    retry_backoff_max_ms: float = 500
+    bootstrap_timeout_ms: float = 3_000
+    metadata_max_age_ms: float = 300_000
+    partitioner: Partitioner = "sticky"
+    key_serializer: Serializer | None = None
+    value_serializer: Serializer | None = None
+    client_id: str = "quorumlog-producer"
+    producer_name: str | None = None
+    producer_epoch: int | None = None
+    epoch_records: Mapping[tuple[str, int], int] | None = None
+    producer_id: int | None = None
+
+    def __post_init__(self) -> None:
+        parse_bootstrap_servers(self.bootstrap_servers)
+        if self.acks not in (0, 1, -1, "all"):
+            raise IllegalArgumentError(f"acks is {self.acks!r}: choose 0, 1 or 'all'")
+        if self.enable_idempotence and self.wire_acks != ACKS_ALL:
+            raise IllegalArgumentError(f"enable_idempotence needs acks='all', not {self.acks!r}")
+        codec_named(self.compression_type)
+        check_partitioner(self.partitioner)
+        check_range(self, "linger_ms", 0, 60_000)
+        check_range(self, "batch_size", 0, 64 * 1024 * 1024)
+        check_range(self, "max_request_size", 1024, 64 * 1024 * 1024)  # Nodes take messages of twice that.
+        check_range(self, "buffer_memory", self.max_request_size + BATCH_BASE_BYTES, 64 * 1024**3)
+        check_range(self, "max_block_ms", 0, 24 * 3_600_000)
+        # The log remembers a producer's last five batches of a partition; a sixth could not be recognised when resent.
+        check_range(self, "max_in_flight", 1, 5)
+        check_range(self, "metadata_max_age_ms", 10, 24 * 3_600_000)
+        check_range(self, "request_timeout_ms", 1, 3_600_000)
+        check_range(self, "delivery_timeout_ms", 1, 24 * 3_600_000)
+        check_range(self, "retry_backoff_ms", 1, 60_000)
+        check_range(self, "retry_backoff_max_ms", self.retry_backoff_ms, 60_000)
+        check_range(self, "bootstrap_timeout_ms", 1, 3_600_000)
+        self._check_identity()
+
+    def _check_identity(self) -> None:
+        name, epoch = self.producer_name, self.producer_epoch
+        if name is not None and not (isinstance(name, str) and 1 <= len(name) <= 249 and name.isprintable()):
+            raise IllegalArgumentError(f"producer_name is {name!r}: give 1 to 249 printable characters")
+        if name is not None and not self.idempotent:
+            raise IllegalArgumentError("producer_name needs acks='all' and enable_idempotence")
+        records = self.epoch_records
+        if records is not None and not (isinstance(records, Mapping) and all(map(_is_count, records.values()))):
+            raise IllegalArgumentError(f"epoch_records is {records!r}: give numbers of records by (topic, partition)")
+        known = self.producer_id
+        if known is not None and not (isinstance(known, int) and FIRST_NAMED_PRODUCER_ID <= known < 1 << 63):
+            raise IllegalArgumentError(f"producer_id is {known!r}: give the id that a claim was answered with")
+        if epoch is None:
+            if records is not None or known is not None:
+                which = "epoch_records" if records is not None else "producer_id"
+                raise IllegalArgumentError(f"{which} needs a producer_epoch")
+            return
+        if name is None:
+            raise IllegalArgumentError("producer_epoch needs a producer_name")
+        if isinstance(epoch, bool) or not isinstance(epoch, int) or not 0 <= epoch < 1 << 63:
+            raise IllegalArgumentError(f"producer_epoch is {epoch!r}: it must be a whole number from 0 to 2^63 - 1")
+
+    @property
+    def replayable(self) -> bool:
+        """Whether the same epoch may be sent again from its start."""
+        return self.producer_epoch is not None
+
+    @property
+    def wire_acks(self) -> int:
+        """0, 1 or -1."""
+        return ACKS_ALL if self.acks == "all" else self.acks
+
+    @property
+    def idempotent(self) -> bool:
+        """Whether batches carry sequences."""
+        return self.wire_acks == ACKS_ALL if self.enable_idempotence is None else self.enable_idempotence
+
+
+def _is_count(records: object) -> bool:
+    return isinstance(records, int) and not isinstance(records, bool) and 0 <= records < SEQUENCE_MODULUS

@@ -1,0 +1,155 @@
+"""What a sender holds of a record on its way: one completion per batch, and a light handle per record."""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Generator, Sequence
+from typing import NamedTuple
+
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, RequestTimedOutError
+from quorumlog.sdk.runtime.outcome import Outcome
+from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.types import RecordMetadata
+
+
+class Delivery(Outcome):
+    """The outcome of one batch, shared by the handles of all its records."""
+
+    __slots__ = ("append_time_ms", "base_offset", "partition", "record_count", "timestamps_ns", "topic")
+
+    def __init__(self, topic: str, partition: int, loop_thread: int, timestamps_ns: array[int] | None = None) -> None:
+        super().__init__(loop_thread)
+        self.topic = topic
+        self.partition = partition
+        self.timestamps_ns = timestamps_ns
+        self.record_count = 0
+        self.base_offset = -1
+        self.append_time_ms = -1
+
+    def succeed(self, base_offset: int, append_time_ms: int) -> None:
+        """Resolves with the batch's place in the log; ``append_time_ms`` is -1 unless the topic has append time."""
+        self.base_offset = base_offset
+        self.append_time_ms = append_time_ms
+        self.resolve()
+
+    def timestamp_ms(self, index: int) -> int:
+        """The timestamp that record ``index`` has in the log."""
+        if self.append_time_ms >= 0:
+            return self.append_time_ms
+        return self.timestamps_ns[index] // 1_000_000 if self.timestamps_ns is not None else -1
+
+
+class RecordFuture:
+    """A record on its way. Cheap: the batch holds the state, this only its place in it."""
+
+    __slots__ = ("_delivery", "_index")
+
+    def __init__(self, delivery: Delivery, index: int) -> None:
+        self._delivery = delivery
+        self._index = index
+
+    def done(self) -> bool:
+        """True once the outcome is known."""
+        return self._delivery.done
+
+    def result(self, timeout: float | None = None) -> RecordMetadata:
+        """Blocks until the record is acknowledged.
+
+        Arguments:
+            timeout: in seconds; None waits as long as the producer tries (``delivery_timeout_ms``).
+
+        Raises:
+            QuorumlogError: it failed; the error's ``definite`` says whether it may still turn up.
+            RequestTimedOutError: ``timeout`` has passed; the producer goes on trying.
+        """
+        self._wait(timeout)
+        return self._metadata()
+
+    def exception(self, timeout: float | None = None) -> QuorumlogError | None:
+        """Blocks until the outcome is known; the error, or None on success."""
+        self._wait(timeout)
+        return self._delivery.error
+
+    def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
+        """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there."""
+        self._delivery.tell(callback, self)
+
+    def __await__(self) -> Generator[object, None, RecordMetadata]:
+        yield from self._delivery.wait_async().__await__()
+        return self._metadata()
+
+    def _wait(self, timeout: float | None) -> None:
+        if not self._delivery.wait(timeout):
+            where = f"{self._delivery.topic}-{self._delivery.partition}"
+            raise RequestTimedOutError(
+                f"no acknowledgement from {where} within {timeout} s; the producer goes on trying"
+            )
+
+    def _metadata(self) -> RecordMetadata:
+        delivery = self._delivery
+        if delivery.error is not None:
+            raise delivery.error
+        offset = delivery.base_offset + self._index if delivery.base_offset >= 0 else -1
+        return RecordMetadata(delivery.topic, delivery.partition, offset, delivery.timestamp_ms(self._index))
+
+
+class BatchMetadata(NamedTuple):
+    """Where a batch of ``record_count`` records went: offsets from ``base_offset`` on (-1 for ``acks=0``)."""
+
+    topic: str
+    partition: int
+    base_offset: int
+    record_count: int
+
+
+class ArrowFuture:
+    """The batches of one ``send_arrow`` on their way."""
+
+    __slots__ = ("_deliveries",)
+
+    def __init__(self, deliveries: Sequence[Delivery]) -> None:
+        self._deliveries = tuple(deliveries)
+
+    def done(self) -> bool:
+        """True once every batch's outcome is known."""
+        return all(delivery.done for delivery in self._deliveries)
+
+    def result(self, timeout: float | None = None) -> list[BatchMetadata]:
+        """Blocks until every batch is acknowledged; see :meth:`RecordFuture.result`.
+
+        Raises:
+            QuorumlogError: the first batch that failed; others may have succeeded.
+        """
+        finished = Wakeup()
+        remaining = len(self._deliveries)
+        lock = threading.Lock()
+
+        def one_done() -> None:
+            nonlocal remaining
+            with lock:
+                remaining -= 1
+                if remaining == 0:
+                    finished.set()
+
+        if not self.done():
+            if threading.get_ident() == self._deliveries[0].loop_thread:
+                raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
+            for delivery in self._deliveries:
+                delivery.when_done(one_done)
+            if not finished.wait(timeout):
+                raise RequestTimedOutError(
+                    f"not all batches were acknowledged within {timeout} s; the producer goes on"
+                )
+        return self._metadata()
+
+    def __await__(self) -> Generator[object, None, list[BatchMetadata]]:
+        for delivery in self._deliveries:
+            yield from delivery.wait_async().__await__()
+        return self._metadata()
+
+    def _metadata(self) -> list[BatchMetadata]:
+        for delivery in self._deliveries:
+            if delivery.error is not None:
+                raise delivery.error
+        return [BatchMetadata(d.topic, d.partition, d.base_offset, d.record_count) for d in self._deliveries]

@@ -1,0 +1,184 @@
+"""The synchronous producer."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from functools import partial
+from types import TracebackType
+from typing import Any, Self, TypeVar, Unpack
+
+import pyarrow as pa
+
+from quorumlog.sdk.arguments import checked_topic
+from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
+from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
+from quorumlog.sdk.producer.delivery import ArrowFuture, Delivery, RecordFuture
+from quorumlog.sdk.runtime.event_loop import BackgroundLoop
+from quorumlog.sdk.runtime.wakeup import Wakeup
+from quorumlog.sdk.types import Headers
+
+Taken = TypeVar("Taken")
+
+#: How long the records of a producer that was dropped without being closed are still tried.
+_DROPPED_TIMEOUT_S = 30.0
+
+
+class Producer:
+    """Sends records. Thread-safe; one per process is usually enough.
+
+    Records gather in batches per partition and are sent by a background thread; :meth:`send` returns at once. With
+    ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of
+    leader. Nothing is connected before the first use. For the options see
+    :class:`quorumlog.sdk.producer.config.ProducerOptions`.
+
+    Example::
+
+        with Producer(bootstrap_servers="127.0.0.1:19092") as producer:
+            metadata = producer.send("orders", b"value", key=b"key").result(timeout=10)
+    """
+
+    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
+        self._core = ProducerCore(build_config(ProducerConfig, options))
+        self._background = BackgroundLoop("Producer")
+        self._core.bind(self._background.loop, self._background.thread_id)
+        self._try_send = self._core.try_send
+        self._fork = self._core.fork
+        self._background.own(self, partial(close_core, self._core, _DROPPED_TIMEOUT_S))
+
+    def send(
+        self,
+        topic: str,
+        value: Any = None,
+        key: Any = None,
+        headers: Headers | None = None,
+        partition: int | None = None,
+        timestamp_ms: int | None = None,
+    ) -> RecordFuture:
+        """Adds a record to its partition's batch and returns a handle on its outcome.
+
+        Arguments:
+            value, key: bytes or None, or whatever the serializers take.
+            headers: pairs of str and bytes.
+            partition: where to; None leaves it to the partitioner.
+            timestamp_ms: milliseconds since the epoch; None is now.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+            InvalidPartitionsError: the topic has no such partition.
+            RecordTooLargeError: the record exceeds ``max_request_size``.
+            InvalidRecordError: the topic is compacted and the record has no key.
+            BufferExhaustedError: memory stayed full for ``max_block_ms``.
+            NoBrokersAvailableError: no node was reached.
+            ClientClosedError, ForkedClientError: this object cannot be used (any more, or here).
+        """
+        if not (self._core.usable and self._fork.same_process):
+            self._core.check_usable()
+        handle = self._try_send(topic, value, key, headers, partition, timestamp_ms)
+        if handle is not None:
+            return handle
+        return self._until_taken(topic, lambda: self._try_send(topic, value, key, headers, partition, timestamp_ms))
+
+    def _until_taken(self, topic: str, attempt: Callable[[], Taken | None]) -> Taken:
+        core = self._core
+        self._ensure_topic(topic)
+        deadline = time.monotonic() + core.config.max_block_ms / 1000
+        while True:
+            core.check_usable()
+            taken = attempt()
+            if taken is None:
+                room = Wakeup()
+                core.accumulator.when_room(room.set)
+                taken = attempt()  # Room may have come between the two.
+            if taken is not None:
+                return taken
+            self._background.check_may_block()
+            if not room.wait(deadline - time.monotonic()):
+                raise core.buffer_full()
+
+    def _ensure_topic(self, topic: str) -> None:
+        if checked_topic(topic) not in self._core.accumulator.topics:
+            self._background.run(self._core.load_topic(topic))
+
+    def send_arrow(self, topic: str, data: pa.Table | pa.RecordBatch, partition: int | None = None) -> ArrowFuture:
+        """Sends the rows of a pyarrow Table or RecordBatch, with no Python per record: the bulk path.
+
+        Columns are those of a log: ``value``, and optionally ``key``, ``timestamp`` and ``headers``. Rows with keys go
+        where Kafka's clients would send them; rows without are spread batch by batch.
+
+        Arguments:
+            partition: send all rows there.
+
+        Returns:
+            a handle whose ``result()`` lists where each batch went.
+
+        Raises:
+            IllegalArgumentError: the columns are not those of a log.
+            and what :meth:`send` raises.
+        """
+        self._core.check_usable()
+        self._ensure_topic(topic)
+        core = self._core
+        buffers = core.accumulator.topics[topic]
+        deliveries: list[Delivery] = []
+        for target, piece in core.cut_arrow(buffers, data, partition):
+            batch = self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
+            deliveries.append(batch.delivery)
+        return ArrowFuture(deliveries)
+
+    def flush(self, timeout: float | None = None) -> None:
+        """Sends what is waiting and blocks until all of it is resolved, one way or the other.
+
+        Raises:
+            RequestTimedOutError: that took longer than ``timeout`` seconds.
+        """
+        self._core.check_usable()
+        self._background.run(flush_core(self._core, timeout))
+
+    def end_epoch(self, timeout: float | None = None) -> None:
+        """Ends the epoch of a producer that was given one: flushes, and makes sure that the log has of it what was sent
+        and no more, in each partition that something was sent to. Call it once, when everything has been sent.
+
+        Arguments:
+            timeout: in seconds.
+
+        Raises:
+            DuplicateSequenceMismatchError: an earlier run of the epoch sent more: this one is no replay of it.
+            IllegalStateError: the producer has no ``producer_epoch``.
+            RequestTimedOutError: flushing took longer than ``timeout``.
+        """
+        self.flush(timeout)
+        self._core.check_epoch_complete()
+
+    def close(self, timeout: float | None = None) -> None:
+        """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice.
+
+        In a forked child it only lets go: the records and connections are the parent's.
+        """
+        if self._core.closed:
+            return
+        if not self._fork.same_process:
+            self._core.closed = True
+            return
+        self._background.run(close_core(self._core, timeout))
+        self._background.release(self)
+
+    def _break_off(self) -> None:
+        """Closes without sending what is not full yet: a batch that is cut here would be cut so by no replay."""
+        if self._core.closed or not self._fork.same_process:
+            self.close()
+            return
+        self._background.run(self._core.close())
+        self._background.release(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if error is not None and self._core.config.producer_epoch is not None:
+            self._break_off()
+        else:
+            self.close()

@@ -1,0 +1,552 @@
+"""Ships batches: takes them from the accumulator, groups them by leader, follows leaders around, settles the outcome.
+
+One object on one event loop. Everything that happens (a wake-up, an answer, a timer, news of leaders) ends in
+:meth:`Sender._pump`, which looks at what is due and sends it; no coroutine waits with a batch in its hands.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.leader_probe import LeaderProbes
+from quorumlog.sdk.errors import (
+    STALE_LEADER_ERRORS,
+    ClientClosedError,
+    InvalidProducerEpochError,
+    NetworkError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownServerError,
+    error_from_proto,
+)
+from quorumlog.sdk.producer.accumulator import Accumulator, PartitionBuffer
+from quorumlog.sdk.producer.batch import ProducerBatch
+from quorumlog.sdk.producer.config import ProducerConfig
+from quorumlog.sdk.producer.identity import ProducerIdentity, obtain_identity
+from quorumlog.sdk.producer.named_epoch import NAME_LOST, check_complete, undelivered
+from quorumlog.sdk.producer.partition_pipeline import PartitionPipeline, Verdict, final_error
+from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition
+from quorumlog.sdk.records.produce_request import OutgoingProduce
+from quorumlog.sdk.records.record_batch import codec_named
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import data_plane_pb2
+
+#: While something is under way, how often to look whether a leader is silent or a time is over.
+_WATCH_EVERY_S = 0.1
+#: A leader that has not answered for this long may be paused: ask the others whether there is a new one.
+_SILENCE_S = 0.25
+#: Stands for the attempt of a batch that is planned into a request of this very turn.
+_PLANNED = object()
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+@dataclass(slots=True, eq=False)
+class _Attempt:
+    """One produce request on its way: what it carries, where to, since when."""
+
+    node: NodeConnection
+    batches: list[ProducerBatch]
+    sent_at_s: float
+
+
+class Sender:
+    """The background half of a producer.
+
+    Arguments:
+        clock: monotonic seconds, the accumulator's.
+        on_crash: told what has ended the sender.
+    """
+
+    def __init__(
+        self,
+        config: ProducerConfig,
+        cluster: Cluster,
+        accumulator: Accumulator,
+        clock: Callable[[], float],
+        on_crash: Callable[[Exception], None],
+    ) -> None:
+        self._on_crash = on_crash
+        self._config = config
+        self._cluster = cluster
+        self._accumulator = accumulator
+        self._clock = clock
+        self._codec = codec_named(config.compression_type)
+        self._delivery_s = config.delivery_timeout_ms / 1000
+        self._request_s = config.request_timeout_ms / 1000
+        self._pipelines: dict[TopicPartition, PartitionPipeline] = {}
+        #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
+        self._troubled: dict[PartitionPipeline, None] = {}
+        self._attempts: set[_Attempt] = set()
+        self._identity: ProducerIdentity | None = None
+        self._identity_task: asyncio.Task[None] | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_at = 0.0
+        self._wanted_at: float | None = None
+        self._next_watch_s = 0.0
+        self._refresh_at_s = clock() + config.metadata_max_age_ms / 1000
+        self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
+        self._last_errors: dict[TopicPartition, QuorumlogError] = {}
+        self._closed = False
+        cluster.on_change(lambda: self._guarded(self._leaders_changed))
+
+    def wake(self) -> None:
+        """Looks at what is due. On the loop's thread."""
+        if not self._closed:
+            self._guarded(self._pump)
+
+    def _guarded(self, step: Callable[[], None]) -> None:
+        """Runs a step; one that raises ends the producer, so that nobody waits for it for ever."""
+        try:
+            step()
+        except Exception as error:  # whatever it is, it is a defect, and every waiting caller has to hear of it
+            _log.exception("the producer has failed")
+            self._crash(error)
+
+    def _crash(self, error: Exception) -> None:
+        self._on_crash(error)
+        self.close(error if isinstance(error, QuorumlogError) else None)
+
+    # --- the pump ------------------------------------------------------------------------------------------------
+
+    def _pump(self) -> None:
+        self._wanted_at = None
+        now = self._clock()
+        if now >= self._next_watch_s:
+            self._watch(now)
+        rounds: list[dict[NodeConnection, list[ProducerBatch]]] = []
+        self._resend_due(now, rounds)
+        self._drain(rounds)
+        for by_node in rounds:
+            for node, batches in by_node.items():
+                self._submit(node, batches)
+        self._arm_timer()
+
+    def _resend_due(self, now: float, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
+        for pipeline in list(self._troubled):
+            if pipeline.gap and pipeline.needs_identity:
+                self._want_fresh_identity()
+            if pipeline.retry_at_s is None:
+                if not pipeline.gap:
+                    del self._troubled[pipeline]
+                continue
+            if now < pipeline.retry_at_s:
+                self._want_at(pipeline.retry_at_s)
+                continue
+            target = self._target(pipeline)
+            if target is None:
+                pipeline.retry_at_s = None
+                self._retry_later(pipeline, now)
+                continue
+            node, certain = target
+            for round_number, batch in enumerate(pipeline.due(now, only_oldest=not certain)):
+                self._assign(batch, node, rounds, round_number)
+
+    def _drain(self, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
+        """Takes ready batches until no partition has one that it may send."""
+        first = len(rounds)
+        for depth in range(self._config.max_in_flight):
+            drained, deadline = self._accumulator.drain(self._can_send)
+            if deadline is not None:
+                self._want_at(deadline)
+            if not drained:
+                return
+            for batch in drained:
+                pipeline = self._pipeline(batch.topic, batch.partition)
+                found = self._cluster.leader(batch.topic, batch.partition)
+                assert found is not None, "can_send saw a leader"
+                pipeline.take(batch)
+                pipeline.leader_epoch = found[0].leader_epoch
+                self._assign(batch, found[1], rounds, first + depth)
+
+    def _assign(
+        self,
+        batch: ProducerBatch,
+        node: NodeConnection,
+        rounds: list[dict[NodeConnection, list[ProducerBatch]]],
+        round_number: int,
+    ) -> None:
+        """Plans a batch into a request: at most one of a partition in each, in order of the rounds."""
+        while len(rounds) <= round_number:
+            rounds.append({})
+        rounds[round_number].setdefault(node, []).append(batch)
+        batch.attempt = _PLANNED
+
+    def _can_send(self, buffer: PartitionBuffer) -> bool:
+        pipeline = self._pipeline(buffer.topic, buffer.partition)
+        if self._config.idempotent and (pipeline.identity is None or pipeline.needs_identity):
+            if self._identity is None or pipeline.gap:
+                self._want_fresh_identity()
+                return False
+            pipeline.adopt(self._identity, self._clock())
+        if not pipeline.can_take():
+            return False
+        if self._cluster.leader(buffer.topic, buffer.partition) is None:
+            self._seek_leader(buffer.topic)
+            return False
+        return True
+
+    def _pipeline(self, topic: str, partition: int) -> PartitionPipeline:
+        key = TopicPartition(topic, partition)
+        found = self._pipelines.get(key)
+        if found is None:
+            view = self._cluster.metadata.topics.get(topic)
+            found = self._pipelines[key] = PartitionPipeline(
+                topic,
+                partition,
+                idempotent=self._config.idempotent,
+                max_in_flight=self._config.max_in_flight,
+                codec=self._codec,
+                first_sequence=(self._config.epoch_records or {}).get(key, 0),
+            )
+            found.topic_id = view.topic_id if view is not None else b""
+        return found
+
+    def _target(self, pipeline: PartitionPipeline) -> tuple[NodeConnection, bool] | None:
+        """Where to send a partition's batches again, and whether that node is thought to lead.
+
+        When the connection to the known leader has failed, the other replicas are asked in turn: they know of a new
+        leader before the controller does, and name it.
+        """
+        found = self._cluster.leader(pipeline.topic, pipeline.partition)
+        if found is not None and not found[1].suspect:
+            pipeline.leader_epoch = found[0].leader_epoch
+            return found[1], True
+        view = self._cluster.metadata.partition(pipeline.topic, pipeline.partition)
+        if view is None or not view.replicas:
+            return None
+        pipeline.leader_epoch = view.leader_epoch
+        node = self._cluster.node(view.replicas[pipeline.failures % len(view.replicas)])
+        return (node, False) if node is not None else None
+
+    # --- requests and answers ------------------------------------------------------------------------------------
+
+    def _submit(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
+        """Sends batches of different partitions in as few requests as the size limit allows."""
+        while batches:
+            taken, size = [batches[0]], _entry_bytes(batches[0])
+            for batch in batches[1:]:
+                size += _entry_bytes(batch)
+                if size > self._config.max_request_size:
+                    break
+                taken.append(batch)
+            batches = batches[len(taken) :]
+            self._request(node, taken)
+
+    def _request(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
+        attempt = _Attempt(node, batches, self._clock())
+        topics = self._cluster.metadata.topics
+        request = OutgoingProduce(
+            acks=self._config.wire_acks,
+            timeout_ms=int(self._config.request_timeout_ms),
+            batches=[(topics[batch.topic].topic_id, batch.partition, batch.entry or b"") for batch in batches],
+        )
+        for batch in batches:
+            batch.attempt = attempt
+        self._attempts.add(attempt)
+        if self._config.wire_acks == 0:
+            node.produce.post(request).add_done_callback(
+                lambda done: self._guarded(lambda: self._written(attempt, done))
+            )
+        else:
+            answer = node.produce.submit(request)
+            answer.add_done_callback(lambda done: self._guarded(lambda: self._answered(attempt, done)))
+
+    def _written(self, attempt: _Attempt, future: asyncio.Future[None]) -> None:
+        """``acks=0``: handed over is all that was asked for."""
+        self._attempts.discard(attempt)
+        error = _error_of(future)
+        if self._closed:
+            return
+        for batch in attempt.batches:
+            if error is None:
+                self._succeeded(batch, -1, -1)
+            else:
+                self._failed(attempt, batch, error)
+        self._pump()
+
+    def _answered(self, attempt: _Attempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
+        self._attempts.discard(attempt)
+        error = _error_of(future)
+        if self._closed:
+            return
+        if error is None:
+            results = future.result().results
+            if len(results) != len(attempt.batches):
+                error = UnknownServerError(
+                    f"{attempt.node.address} answered {len(results)} of {len(attempt.batches)} batches", retriable=True
+                )
+        if error is not None:
+            for batch in attempt.batches:
+                self._failed(attempt, batch, error)
+        else:
+            for batch, result in zip(attempt.batches, results, strict=True):
+                self._settle(attempt, batch, result)
+        self._pump()
+
+    def _settle(self, attempt: _Attempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
+        if not result.HasField("error"):
+            # Said late, by an attempt that was given up, it is true all the same.
+            pipeline = self._pipeline(batch.topic, batch.partition)
+            # Unless of a topic that is deleted: what another one of its name acknowledges is what counts now.
+            if not batch.delivery.done and (batch.attempt is attempt or pipeline.topic_id == result.topic_id):
+                pipeline.log_sequence = max(pipeline.log_sequence, result.next_sequence)
+                self._succeeded(batch, result.base_offset, result.log_append_time_ms)
+            return
+        if batch.attempt is not attempt:
+            return
+        news = self._cluster.learn_from(batch.topic, batch.partition, result.error)
+        # What is news to the first of several pipelined batches holds for the others too.
+        leader = self._cluster.leader(batch.topic, batch.partition)
+        elsewhere = leader is not None and leader[1] is not attempt.node and not leader[1].suspect
+        self._failed(attempt, batch, error_from_proto(result.error), at_once=news or elsewhere)
+
+    def _succeeded(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
+        pipeline = self._pipeline(batch.topic, batch.partition)
+        pipeline.succeeded(batch, self._clock())
+        if pipeline.retry_at_s is not None:
+            self._troubled[pipeline] = None
+        batch.delivery.succeed(base_offset, append_time_ms)
+        self._accumulator.complete(batch)
+
+    def _failed(self, attempt: _Attempt, batch: ProducerBatch, error: QuorumlogError, *, at_once: bool = False) -> None:
+        if batch.attempt is not attempt:
+            return  # Given up before; a later attempt decides.
+        now = self._clock()
+        pipeline = self._pipeline(batch.topic, batch.partition)
+        self._last_errors[TopicPartition(batch.topic, batch.partition)] = error
+        if self._config.producer_name is not None and isinstance(error, NAME_LOST):
+            batch.attempt = None
+            self._crash(error)
+            return
+        self._troubled[pipeline] = None
+        verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
+        if verdict is Verdict.FAIL:
+            self._resolve_failed(batch, error)
+        elif at_once:
+            pipeline.retry_after(now, 0.0)
+        else:
+            self._retry_later(pipeline, now)
+        if isinstance(error, STALE_LEADER_ERRORS) and not at_once:
+            self._seek_leader(batch.topic)
+
+    def _retry_later(self, pipeline: PartitionPipeline, now: float) -> None:
+        if pipeline.retry_at_s is None:  # What failed together counts once.
+            pipeline.failures += 1
+            pipeline.retry_after(now, self._cluster.backoff.delay_s(pipeline.failures))
+        self._want_at(pipeline.retry_at_s or now)
+
+    def _resolve_failed(self, batch: ProducerBatch, error: QuorumlogError) -> None:
+        batch.delivery.resolve(final_error(batch, error))
+        self._accumulator.complete(batch)
+
+    # --- leaders -------------------------------------------------------------------------------------------------
+
+    def _seek_leader(self, topic: str) -> None:
+        self._cluster.watch_topics([topic])
+        self._cluster.request_refresh()
+
+    def _leaders_changed(self) -> None:
+        """Metadata was heard: partitions whose leader has moved are served at once."""
+        if self._closed:
+            return
+        now = self._clock()
+        if self._config.producer_name is None:
+            self._troubled.update(
+                dict.fromkeys(follow_recreated(self._pipelines.values(), self._cluster, self._identity, now))
+            )
+        self._drop_partitions()
+        for pipeline in self._pipelines.values():
+            if not pipeline.in_flight:
+                continue
+            view = self._cluster.metadata.partition(pipeline.topic, pipeline.partition)
+            if view is None or view.leader < 0 or view.leader_epoch <= pipeline.leader_epoch:
+                continue
+            node = self._cluster.node(view.leader)
+            if node is None:
+                continue
+            node.suspect = False
+            for batch in list(pipeline.in_flight):
+                if isinstance(batch.attempt, _Attempt) and batch.attempt.node is not node:
+                    error = NetworkError(f"{batch.attempt.node.address} was replaced as leader before it answered")
+                    self._failed(batch.attempt, batch, error, at_once=True)
+            if pipeline.retry_at_s is not None:
+                pipeline.retry_after(now, 0.0)
+        with self._accumulator.lock:
+            topics = list(self._accumulator.topics.values())
+            for topic in topics:
+                known = self._cluster.metadata.topics.get(topic.name)
+                if known is not None:
+                    topic.resize(len(known.partitions))
+                    topic.compacted = known.compacted
+                    topic.available = [p.partition for p in known.partitions if p.leader >= 0]
+        self._pump()
+
+    def _drop_partitions(self) -> None:
+        """A topic that was made anew may have fewer partitions: what waits for the others has nowhere to go."""
+        for name, topic in list(self._accumulator.topics.items()):
+            known = self._cluster.metadata.topics.get(name)
+            if known is None or len(known.partitions) >= len(topic.partitions):
+                continue
+            count = len(known.partitions)
+            for batch in self._accumulator.drop_partitions(topic, count):
+                self._resolve_failed(batch, no_such_partition(name, batch.partition, count))
+            for where, pipeline in list(self._pipelines.items()):
+                if pipeline.topic == name and pipeline.partition >= count:
+                    del self._pipelines[where]
+                    self._troubled.pop(pipeline, None)
+                    for batch in pipeline.in_flight:
+                        batch.attempt = None
+                        self._resolve_failed(batch, no_such_partition(name, batch.partition, count))
+
+    # --- identity ------------------------------------------------------------------------------------------------
+
+    def _want_fresh_identity(self) -> None:
+        if self._config.producer_name is not None and self._identity is not None:
+            # To claim the name once more would fence whoever has claimed it since, and what comes next could not be
+            # told from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
+            asyncio.get_running_loop().call_soon(self._lose_name)
+        elif self._identity_task is None:
+            self._identity_task = self._cluster.in_background(self._fetch_identity())
+
+    async def _fetch_identity(self) -> None:
+        try:
+            identity = await obtain_identity(self._config, self._cluster)
+        except QuorumlogError as error:
+            self._identity_task = None
+            if isinstance(error, InvalidProducerEpochError):
+                self._crash(error)
+            else:
+                self._fail_without_identity(error)
+            return
+        self._identity_task = None
+        if not self._closed:
+            self._guarded(lambda: self._adopt(identity))
+
+    def _lose_name(self) -> None:
+        if self._closed:
+            return
+        where, pipeline = next((where, each) for where, each in self._pipelines.items() if each.gap)
+        self._crash(undelivered(self._config, pipeline, self._last_errors.get(where)))
+
+    def check_complete(self) -> None:
+        """Looks whether the log has what was sent in a replayable epoch; see :func:`named_epoch.check_complete`."""
+        check_complete(self._config, self._pipelines.values())
+
+    def _adopt(self, identity: ProducerIdentity) -> None:
+        self._identity = identity
+        now = self._clock()
+        for pipeline in self._pipelines.values():
+            if pipeline.needs_identity:
+                pipeline.adopt(identity, now)
+        self._pump()
+
+    def _fail_without_identity(self, error: QuorumlogError) -> None:
+        """Nobody would give an identity in all of the delivery time: what waits for one has failed."""
+        for batch in self._accumulator.expire(self._clock()):
+            self._resolve_failed(batch, error)
+
+    # --- time ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, now: float) -> None:
+        """Looks for what takes too long: batches, attempts, silent leaders, partitions without one."""
+        self._next_watch_s = now + _WATCH_EVERY_S
+        if now >= self._refresh_at_s:
+            self._refresh_at_s = now + self._config.metadata_max_age_ms / 1000
+            self._cluster.request_refresh()
+        silent: set[TopicPartition] = set()
+        for attempt in list(self._attempts):
+            age = now - attempt.sent_at_s
+            if age >= self._request_s:
+                self._attempts.discard(attempt)
+                error = RequestTimedOutError(f"{attempt.node.address} did not answer within {self._request_s:g} s")
+                for batch in attempt.batches:
+                    self._failed(attempt, batch, error)
+            elif age >= _SILENCE_S:
+                silent.update(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches)
+        if silent:
+            self._cluster.request_refresh()
+            self._probes.ask_about(silent)
+        self._expire(now)
+
+    def _expire(self, now: float) -> None:
+        limit = now - self._delivery_s
+        late = self._accumulator.expire(limit)
+        for attempt in list(self._attempts):
+            for batch in attempt.batches:
+                if batch.attempt is attempt and batch.created_s < limit:
+                    where = f"{batch.topic}-{batch.partition}"
+                    error = RequestTimedOutError(f"no acknowledgement from {where} within {self._delivery_s:g} s")
+                    self._failed(attempt, batch, error)
+        for pipeline in self._troubled:
+            late.extend(pipeline.expired(limit))
+        for batch in late:
+            self._resolve_failed(batch, self._expiry_error(batch))
+
+    def _expiry_error(self, batch: ProducerBatch) -> QuorumlogError:
+        cause = self._last_errors.get(TopicPartition(batch.topic, batch.partition))
+        why = f"; last: {cause.message}" if cause is not None else ""
+        where = f"{batch.topic}-{batch.partition}"
+        return RequestTimedOutError(f"not delivered to {where} within {self._delivery_s:g} s{why}")
+
+    def _want_at(self, at_s: float) -> None:
+        self._wanted_at = at_s if self._wanted_at is None else min(self._wanted_at, at_s)
+
+    def _arm_timer(self) -> None:
+        if self._attempts or self._troubled or self._accumulator.has_waiting():
+            self._want_at(self._next_watch_s)
+        if self._wanted_at is None:
+            return
+        if self._timer is not None:
+            if self._timer_at <= self._wanted_at:
+                return
+            self._timer.cancel()
+        self._timer_at = self._wanted_at
+        self._timer = asyncio.get_running_loop().call_later(max(0.0, self._timer_at - self._clock()), self._on_timer)
+
+    def _on_timer(self) -> None:
+        self._timer = None
+        self.wake()
+
+    # --- the end -------------------------------------------------------------------------------------------------
+
+    def close(self, cause: QuorumlogError | None = None) -> None:
+        """Stops sending; what is not resolved fails, indefinitely where an attempt may take effect."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        if self._identity_task is not None:
+            self._identity_task.cancel()
+        self._probes.close()
+        self._give_up(self._accumulator.shut(), cause)
+
+    def _give_up(self, batches: Iterable[ProducerBatch], cause: QuorumlogError | None) -> None:
+        for batch in batches:
+            if batch.attempt is not None:
+                batch.maybe_applied = True
+            error = cause or ClientClosedError(
+                f"the producer was closed before {batch.topic}-{batch.partition} acknowledged"
+            )
+            batch.delivery.resolve(final_error(batch, error))
+            self._accumulator.complete(batch)
+
+
+def _entry_bytes(batch: ProducerBatch) -> int:
+    assert batch.entry is not None
+    return len(batch.entry)
+
+
+def _error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:
+    """Why a request has failed, if it has. Looked at even when nobody cares, or asyncio complains that nobody did."""
+    error = future.exception()
+    if error is None or isinstance(error, QuorumlogError):
+        return error
+    return UnknownServerError(f"the client failed: {error!r}")

@@ -1,0 +1,230 @@
+"""The background thread on which the asyncio cores of all synchronous clients of a process run.
+
+One for all of them: grpc.aio has one queue of completed operations for all event loops of a process, and whichever loop
+wakes first works it off. When it comes upon an operation of a loop that has been closed in the meantime it raises, and
+what is behind in the queue waits until something else happens. So the loop of a closed client must not be closed while
+others live; and since Python runs one thread at a time anyway, a thread for each client would buy nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import atexit
+import contextlib
+import threading
+import time
+import weakref
+from collections.abc import Callable, Coroutine
+from typing import Any, Generic, Protocol, TypeVar
+
+from quorumlog.sdk.errors import (
+    ClientClosedError,
+    IllegalStateError,
+    QuorumlogError,
+    RequestTimedOutError,
+    UnknownServerError,
+)
+from quorumlog.sdk.runtime.fork import ForkGuard
+from quorumlog.sdk.runtime.outcome import Outcome
+from quorumlog.sdk.runtime.wakeup import Wakeup
+
+Result = TypeVar("Result")
+
+#: How long clients that were left open may take, together, when the interpreter ends.
+_EXIT_TIMEOUT_S = 5.0
+
+
+def new_event_loop() -> asyncio.AbstractEventLoop:
+    """uvloop's loop where there is one, else asyncio's."""
+    try:
+        import uvloop
+    except ImportError:
+        return asyncio.new_event_loop()
+    return uvloop.new_event_loop()
+
+
+class _Closable(Protocol):
+    def close(self, *, timeout: float | None = None) -> None: ...
+
+
+class _LoopThread:
+    """An event loop on a daemon thread."""
+
+    def __init__(self) -> None:
+        self.fork = ForkGuard("event loop")
+        self.loop = new_event_loop()
+        self.loop.set_exception_handler(_ignore_poller_race)
+        self._thread = threading.Thread(target=self._run, name="quorumlog-clients", daemon=True)
+        self._thread.start()
+        assert self._thread.ident is not None
+        self.thread_id: int = self._thread.ident
+
+    def _run(self) -> None:
+        asyncio.set_event_loop(self.loop)
+        self.loop.run_forever()
+
+    def stop(self) -> None:
+        """Ends the thread; the loop is never closed, see above."""
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self._thread.join(timeout=2.0)
+
+
+class _Call(Generic[Result]):
+    """A coroutine that one thread has run by another's loop, and waits for, interruptibly."""
+
+    __slots__ = ("_coroutine", "ended", "task")
+
+    def __init__(self, coroutine: Coroutine[Any, Any, Result]) -> None:
+        self._coroutine = coroutine
+        self.task: asyncio.Task[Result] | None = None
+        #: Set once the task is done.
+        self.ended = Wakeup()
+
+    def start(self) -> None:
+        """Begins, on the loop."""
+        self.task = asyncio.get_running_loop().create_task(self._coroutine)
+        self.task.add_done_callback(self._end)
+
+    def cancel(self) -> None:
+        """Nobody waits any more; on the loop."""
+        if self.task is not None:
+            self.task.cancel()
+
+    def _end(self, task: asyncio.Task[Result]) -> None:
+        if not task.cancelled():
+            task.exception()  # Else asyncio complains where nobody waits any more.
+        self.ended.set()
+
+
+class BackgroundLoop:
+    """A synchronous client's access to the shared event loop.
+
+    Arguments:
+        client: what to call the owner in errors.
+    """
+
+    def __init__(self, client: str) -> None:
+        self.fork = ForkGuard(client)
+        shared = _shared_thread()
+        self.loop = shared.loop
+        self.thread_id = shared.thread_id
+        self._client = client
+        self._released = False
+        self._finalizer: weakref.finalize[..., Any]
+
+    def run(self, coroutine: Coroutine[Any, Any, Result], timeout_s: float | None = None) -> Result:
+        """Runs a coroutine on the loop and blocks for its result.
+
+        Raises:
+            RequestTimedOutError: it took longer than ``timeout_s``; it has been cancelled.
+            ClientClosedError, ForkedClientError: the client cannot be used any more, or here.
+            IllegalStateError: called on the loop's own thread, as from a callback.
+        """
+        try:
+            self.fork.check()
+            if self._released:
+                raise ClientClosedError(f"the {self._client.lower()} is closed")
+            self.check_may_block()
+        except Exception:
+            coroutine.close()
+            raise
+        call = _Call(coroutine)
+        self.loop.call_soon_threadsafe(call.start)
+        try:
+            ended = call.ended.wait(timeout_s)
+        except KeyboardInterrupt:
+            self.loop.call_soon_threadsafe(call.cancel)
+            raise
+        if not ended:
+            self.loop.call_soon_threadsafe(call.cancel)
+            raise RequestTimedOutError(f"the call did not complete within {timeout_s} s")
+        task = call.task
+        assert task is not None, "what has ended had begun"
+        if task.cancelled():
+            raise self._closed_meanwhile()
+        return task.result()
+
+    def start(self, coroutine: Coroutine[Any, Any, None]) -> Outcome:
+        """Runs a coroutine on the loop, and returns at once."""
+        outcome = Outcome(self.thread_id)
+
+        def ended(task: asyncio.Task[None]) -> None:
+            error = self._closed_meanwhile() if task.cancelled() else task.exception()
+            if error is not None and not isinstance(error, QuorumlogError):
+                error = UnknownServerError(f"the client failed: {error!r}")
+            outcome.resolve(error)
+
+        self.loop.call_soon_threadsafe(lambda: self.loop.create_task(coroutine).add_done_callback(ended))
+        return outcome
+
+    def _closed_meanwhile(self) -> ClientClosedError:
+        return ClientClosedError(f"the {self._client.lower()} was closed meanwhile")
+
+    def check_may_block(self) -> None:
+        """Raises IllegalStateError on the loop's own thread, which would wait for itself."""
+        if threading.get_ident() == self.thread_id:
+            raise IllegalStateError("this call would block the clients' own event loop: do not make it in a callback")
+
+    def own(self, client: _Closable, close_core: Callable[[], Coroutine[Any, Any, None]], **at_exit: bool) -> None:
+        """Sees to it that a client is closed in the end, even if its owner never does.
+
+        When the interpreter ends, ``client.close`` is called, with ``at_exit``, within limits. When the object is
+        collected before, ``close_core``, which must not refer to it, is run on the loop.
+        """
+        _open_clients[client] = at_exit
+        self._finalizer = weakref.finalize(client, _close_dropped, self.fork, self.loop, close_core)
+        self._finalizer.atexit = False
+
+    def release(self, client: _Closable) -> None:
+        """The client has been closed."""
+        self._released = True
+        self._finalizer.detach()
+        _open_clients.pop(client, None)
+
+
+_lock = threading.Lock()
+_threads: list[_LoopThread] = []
+
+
+def _shared_thread() -> _LoopThread:
+    with _lock:
+        if not _threads or not _threads[-1].fork.same_process:
+            # A parent's loop stays referenced: to free it here, where it does not run, would crash the child.
+            _threads.append(_LoopThread())
+        return _threads[-1]
+
+
+def _ignore_poller_race(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Where a program has loops of its own too, the one that comes second to an event finds nothing to read; and what
+    comes for a loop that has ended (``asyncio.run``) has nowhere to go.
+
+    grpc.aio lets both be reported as errors although nothing is wrong; users would be shown a traceback.
+    """
+    error = context.get("exception")
+    if isinstance(error, BlockingIOError) or (isinstance(error, RuntimeError) and "loop is closed" in str(error)):
+        return
+    loop.default_exception_handler(context)
+
+
+_open_clients: weakref.WeakKeyDictionary[Any, dict[str, bool]] = weakref.WeakKeyDictionary()
+
+
+def _close_dropped(
+    fork: ForkGuard, loop: asyncio.AbstractEventLoop, close_core: Callable[[], Coroutine[Any, Any, None]]
+) -> None:
+    if fork.same_process:
+        asyncio.run_coroutine_threadsafe(close_core(), loop)
+
+
+def _close_left_open() -> None:
+    deadline = time.monotonic() + _EXIT_TIMEOUT_S
+    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C once more: whoever is left is left.
+        for client, at_exit in list(_open_clients.items()):
+            with contextlib.suppress(Exception):
+                client.close(timeout=max(0.0, deadline - time.monotonic()), **at_exit)
+        for thread in _threads:
+            if thread.fork.same_process:
+                thread.stop()
+
+
+atexit.register(_close_left_open)

@@ -1,0 +1,99 @@
+"""What ends once, on the clients' loop, and is waited for by threads and tasks."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
+from quorumlog.sdk.runtime.wakeup import Wakeup
+
+#: What a user holds of an outcome.
+Handle = TypeVar("Handle")
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+class Outcome:
+    """Not known yet, then a success or an error. Resolved once; thread-safe.
+
+    Not a ``concurrent.futures.Future``: a Ctrl-C in a thread that waits there may leave its lock taken, and the loop
+    waiting for it; see :mod:`quorumlog.sdk.runtime.wakeup`.
+
+    Arguments:
+        loop_thread: of the loop that resolves it: blocking there would wait for itself.
+    """
+
+    __slots__ = ("_callbacks", "_done", "_lock", "error", "loop_thread")
+
+    def __init__(self, loop_thread: int) -> None:
+        self.loop_thread = loop_thread
+        self.error: QuorumlogError | None = None
+        self._lock = threading.Lock()
+        self._done = False
+        # Waiting threads are callbacks too: most outcomes are never waited on, and a wake-up for each would cost more.
+        self._callbacks: list[Callable[[], None]] = []
+
+    @property
+    def done(self) -> bool:
+        """True once the outcome is known."""
+        return self._done
+
+    def resolve(self, error: QuorumlogError | None = None) -> None:
+        """Makes it known, to everyone who waits; with an error, or as a success."""
+        with self._lock:
+            assert not self._done, "an outcome is resolved once"
+            self.error = error
+            self._done = True
+            callbacks, self._callbacks = self._callbacks, []
+        for callback in callbacks:
+            callback()
+
+    def when_done(self, callback: Callable[[], None]) -> None:
+        """Calls ``callback`` once resolved: on the resolving thread, or at once if it is already."""
+        with self._lock:
+            if not self._done:
+                self._callbacks.append(callback)
+                return
+        callback()
+
+    def tell(self, callback: Callable[[Handle], object], handle: Handle) -> None:
+        """Calls a user's ``callback(handle)`` once resolved."""
+
+        def call() -> None:
+            try:
+                callback(handle)
+            except Exception:  # a user's mistake must not stop the clients' loop
+                _log.exception("the callback of a %s failed", type(handle).__name__)
+
+        self.when_done(call)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Blocks until resolved; False when ``timeout_s`` has passed before."""
+        if self._done:
+            return True
+        if threading.get_ident() == self.loop_thread:
+            raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
+        resolved = Wakeup()
+        self.when_done(resolved.set)
+        return resolved.wait(timeout_s)
+
+    async def wait_async(self) -> None:
+        """Suspends until resolved."""
+        if self._done:
+            return
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+
+        def wake() -> None:
+            if not future.done():
+                future.set_result(None)
+
+        def wake_loop() -> None:
+            loop.call_soon_threadsafe(wake)
+
+        self.when_done(wake_loop)
+        await future

@@ -1,0 +1,77 @@
+"""What a node remembers of the replicas that were moved away from it: the term in which each ended.
+
+A partition may come back to a node that it left. Its new replica begins empty, and in the term after the former one's:
+then no leader takes an answer of the former life, still under way, for one of this life, and no vote is given twice.
+Nor has it a say before its log has got as far as the last move: a replica that has heard of no move still counts this
+node among the voters, and what the former life helped to commit would not be in the way of its election.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+
+from quorumlog.raft.types import ORIGIN, Configuration, HardState
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.metadata.records import METADATA_GROUP, Partition
+from quorumlog.storage.transaction import GroupState, GroupWrite
+
+_PREFIX = b"former-replica/"
+_ROW = struct.Struct("<QQ")
+
+
+class FormerReplicas:
+    """Begins and ends the replicas of partitions on disk.
+
+    Arguments:
+        rows: of the node's own state, as found on disk.
+    """
+
+    def __init__(self, node_id: int, host: GroupHost, rows: Mapping[bytes, bytes]) -> None:
+        self._node_id = node_id
+        self._host = host
+        #: Term in which the former replica ended, and from which index on the one that came back has a say.
+        self._lives: dict[int, tuple[int, int]] = {}
+        for key, row in rows.items():
+            if key.startswith(_PREFIX):
+                term, votes_from = _ROW.unpack(row)
+                self._lives[int(key.removeprefix(_PREFIX))] = (term, votes_from)
+
+    def begin(self, record: Partition) -> GroupState:
+        """Creates a replica, with the next transaction. Where the partition is being moved here it is a learner: it
+        neither votes as a founder nor campaigns before the group has made it a voter."""
+        group = record.group
+        configuration = Configuration(record.replicas)
+        if self._node_id not in record.replicas:
+            configuration = Configuration(record.replicas, (self._node_id,))
+        former = self._lives.get(group)
+        hard_state = HardState(0 if former is None else former[0] + 1)
+        if former is not None:
+            self._keep(group, former[0], record.moved_index)
+        self._host.create(GroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
+        return GroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
+
+    def ended(self, group: int, term: int) -> None:
+        """A replica was moved away; with the transaction that destroys it, its term is kept."""
+        known, votes_from = self._lives.get(group, (0, 0))
+        self._keep(group, max(term, known), votes_from)
+
+    def votes_from(self, group: int) -> int:
+        """The index from which on a replica that came back has a say; 0 of one that was never away. (As of when it came
+        back: a node that starts may see the metadata as they were before.)"""
+        _, votes_from = self._lives.get(group, (0, 0))
+        return votes_from
+
+    def _keep(self, group: int, term: int, votes_from: int) -> None:
+        self._lives[group] = (term, votes_from)
+        self._host.set_node_state(_row_of(group), _ROW.pack(term, votes_from))
+
+    def forget(self, was_deleted: Callable[[int], bool]) -> None:
+        """Partitions that exist no more never come back."""
+        for group in [group for group in self._lives if was_deleted(group)]:
+            del self._lives[group]
+            self._host.set_node_state(_row_of(group), None)
+
+
+def _row_of(group: int) -> bytes:
+    return _PREFIX + b"%d" % group

@@ -1,0 +1,161 @@
+"""Moves partitions to other nodes: the part of the nodes that lead them.
+
+A move has no state of its own. What is to be done next follows from where the metadata want the replicas and from the
+group's configuration, so a leader that restarts, or a new one, goes on where the last one was:
+
+1. nodes that are to have a replica become learners, and get the log;
+2. once all of them have caught up, a leader that is not to stay hands over to one who is;
+3. the leader replaces the voters, through the joint configuration, which Raft leaves by itself;
+4. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.progress import ProgressState
+from quorumlog.raft.types import Configuration
+from quorumlog.server.broker.broker import Broker
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.hosting.partition_replica import Hosted
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import Partition as PartitionRecord
+from quorumlog.server.options import NodeOptions
+from quorumlog.v1 import peer_pb2
+
+#: How often a move is looked at (µs). A follower that has what the leader had at the last look counts as caught up.
+CHECK_INTERVAL_US = 100_000
+#: Partitions to which one leader adds replicas at once: each copies a whole log.
+MAX_CATCHING_UP = 4
+
+
+class Reassignments:
+    """Carries on the moves of the partitions that this node leads.
+
+    Arguments:
+        image: gives the current metadata image.
+    """
+
+    def __init__(
+        self,
+        options: NodeOptions,
+        host: GroupHost,
+        partitions: Partitions,
+        image: Callable[[], MetadataImage],
+        broker: Broker,
+        client: ControllerClient,
+        log: Callable[..., None],
+    ) -> None:
+        self._options = options
+        self._host = host
+        self._partitions = partitions
+        self._image = image
+        self._broker = broker
+        self._client = client
+        self._log = log
+        self._due = 0
+        self._telling: set[int] = set()
+        #: Where the log of a led group ended at the last look, with the term of that.
+        self._marks: dict[int, tuple[int, int]] = {}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due; None while nothing is being moved."""
+        return self._due if self._image().moves.groups() else None
+
+    def on_time(self, now: int) -> None:
+        """Takes each move that this node leads a step further."""
+        groups = self._image().moves.groups()
+        if not groups or now < self._due:
+            return
+        self._due = now + CHECK_INTERVAL_US
+        led = [(self._image().partitions[group], self._partitions.get(group)) for group in groups]
+        # Those that copy already go first, so that as many as may begin are those that are left.
+        catching_up = sum(
+            bool(partition is not None and partition.raft.is_leader and partition.raft.configuration.learners)
+            for _, partition in led
+        )
+        marks: dict[int, tuple[int, int]] = {}
+        for record, partition in led:
+            if partition is None or not self._may_move(record, partition):
+                continue
+            raft = partition.raft
+            # Refused while an earlier change is not applied yet, or leadership is on its way: the next look finds out.
+            with contextlib.suppress(NotLeaderError, ProposalRefusedError):
+                catching_up += self._go_on(now, record, raft, may_begin=catching_up < MAX_CATCHING_UP)
+            marks[record.group] = (raft.term, raft.last_id.index)
+        self._marks = marks
+
+    def _may_move(self, record: PartitionRecord, partition: Hosted) -> bool:
+        """Only a leader that the metadata know: its report is what the end of the move is compared with."""
+        raft = partition.raft
+        known = partition.leads and raft.leads_committed and record.leader_epoch == raft.term
+        return known and not raft.is_transferring and not raft.configuration.is_joint
+
+    def _go_on(self, now: int, record: PartitionRecord, raft: RaftGroup, *, may_begin: bool) -> bool:
+        """The next step of one move. True when another copy of the log has begun."""
+        wanted, known = record.wanted, raft.configuration
+        if known == Configuration(wanted):
+            if raft.is_configuration_everywhere:
+                self._tell(now, record, raft)
+            return False
+        learners = tuple(node for node in wanted if node not in known.voters)
+        if set(learners) != set(known.learners):
+            begins = not set(learners) <= set(known.learners)
+            if begins and not may_begin:
+                return False
+            self._propose(now, raft, Configuration(known.voters, learners))
+            return begins
+        if not self._have_caught_up(record.group, raft, wanted):
+            return False
+        staying = [node for node in wanted if node in known.voters]
+        if raft.node_id not in wanted and staying:
+            raft.transfer_leadership(now, staying[0])
+            self._host.touch(record.group)
+            return False
+        self._propose(now, raft, Configuration(wanted))
+        return False
+
+    def _propose(self, now: int, raft: RaftGroup, configuration: Configuration) -> None:
+        raft.propose_configuration(now, configuration)
+        self._log(
+            "info", "replicas_change", group=raft.group, voters=list(configuration.voters),
+            learners=list(configuration.learners),
+        )  # fmt: skip
+        self._host.touch(raft.group)
+
+    def _have_caught_up(self, group: int, raft: RaftGroup, wanted: tuple[int, ...]) -> bool:
+        """Whether all of them have what this leader had at the last look: with a majority of them gone, or far behind,
+        the group could commit nothing."""
+        term, mark = self._marks.get(group, (0, 0))
+        others = [raft.progress[node] for node in wanted if node != raft.node_id]
+        return term == raft.term and all(
+            progress.state is ProgressState.REPLICATE and progress.match_index >= mark for progress in others
+        )
+
+    def _tell(self, now: int, record: PartitionRecord, raft: RaftGroup) -> None:
+        group = record.group
+        if group in self._telling or not self._broker.registered:
+            return
+        self._telling.add(group)
+
+        def told(response: peer_pb2.ControllerResponse | None) -> None:
+            # The metadata show it once it is so; if not, the next look tells it again.
+            self._telling.discard(group)
+
+        moved = peer_pb2.ReplicasMoved(
+            node_id=self._options.node_id,
+            broker_epoch=self._broker.epoch,
+            group=group,
+            leader_epoch=raft.term,
+            replicas=raft.configuration.voters,
+            log_index=raft.applied_index,
+            wish=record.wishes,
+        )
+        deadline = now + self._options.controller_request_timeout_us
+        self._client.ask(deadline, peer_pb2.ControllerRequest(replicas_moved=moved), told)

@@ -1,0 +1,241 @@
+"""The active controller: what is decided before anything goes into the metadata log.
+
+It exists on the node that leads group 0, once that has applied everything up to an entry of its own term, and is
+dropped when that node stops leading. It checks requests, places replicas and watches brokers; whatever two requests
+could contend for is decided again when the command is applied (``MetadataImage.apply``). Pure: time and randomness are
+given.
+"""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass, field
+
+from quorumlog.server.controller.broker_liveness import BrokerLiveness
+from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
+from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
+from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.topic_decisions import TopicDecisions
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.producer_names import check_claim, check_deletion
+from quorumlog.server.metadata.records import Broker
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+@dataclass(slots=True, frozen=True)
+class ControllerOptions:
+    """Times in microseconds, and limits.
+
+    Arguments:
+        session_timeout_us: silence after which a broker is fenced.
+        request_changes: leader reports or ISR changes in one request.
+        brokers: nodes in one cluster.
+        topics: what topics may ask for.
+        coordinators: what the internal topic of consumer groups is to be like.
+    """
+
+    session_timeout_us: int = 3_000_000
+    request_changes: int = 20_000
+    brokers: int = 1_000
+    topics: TopicLimits = field(default_factory=TopicLimits)
+    coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
+
+
+class Controller:
+    """Decides on requests and on brokers' liveness.
+
+    Arguments:
+        image: the node's own, read only here; the node applies committed commands to it.
+        now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
+        rng: for topic ids.
+        options: times and limits.
+    """
+
+    def __init__(self, image: MetadataImage, now: int, rng: random.Random, options: ControllerOptions) -> None:
+        self._image = image
+        self._rng = rng
+        self._options = options
+        self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
+        self._reassignments = ReassignmentDecisions(image, options.topics)
+        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
+
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due, at the latest, in microseconds."""
+        return self._liveness.next_deadline
+
+    def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
+        reached, which a request just handled may have brought forward to ``now``.
+
+        Arguments:
+            wall_ms: milliseconds since the epoch, for the commands.
+        """
+        fence, unfence = self._liveness.due(now)
+        commands = []
+        if fence:
+            commands.append(_fence(wall_ms, fence))
+        if unfence:
+            body = metadata_log_pb2.UnfenceBrokers(brokers=_identities(unfence))
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, unfence_brokers=body))
+        return commands
+
+    def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
+        """Decides on one request.
+
+        Arguments:
+            now: microseconds on the node's clock.
+            wall_ms: milliseconds since the epoch.
+        """
+        number = request.request_id
+        match request.WhichOneof("body"):
+            case "register_broker":
+                return self._register(number, wall_ms, request.register_broker)
+            case "heartbeat":
+                return self._heartbeat(number, now, wall_ms, request.heartbeat)
+            case "report_leaders":
+                return self._report_leaders(number, wall_ms, request.report_leaders)
+            case "alter_isr":
+                return self._alter_isr(number, wall_ms, request.alter_isr)
+            case "allocate_producer_ids":
+                return self._allocate(number, wall_ms, request.allocate_producer_ids)
+            case "claim_producer":
+                return self._claim(number, wall_ms, request.claim_producer)
+            case "delete_producers":
+                return self._delete_producers(number, wall_ms, request.delete_producers)
+            case "reassign_partitions":
+                return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "replicas_moved":
+                return self._replicas_moved(number, wall_ms, request.replicas_moved)
+            case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs" | "create_coordinators":
+                return self._topics.decide(now, wall_ms, request)
+            case other:
+                problem = error(
+                    ErrorCode.INVALID_REQUEST, f"the controller does not answer {other or 'empty requests'}"
+                )
+                return refusal(number, problem)
+
+    # -- brokers --------------------------------------------------------------------------------------------------
+
+    def _register(self, number: int, wall_ms: int, registration: peer_pb2.RegisterBroker) -> ControllerDecision:
+        refused = self._check_registration(registration) or self._image.check_registration(registration)
+        if refused is not None:
+            return refusal(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, register_broker=registration)
+        return ControllerDecision(number, commands=(command,))
+
+    def _check_registration(self, registration: peer_pb2.RegisterBroker) -> errors_pb2.Error | None:
+        if registration.node_id < 0:
+            problem = f"node id {registration.node_id} is negative"
+        elif not 1 <= len(registration.directory_id) <= 64:
+            problem = f"node {registration.node_id} has no data directory id of 1 to 64 characters"
+        elif not 1 <= len(registration.host) <= 255 or not 1 <= registration.port <= 65535:
+            problem = f"node {registration.node_id} gives no address at which it can be reached"
+        elif len(registration.rack) > 255 or len(registration.version) > 64:
+            problem = f"node {registration.node_id} has a rack or version of unreasonable length"
+        elif registration.node_id not in self._image.brokers and len(self._image.brokers) >= self._options.brokers:
+            problem = f"the cluster has {self._options.brokers} nodes, which is the limit"
+        else:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, problem)
+
+    def _heartbeat(
+        self, number: int, now: int, wall_ms: int, heartbeat: peer_pb2.BrokerHeartbeat
+    ) -> ControllerDecision:
+        stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
+        if stale is not None:
+            return refusal(number, stale)
+        self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
+        if heartbeat.stopping:
+            commands = tuple(self.on_time(now, wall_ms))
+            if commands:
+                return ControllerDecision(number, commands=commands, merge=lambda _: _heard(fenced=True))
+        return answer_now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def _report_leaders(self, number: int, wall_ms: int, body: peer_pb2.ReportLeaders) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.reports))
+        if refused is not None:
+            return refusal(number, refused)
+        refusals = [self._image.check_report(body.node_id, report) for report in body.reports]
+        news = any(
+            refused is None and not self._image.is_known_report(body.node_id, report)
+            for report, refused in zip(body.reports, refusals, strict=True)
+        )
+        if not news:
+            return self._unchanged(number, [report.group for report in body.reports], refusals)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, report_leaders=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _alter_isr(self, number: int, wall_ms: int, body: peer_pb2.AlterIsr) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._check_count(len(body.changes))
+        if refused is not None:
+            return refusal(number, refused)
+        refusals = [self._image.check_isr_change(body.node_id, change) for change in body.changes]
+        if all(refused is not None for refused in refusals):
+            return self._unchanged(number, [change.group for change in body.changes], refusals)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, alter_isr=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _replicas_moved(self, number: int, wall_ms: int, body: peer_pb2.ReplicasMoved) -> ControllerDecision:
+        refused = self._image.check_epoch(body.node_id, body.broker_epoch) or self._image.moves.check_moved(body)
+        if refused is not None:
+            return refusal(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replicas_moved=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _check_count(self, changes: int) -> errors_pb2.Error | None:
+        limit = self._options.request_changes
+        if changes <= limit:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, f"{changes} changes in one request: at most {limit} are allowed")
+
+    def _unchanged(self, number: int, groups: list[int], refusals: list[errors_pb2.Error | None]) -> ControllerDecision:
+        """Answers at once: nothing in the request would change the image, so that nothing needs to be written."""
+        results = [self._image.change_result(group, refused) for group, refused in zip(groups, refusals, strict=True)]
+        changes = peer_pb2.PartitionChangesResponse(results=results)
+        return answer_now(number, peer_pb2.ControllerResponse(partition_changes=changes))
+
+    def _allocate(self, number: int, wall_ms: int, body: peer_pb2.AllocateProducerIds) -> ControllerDecision:
+        stale = self._image.check_epoch(body.node_id, body.broker_epoch)
+        if stale is not None:
+            return refusal(number, stale)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, allocate_producer_ids=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _claim(self, number: int, wall_ms: int, body: peer_pb2.ClaimProducer) -> ControllerDecision:
+        refused = check_claim(body)
+        if refused is not None:
+            return refusal(number, refused)
+        known = self._image.named_producers.refusal(body)
+        if known is not None:
+            return answer_now(number, known)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, claim_producer=body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _delete_producers(
+        self, number: int, wall_ms: int, request: admin_pb2.DeleteProducersRequest
+    ) -> ControllerDecision:
+        refused = check_deletion(request)
+        if refused is not None:
+            return refusal(number, refused)
+        body = metadata_log_pb2.DeleteProducers(names=request.names, claimed_before_ms=request.claimed_before_ms)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, delete_producers=body)
+        return ControllerDecision(number, commands=(command,))
+
+
+def _heard(*, fenced: bool) -> peer_pb2.ControllerResponse:
+    return peer_pb2.ControllerResponse(heartbeat=peer_pb2.BrokerHeartbeatResponse(fenced=fenced))
+
+
+def _identities(brokers: list[Broker]) -> list[metadata_log_pb2.BrokerIdentity]:
+    return [metadata_log_pb2.BrokerIdentity(node_id=b.node_id, broker_epoch=b.epoch) for b in brokers]
+
+
+def _fence(wall_ms: int, brokers: list[Broker]) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.FenceBrokers(brokers=_identities(brokers))
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, fence_brokers=body)

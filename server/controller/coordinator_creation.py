@@ -1,0 +1,91 @@
+"""What the controller makes of the wish for coordinators: the internal topic whose partitions they are.
+
+It comes to be once, when a client first looks for a coordinator, and by then every controller that the cluster was
+configured with must have registered: the number of replicas is not looked at again, and a group whose coordinator has
+one replica because two nodes started late would be lost with that node.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from quorumlog.server.controller.placement import Candidate, place
+from quorumlog.server.controller.replica_assignment import Placement, TopicLimits, candidates, check_room, load
+from quorumlog.server.controller.topic_creation import check_partitions, new_topic_id
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import GROUPS_TOPIC
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, metadata_log_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Replicas of a coordinator where there are nodes for them.
+REPLICAS = 3
+
+
+@dataclass(slots=True, frozen=True)
+class CoordinatorPlan:
+    """How many coordinators a cluster gets.
+
+    Arguments:
+        coordinators: partitions of the internal topic.
+        factor: replicas of each; 0: three in a cluster of three nodes and more, else one.
+        controllers: nodes that the cluster was configured with.
+    """
+
+    coordinators: int = 16
+    factor: int = 0
+    controllers: int = 1
+
+
+def plan_coordinators(
+    image: MetadataImage,
+    under_way: Sequence[Placement],
+    plan: CoordinatorPlan,
+    rng: random.Random,
+    limits: TopicLimits,
+) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
+    """The command that creates the coordinators, or why they cannot come to be, or not yet.
+
+    Arguments:
+        under_way: replicas that are proposed and not yet applied; they count as load.
+    """
+    registered = len(image.brokers)
+    factor = plan.factor or (REPLICAS if max(plan.controllers, registered) >= REPLICAS else 1)
+    needed = max(plan.controllers, factor)
+    if registered < needed:
+        return _not_yet(f"{registered} of {needed} nodes have registered")
+    nodes = _nodes(image, under_way, factor)
+    up = sum(not image.is_fenced(node.node_id) for node in nodes)
+    if 2 * (len(nodes) - up) >= factor:
+        return _not_yet(f"{up} nodes are alive, and each coordinator is to have {factor} replicas")
+    refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
+    if refused is not None:
+        return refused
+    placement = place(plan.coordinators, factor, nodes)
+    refused = check_room(image, under_way, placement, limits)
+    if refused is not None:
+        return refused
+    return metadata_log_pb2.CreateTopic(
+        name=GROUPS_TOPIC,
+        topic_id=new_topic_id(image, rng),
+        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+    )
+
+
+def _nodes(image: MetadataImage, under_way: Sequence[Placement], factor: int) -> list[Candidate]:
+    """Nodes that are there; and, where those are too few, as many of the others as it takes: a group must not have to
+    wait until a node that has died is repaired."""
+    nodes = candidates(image, under_way)
+    replicas, leaders = load(image, under_way)
+    down = [broker for _, broker in sorted(image.brokers.items()) if broker.fenced]
+    for broker in down[: max(0, factor - len(nodes))]:
+        nodes.append(Candidate(broker.node_id, broker.rack, replicas[broker.node_id], leaders[broker.node_id]))
+    return sorted(nodes, key=lambda node: node.node_id)
+
+
+def _not_yet(why: str) -> errors_pb2.Error:
+    return error(
+        ErrorCode.COORDINATOR_NOT_AVAILABLE, f"the coordinators of groups cannot be created yet: {why}; try again"
+    )

@@ -1,0 +1,202 @@
+"""This node's replica of the metadata group: the image, and the controller while this node leads the group."""
+
+from __future__ import annotations
+
+import random
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
+from quorumlog.server.controller.controller import Controller, ControllerOptions
+from quorumlog.server.controller.decision import ControllerDecision
+from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import ApplyResult
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import metadata_log_pb2, peer_pb2
+from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+META_ROW = b"m"
+_META = struct.Struct("<Q")
+
+Respond = Callable[[peer_pb2.ControllerResponse], None]
+
+
+@dataclass(slots=True)
+class _Pending:
+    """A decision whose commands are in the log. ``indexes``: of those not applied yet."""
+
+    decision: ControllerDecision
+    respond: Respond
+    indexes: set[int]
+    results: dict[int, ApplyResult] = field(default_factory=dict)
+
+
+class MetadataReplica:
+    """Group 0 on this node.
+
+    Arguments:
+        raft: its Raft replica.
+        snapshot: the newest one found at opening.
+        read: gives the data of a snapshot that is on this node's disk.
+        on_applied: hears of every command applied, on every node.
+    """
+
+    def __init__(
+        self,
+        raft: RaftGroup,
+        sealer: GroupSealer,
+        snapshot: Snapshot | None,
+        read: Callable[[Snapshot], bytes],
+        rng: random.Random,
+        options: ControllerOptions,
+        on_applied: Callable[[ApplyResult], None],
+        on_restored: Callable[[], None],
+    ) -> None:
+        self.raft = raft
+        self.image = MetadataImage.from_snapshot(read(snapshot)) if snapshot is not None else MetadataImage()
+        self.snapshot = snapshot
+        self.controller: Controller | None = None
+        self._sealer = sealer
+        self._rng = rng
+        self._options = options
+        self._on_applied = on_applied
+        self._on_restored = on_restored
+        self._read = read
+        self.last_applied = snapshot.last if snapshot is not None else ORIGIN
+        self._pending: dict[int, _Pending] = {}
+        self._rows_due = False
+
+    # -- the state machine ------------------------------------------------------------------------------------
+
+    def apply(self, entries: list[Entry]) -> None:
+        """Applies committed entries, in order."""
+        for entry in entries:
+            self.last_applied = EntryId(entry.index, entry.term, entry.hash)
+            if entry.kind is not EntryKind.COMMAND:
+                self.image.advance(entry.index)
+                continue
+            command = metadata_log_pb2.MetadataCommand.FromString(entry.data[ENVELOPE_BYTES:])
+            result = self.image.apply(entry.index, command)
+            self._on_applied(result)
+            self._answer(entry.index, result)
+        self._rows_due = True
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Replaces the image by a snapshot's."""
+        self.image = MetadataImage.from_snapshot(self._read(snapshot))
+        self.snapshot = snapshot
+        self.last_applied = snapshot.last
+        self._on_restored()
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """The applied index, as a hint how far the log was committed."""
+        if not self._rows_due:
+            return {}
+        self._rows_due = False
+        return {META_ROW: _META.pack(self.image.applied_index)}
+
+    def checkpointed(self, snapshot: Snapshot) -> None:
+        """A snapshot of the image is durable: from now on it is the one to offer."""
+        self.snapshot = snapshot
+
+    @property
+    def entries_since_snapshot(self) -> int:
+        """How many entries were applied that the newest snapshot does not hold."""
+        return self.last_applied.index - (self.snapshot.last.index if self.snapshot is not None else 0)
+
+    @property
+    def is_durable(self) -> bool:
+        """Whether all that was applied is on this node's own disk."""
+        return self.raft.durable_index >= self.last_applied.index
+
+    # -- the controller ---------------------------------------------------------------------------------------
+
+    def update_leadership(self, now: int) -> None:
+        """Follows the Raft role: the controller exists while this node leads and has applied all before its term."""
+        if not self.raft.is_leader:
+            if self.controller is not None:
+                self.controller = None
+                self._fail_pending()
+        elif self.controller is None and self.raft.leads_committed and self.image.applied_index > 0:
+            self.controller = Controller(self.image, now, self._rng, self._options)
+
+    def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
+        """Answers a request to the controller, now or once its commands are applied."""
+        if self.controller is None:
+            respond(self._not_controller(request.request_id, definite=True))
+            return
+        decision = self.controller.handle(now, wall_ms, request)
+        if decision.response is not None:
+            decision.response.applied_index = self.image.applied_index
+            respond(decision.response)
+        else:
+            self._propose(now, decision, respond)
+        self.on_time(now, wall_ms)
+
+    def on_time(self, now: int, wall_ms: int) -> bool:
+        """Lets the controller fence silent brokers and unfence those heard; True when it proposed something."""
+        if self.controller is None or self.controller.next_deadline > now:
+            return False
+        commands = self.controller.on_time(now, wall_ms)
+        for command in commands:
+            self._append(now, command)
+        return bool(commands)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self.controller.next_deadline if self.controller is not None else None
+
+    def _append(self, now: int, command: metadata_log_pb2.MetadataCommand) -> int | None:
+        try:
+            return self.raft.propose(now, self._sealer.command(command.SerializeToString(deterministic=True))).index
+        except (NotLeaderError, ProposalRefusedError):
+            return None
+
+    def _propose(self, now: int, decision: ControllerDecision, respond: Respond) -> None:
+        indexes = [self._append(now, command) for command in decision.commands]
+        appended = [index for index in indexes if index is not None]
+        if len(appended) < len(indexes):
+            respond(self._not_controller(decision.request_id, definite=not appended))
+            return
+        pending = _Pending(decision, respond, set(appended))
+        for index in appended:
+            self._pending[index] = pending
+
+    def _answer(self, index: int, result: ApplyResult) -> None:
+        pending = self._pending.pop(index, None)
+        if pending is None:
+            return
+        pending.results[index] = result
+        pending.indexes.discard(index)
+        if not pending.indexes:
+            response = pending.decision.answer([pending.results[each] for each in sorted(pending.results)])
+            response.applied_index = index
+            pending.respond(response)
+
+    def _fail_pending(self) -> None:
+        failed = {id(pending): pending for pending in self._pending.values()}
+        self._pending.clear()
+        for pending in failed.values():
+            pending.respond(self._not_controller(pending.decision.request_id, definite=False))
+
+    def _not_controller(self, request_id: int, *, definite: bool) -> peer_pb2.ControllerResponse:
+        problem = error(
+            ErrorCode.NOT_CONTROLLER,
+            "this node is not the active controller; ask again",
+            definite=definite,
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+        return peer_pb2.ControllerResponse(request_id=request_id, error=problem)
+
+
+def decode_applied(table: dict[bytes, bytes]) -> int:
+    """How far the metadata log was known to be committed when its table was last written."""
+    row = table.get(META_ROW)
+    return int(_META.unpack(row)[0]) if row is not None else 0

@@ -1,0 +1,120 @@
+"""The controller's decisions on wishes to move partitions: each becomes a command or an error."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.topic_creation import even_factor
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.moves import check_wish
+from quorumlog.server.metadata.records import ApplyResult, Partition
+from quorumlog.server.metadata.topic_config import (
+    InvalidTopicConfigError,
+    check_against_replication,
+    parse_topic_config,
+)
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+_Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
+
+
+class ReassignmentDecisions:
+    """Decides on requests that move partitions.
+
+    Arguments:
+        image: the controller's, read only here.
+    """
+
+    def __init__(self, image: MetadataImage, limits: TopicLimits) -> None:
+        self._image = image
+        self._limits = limits
+
+    def decide(self, wall_ms: int, number: int, request: admin_pb2.ReassignPartitionsRequest) -> ControllerDecision:
+        """Decides on one request; nothing is changed by one that is to be validated only."""
+        limit = self._limits.topic_partitions
+        if len(request.reassignments) > limit:
+            problem = f"{len(request.reassignments)} partitions in one request: at most {limit} are allowed"
+            return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
+        times = Counter((each.topic, each.partition) for each in request.reassignments)
+        coming: Counter[int] = Counter()
+        plans = [self._plan(wall_ms, each, times[each.topic, each.partition], coming) for each in request.reassignments]
+        commands = tuple(each for each in plans if isinstance(each, metadata_log_pb2.MetadataCommand))
+        if request.validate_only or not commands:
+            return answer_now(number, _response(request, plans, ()))
+        return ControllerDecision(number, commands=commands, merge=lambda results: _response(request, plans, results))
+
+    def _plan(self, wall_ms: int, wish: admin_pb2.Reassignment, times: int, coming: Counter[int]) -> _Plan:
+        topic = self._image.topics.get(wish.topic)
+        if topic is None:
+            problem = f"topic {wish.topic[:80]!a} does not exist: check its name"
+            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+        if not 0 <= wish.partition < len(topic.partitions):
+            problem = f"topic {topic.name} has {len(topic.partitions)} partitions, and no partition {wish.partition}"
+            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)
+        partition, wanted = topic.partitions[wish.partition], tuple(wish.replicas)
+        if times > 1:
+            return error(ErrorCode.INVALID_REQUEST, f"{partition.name} stands {times} times in the request")
+        refused = check_wish(partition, wanted) or (self._check(partition, wanted, coming) if wanted else None)
+        if refused is not None:
+            return refused
+        body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
+        return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
+
+    def _check(self, partition: Partition, wanted: tuple[int, ...], coming: Counter[int]) -> errors_pb2.Error | None:
+        """Why the nodes cannot take the replicas, or None. Those that have one already may be down."""
+        brokers = self._image.brokers
+        unknown = [node for node in wanted if node not in brokers]
+        new = [node for node in wanted if node not in partition.hosts]
+        down = [node for node in new if self._image.is_fenced(node)]
+        problem = ""
+        if len(set(wanted)) != len(wanted):
+            problem = "a node cannot hold two replicas of the same partition"
+        elif unknown:
+            nodes = ", ".join(map(str, sorted(brokers)))
+            problem = f"node {unknown[0]} is not registered; the nodes are {nodes}"
+        elif down:
+            problem = f"node {down[0]} is down and could not copy the partition; start it first"
+        if problem:
+            shown = ",".join(map(str, wanted))
+            return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{partition.name} on nodes {shown}: {problem}")
+        if len(wanted) % 2 == 0:
+            return even_factor(len(wanted))
+        try:
+            check_against_replication(parse_topic_config(partition.topic.configs), len(wanted))
+        except InvalidTopicConfigError as invalid:
+            return error(ErrorCode.INVALID_CONFIG, str(invalid))
+        return self._check_room(new, coming)
+
+    def _check_room(self, new: list[int], coming: Counter[int]) -> errors_pb2.Error | None:
+        if not new:
+            return None
+        present = Counter(node for partition in self._image.partitions.values() for node in partition.hosts)
+        for node in new:
+            total = present[node] + coming[node] + 1
+            if total > self._limits.node_replicas:
+                problem = f"node {node} would hold {total} replicas, at most {self._limits.node_replicas} are allowed"
+                return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{problem}: choose another node")
+        coming.update(new)
+        return None
+
+
+def _response(
+    request: admin_pb2.ReassignPartitionsRequest, plans: Sequence[_Plan], results: Sequence[ApplyResult]
+) -> peer_pb2.ControllerResponse:
+    """One outcome per wish in the request's order; those planned take theirs from ``results`` when there are any."""
+    applied = iter(results)
+    response = admin_pb2.ReassignPartitionsResponse()
+    for wish, plan in zip(request.reassignments, plans, strict=True):
+        outcome = response.results.add(topic=wish.topic, partition=wish.partition)
+        if isinstance(plan, errors_pb2.Error):
+            outcome.error.CopyFrom(plan)
+        elif results:
+            found = next(applied).response.reassign_partitions.results[0]
+            if found.HasField("error"):
+                outcome.error.CopyFrom(found.error)
+    return peer_pb2.ControllerResponse(reassign_partitions=response)

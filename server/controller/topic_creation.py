@@ -1,0 +1,162 @@
+"""What the controller checks before a topic comes to be."""
+
+from __future__ import annotations
+
+import random
+import re
+import uuid
+from collections.abc import Sequence
+
+from quorumlog.server.controller.placement import place
+from quorumlog.server.controller.replica_assignment import (
+    Placement,
+    TopicLimits,
+    candidates,
+    check_assignments,
+    check_room,
+)
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import INTERNAL_PREFIX
+from quorumlog.server.metadata.topic_config import (
+    InvalidTopicConfigError,
+    check_against_replication,
+    parse_topic_config,
+)
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: As in Kafka: the name becomes a file name in many tools.
+MAX_NAME_CHARACTERS = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
+
+
+def plan_topic(
+    image: MetadataImage,
+    under_way: Sequence[Placement],
+    topic: admin_pb2.NewTopic,
+    rng: random.Random,
+    limits: TopicLimits,
+) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
+    """The command that creates a topic, or why there cannot be one.
+
+    Arguments:
+        under_way: replicas that are proposed and not yet applied; they count as load.
+    """
+    refused = _check_name(topic.name) or image.topic_table.check_new(topic.name)
+    if refused is not None:
+        return refused
+    placement = (
+        _assigned(image, topic, limits) if topic.replica_assignments else _placed(image, under_way, topic, limits)
+    )
+    if isinstance(placement, errors_pb2.Error):
+        return placement
+    refused = _check_configs(topic, len(placement[0])) or check_room(image, under_way, placement, limits)
+    if refused is not None:
+        return refused
+    return metadata_log_pb2.CreateTopic(
+        name=topic.name,
+        topic_id=new_topic_id(image, rng),
+        configs={name: value.strip() for name, value in topic.configs.items()},
+        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+    )
+
+
+def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimits) -> Placement | errors_pb2.Error:
+    """Where the request wants the replicas."""
+    placement = [tuple(assignment.replicas) for assignment in topic.replica_assignments]
+    for what, asked, assigned in (
+        ("partitions", topic.num_partitions, len(placement)),
+        ("replicas of each partition", topic.replication_factor, len(placement[0])),
+    ):
+        if asked not in (-1, assigned):
+            return error(
+                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                f"{asked} {what} are asked for, and {assigned} are assigned: leave the number out or make it fit",
+            )
+    refused = check_partitions(len(placement), limits) or check_assignments(image, placement)
+    if refused is None and len(placement[0]) % 2 == 0:
+        refused = even_factor(len(placement[0]))
+    return refused or placement
+
+
+def _placed(
+    image: MetadataImage, under_way: Sequence[Placement], topic: admin_pb2.NewTopic, limits: TopicLimits
+) -> Placement | errors_pb2.Error:
+    """Where the replicas go when the request leaves that to the controller."""
+    refused = check_partitions(topic.num_partitions, limits) or _check_factor(image, topic.replication_factor)
+    if refused is not None:
+        return refused
+    return place(topic.num_partitions, topic.replication_factor, candidates(image, under_way))
+
+
+def refuse_spelling(name: str) -> errors_pb2.Error | None:
+    """Why no topic can ever have this name; None where one can."""
+    shown = ascii(name[:80])
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        problem = f"topic name {shown} has {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
+    elif name in (".", ".."):
+        problem = f"topic name {shown} is not allowed: '.' and '..' are not names"
+    elif not _NAME.match(name):
+        problem = f"topic name {shown} is not allowed: use only letters a-z A-Z, digits, '.', '_' and '-'"
+    else:
+        return None
+    return error(ErrorCode.INVALID_TOPIC, problem)
+
+
+def _check_name(name: str) -> errors_pb2.Error | None:
+    if name.startswith(INTERNAL_PREFIX):
+        problem = f"topic name {name[:80]!a} is reserved: names that begin with '__' belong to the cluster itself"
+        return error(ErrorCode.INVALID_TOPIC, problem)
+    return refuse_spelling(name)
+
+
+def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error | None:
+    """Why a topic cannot have so many partitions, or None."""
+    if 1 <= partitions <= limits.topic_partitions:
+        return None
+    return error(
+        ErrorCode.INVALID_PARTITIONS,
+        f"a topic cannot have {partitions} partitions: 1 to {limits.topic_partitions} are allowed",
+    )
+
+
+def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
+    present = [broker for broker in image.brokers.values() if not broker.fenced]
+    if factor < 1:
+        problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
+    elif factor % 2 == 0:
+        return even_factor(factor)
+    elif factor > len(present):
+        problem = (
+            f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
+            " registered are: start more nodes or use a smaller factor"
+        )
+    else:
+        return None
+    return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+
+
+def even_factor(factor: int) -> errors_pb2.Error:
+    """The refusal of an even number of replicas."""
+    return error(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {factor} is refused: an even number of replicas needs a witness, which this version does"
+        f" not have; use {factor + 1} (or {factor - 1})",
+    )
+
+
+def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:
+    try:
+        check_against_replication(parse_topic_config(topic.configs), factor)
+    except InvalidTopicConfigError as problem:
+        return error(ErrorCode.INVALID_CONFIG, str(problem))
+    return None
+
+
+def new_topic_id(image: MetadataImage, rng: random.Random) -> bytes:
+    """An id that no topic has."""
+    while True:
+        topic_id = uuid.UUID(int=rng.getrandbits(128), version=4).bytes
+        if topic_id not in image.topics_by_id:
+            return topic_id

@@ -1,0 +1,196 @@
+"""The controller's decisions on topics: each topic of a request is checked by itself and becomes a command or an error.
+
+What is checked here spares the log commands that could not succeed, and says why in a line; whatever two requests could
+contend for is decided again when the commands are applied (``TopicTable``).
+"""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, plan_coordinators
+from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
+from quorumlog.server.controller.topic_creation import plan_topic
+from quorumlog.server.controller.topic_growth import plan_partitions
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
+from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+_Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
+
+
+@dataclass(slots=True, frozen=True)
+class _UnderWay:
+    """New replicas that are proposed. They count as load until they are applied, or so old that they must be lost."""
+
+    expires: int
+    placement: Placement
+    is_applied: Callable[[], bool]
+
+
+class TopicDecisions:
+    """Decides on requests about topics.
+
+    Arguments:
+        image: the controller's, read only here.
+        rng: for topic ids.
+        patience_us: after which a proposal that was not applied counts as lost.
+        coordinators: what the internal topic of consumer groups is to be like.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        rng: random.Random,
+        limits: TopicLimits,
+        patience_us: int,
+        coordinators: CoordinatorPlan,
+    ) -> None:
+        self._image = image
+        self._rng = rng
+        self._limits = limits
+        self._patience_us = patience_us
+        self._coordinators = coordinators
+        self._under_way: list[_UnderWay] = []
+
+    def decide(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
+        """Decides on a request that creates, deletes or changes topics."""
+        number = request.request_id
+        kind = request.WhichOneof("body")
+        wanted: list[tuple[str, Callable[[], _Plan]]]
+        dry = False
+        match kind:
+            case "create_topics":
+                wanted = [(t.name, partial(self._plan_creation, now, t)) for t in request.create_topics.topics]
+                dry = request.create_topics.validate_only
+            case "create_coordinators":
+                kind, wanted = "create_topics", [(GROUPS_TOPIC, partial(self._plan_coordinators, now))]
+            case "create_partitions":
+                wanted = [(t.name, partial(self._plan_partitions, now, t)) for t in request.create_partitions.topics]
+                dry = request.create_partitions.validate_only
+            case "alter_configs":
+                wanted = [(t.name, partial(self._plan_configs, t)) for t in request.alter_configs.topics]
+                dry = request.alter_configs.validate_only
+            case _:
+                assert kind == "delete_topics"
+                wanted = [(name, partial(self._plan_deletion, name)) for name in request.delete_topics.names]
+        names = [name for name, _ in wanted]
+        if len(names) > self._limits.request_topics:
+            problem = f"{len(names)} topics in one request: at most {self._limits.request_topics} are allowed"
+            return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
+        self._under_way = [each for each in self._under_way if now < each.expires and not each.is_applied()]
+        before = list(self._under_way)
+        times = Counter(names)
+        plans = [_named_twice(name, times[name]) or plan() for name, plan in wanted]
+        commands = tuple(each for each in plans if isinstance(each, metadata_log_pb2.MetadataCommand))
+        if dry or not commands:
+            self._under_way = before
+            return answer_now(number, _response(kind, names, plans, ()))
+        for command in commands:
+            command.timestamp_ms = wall_ms
+        return ControllerDecision(
+            number, commands=commands, merge=lambda results: _response(kind, names, plans, results)
+        )
+
+    # -- plans ----------------------------------------------------------------------------------------------------
+
+    def _plan_creation(self, now: int, wanted: admin_pb2.NewTopic) -> _Plan:
+        plan = plan_topic(self._image, self._placements(), wanted, self._rng, self._limits)
+        if isinstance(plan, errors_pb2.Error):
+            return plan
+        self._begin(now, plan.partitions, lambda: plan.name in self._image.topics)
+        return metadata_log_pb2.MetadataCommand(create_topic=plan)
+
+    def _plan_coordinators(self, now: int) -> _Plan:
+        placements = self._placements()
+        plan = plan_coordinators(self._image, placements, self._coordinators, self._rng, self._limits)
+        if isinstance(plan, errors_pb2.Error):
+            return plan
+        self._begin(now, plan.partitions, lambda: GROUPS_TOPIC in self._image.topics)
+        return metadata_log_pb2.MetadataCommand(create_topic=plan)
+
+    def _plan_partitions(self, now: int, wanted: admin_pb2.NewPartitions) -> _Plan:
+        topic = self._changeable(wanted.name)
+        if isinstance(topic, errors_pb2.Error):
+            return topic
+        plan = plan_partitions(self._image, self._placements(), topic, wanted, self._limits)
+        if isinstance(plan, errors_pb2.Error):
+            return plan
+        self._begin(now, plan.partitions, lambda: len(topic.partitions) > plan.first_number)
+        return metadata_log_pb2.MetadataCommand(add_partitions=plan)
+
+    def _plan_configs(self, wanted: admin_pb2.AlterTopicConfig) -> _Plan:
+        topic = self._changeable(wanted.name)
+        if isinstance(topic, errors_pb2.Error):
+            return topic
+        try:
+            factor = min(len(partition.replicas) for partition in topic.partitions)
+            values = changed_configs(topic.configs, wanted.set, wanted.clear, factor)
+        except InvalidTopicConfigError as problem:
+            return error(ErrorCode.INVALID_CONFIG, str(problem))
+        body = metadata_log_pb2.ChangeTopicConfig(topic_id=topic.topic_id, set=values, clear=wanted.clear)
+        return metadata_log_pb2.MetadataCommand(change_topic_config=body)
+
+    def _plan_deletion(self, name: str) -> _Plan:
+        topic = self._changeable(name)
+        if isinstance(topic, errors_pb2.Error):
+            return topic
+        return metadata_log_pb2.MetadataCommand(delete_topic=metadata_log_pb2.DeleteTopic(topic_id=topic.topic_id))
+
+    def _changeable(self, name: str) -> Topic | errors_pb2.Error:
+        topic = self._image.topics.get(name)
+        if topic is None:
+            shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
+            return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")
+        if topic.is_internal:
+            return error(
+                ErrorCode.INVALID_TOPIC, f"topic {name} belongs to the cluster itself: it cannot be changed or deleted"
+            )
+        return topic
+
+    # -- load under way -------------------------------------------------------------------------------------------
+
+    def _placements(self) -> list[Placement]:
+        return [each.placement for each in self._under_way]
+
+    def _begin(
+        self, now: int, replica_sets: Iterable[metadata_log_pb2.ReplicaSet], is_applied: Callable[[], bool]
+    ) -> None:
+        placement = [tuple(replica_set.replicas) for replica_set in replica_sets]
+        self._under_way.append(_UnderWay(now + self._patience_us, placement, is_applied))
+
+
+def _named_twice(name: str, times: int) -> errors_pb2.Error | None:
+    if times == 1:
+        return None
+    return error(ErrorCode.INVALID_REQUEST, f"topic {name} stands {times} times in the request")
+
+
+def _response(
+    kind: str, names: Sequence[str], plans: Sequence[_Plan], results: Sequence[ApplyResult]
+) -> peer_pb2.ControllerResponse:
+    """One outcome per topic in the request's order; those planned take theirs from ``results`` when there are any.
+
+    Arguments:
+        kind: the field of requests and responses; its results have a name and an error.
+    """
+    response = peer_pb2.ControllerResponse()
+    body = getattr(response, kind)
+    body.SetInParent()
+    applied = iter(results)
+    for name, plan in zip(names, plans, strict=True):
+        outcome = body.results.add()
+        if isinstance(plan, errors_pb2.Error):
+            outcome.error.CopyFrom(plan)
+        elif results:
+            outcome.CopyFrom(getattr(next(applied).response, kind).results[0])
+        outcome.name = name
+    return response

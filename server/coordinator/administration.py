@@ -1,0 +1,77 @@
+"""A coordinator's decisions for administrators: groups listed, described and deleted."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from quorumlog.server.coordinator.committed_offsets import no_group
+from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.records import partition_lists
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+def listing(group: Group) -> groups_pb2.GroupListing:
+    """A group in a list."""
+    return groups_pb2.GroupListing(group_id=group.group_id, state=group.state, members=len(group.members))
+
+
+def describe(draft: Draft, group_id: str, coordinator: int) -> groups_pb2.GroupDescription:
+    """A group with its members; an error where there is none of that id.
+
+    Arguments:
+        coordinator: the node that answers.
+    """
+    group = draft.group(group_id)
+    if group is None:
+        return groups_pb2.GroupDescription(
+            group_id=group_id, error=no_group(group_id), state=groups_pb2.GROUP_DEAD, coordinator=coordinator
+        )
+    return groups_pb2.GroupDescription(
+        group_id=group_id,
+        state=group.state,
+        group_epoch=group.group_epoch,
+        assignment_epoch=group.assignment_epoch,
+        assignor=group.header.assignor,
+        members=[_described(draft, group, member) for _, member in sorted(group.members.items())],
+        coordinator=coordinator,
+    )
+
+
+def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
+    """Deletes a group that has no members, with its committed offsets. Returns why it does not, or None."""
+    group = draft.group(group_id)
+    if group is None:
+        return no_group(group_id)
+    if group.members:
+        return error(ErrorCode.NON_EMPTY_GROUP, f"group {group_id} has {len(group.members)} members: stop them first")
+    draft.edit(group_id).delete()
+    return None
+
+
+def _described(draft: Draft, group: Group, member: Member) -> groups_pb2.MemberDescription:
+    return groups_pb2.MemberDescription(
+        member_id=member.member_id,
+        instance_id=member.instance_id,
+        rack=member.rack,
+        client_id=member.client_id,
+        host=member.host,
+        member_epoch=member.member_epoch,
+        topics=member.subscription.topics,
+        topic_pattern=member.subscription.pattern,
+        assignment=_named(draft, member.held()),
+        target=_named(draft, group.targets.get(member.member_id, ())),
+        present=member.is_present,
+    )
+
+
+def _named(draft: Draft, partitions: Iterable[PartitionId]) -> list[groups_pb2.TopicPartitions]:
+    """Partitions with their topics' names; without one where the topic has been deleted."""
+    rows = partition_lists(partitions)
+    for row in rows:
+        topic = draft.topics.by_id(row.topic_id)
+        row.topic = topic.name if topic is not None else ""
+    return rows

@@ -1,0 +1,238 @@
+"""A coordinator's decisions on committed offsets: who may store them (KIP-1251), who reads them, when they go."""
+
+from __future__ import annotations
+
+from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.group import Group, StoredOffset
+from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.records import offset_record, partitions_of
+from quorumlog.server.coordinator.request_checks import check_group_id
+from quorumlog.server.coordinator.topic_catalog import TopicInfo
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What a client outside the group's assignment says as its epoch.
+NO_MEMBER_EPOCH = -1
+
+
+# -- storing ----------------------------------------------------------------------------------------------------------
+
+
+def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> groups_pb2.CommitOffsetsResponse:
+    """Stores offsets; each by itself, but for what is wrong with the request as a whole."""
+    group = draft.group(request.group_id)
+    refused = check_group_id(request.group_id) or _check_committer(group, request.member_id, request.member_epoch)
+    if refused is None and group is None and draft.is_full:
+        refused = error(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"the coordinator of group {request.group_id} keeps {draft.limits.groups} groups and takes no more: delete"
+            " groups that nobody needs",
+        )
+    if refused is not None:
+        return groups_pb2.CommitOffsetsResponse(error=refused)
+    response = groups_pb2.CommitOffsetsResponse()
+    for row in request.offsets:
+        problem = _check_offset(draft, request, row)
+        response.results.add(topic_id=row.topic_id, partition=row.partition, error=problem)
+        if problem is None and not _is_late(draft, request, (row.topic_id, row.partition)):
+            committer = (request.member_id, request.number)
+            stored = StoredOffset(row.offset, row.leader_epoch, row.metadata, draft.wall_ms, *committer)
+            edit = draft.edit(request.group_id)
+            edit.put_offset((row.topic_id, row.partition), stored)
+            if not edit.group.members and not edit.group.header.empty_since_ms:
+                edit.begin_empty(draft.wall_ms)
+    return response
+
+
+def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
+    """Whether the member has committed the partition again since it sent this: it stores nothing, and is no error.
+
+    (Else an attempt that the client gave up, and that was on its way for long, would take the later one back, and the
+    next owner would do committed work again.)
+    """
+    group = draft.group(request.group_id)
+    counted = group is not None and request.member_id and request.number
+    stored = group.offsets.get(partition) if group is not None and counted else None
+    return stored is not None and stored.committer == request.member_id and stored.number > request.number
+
+
+def _check_committer(group: Group | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:
+    """Why nobody of this name may commit or ask, or None. A client without a member may while the group has none."""
+    if not member_id and member_epoch == NO_MEMBER_EPOCH:
+        if group is None or not group.members:
+            return None
+        return error(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"group {group.group_id} has members: only they commit its offsets; stop them first",
+        )
+    if group is None or member_id not in group.members:
+        return error(
+            ErrorCode.UNKNOWN_MEMBER_ID,
+            f"the group has no member {member_id!r}: it was silent or slow for too long; join anew",
+        )
+    return None
+
+
+def _check_offset(
+    draft: Draft, request: groups_pb2.CommitOffsetsRequest, row: groups_pb2.CommittedOffset
+) -> errors_pb2.Error | None:
+    topic = draft.topics.by_id(row.topic_id)
+    if topic is None or not 0 <= row.partition < topic.partitions:
+        return _no_partition(topic, row.partition)
+    name = f"{topic.name}-{row.partition}"
+    if row.offset < 0 or row.leader_epoch < -1:
+        return error(
+            ErrorCode.INVALID_REQUEST,
+            f"offset {row.offset} of {name}, leader epoch {row.leader_epoch}: offsets begin with 0, leader epochs"
+            " with -1 for unknown",
+        )
+    limits, partition = draft.limits, (row.topic_id, row.partition)
+    size = len(row.metadata.encode())
+    if size > limits.metadata_bytes:
+        return error(
+            ErrorCode.OFFSET_METADATA_TOO_LARGE,
+            f"the text beside the offset of {name} has {size} bytes, at most {limits.metadata_bytes} are kept",
+        )
+    group = draft.group(request.group_id)
+    if group is None:
+        return None
+    if partition not in group.offsets and len(group.offsets) >= limits.offsets:
+        return error(
+            ErrorCode.GROUP_MAX_SIZE_REACHED,
+            f"group {group.group_id} has {limits.offsets} committed offsets and takes no more: delete some",
+        )
+    if request.member_id:
+        return _check_epoch(group, group.members[request.member_id], request.member_epoch, partition, name)
+    return None
+
+
+def _check_epoch(
+    group: Group, member: Member, epoch: int, partition: PartitionId, name: str
+) -> errors_pb2.Error | None:
+    """Why a member may not commit a partition, or None: it must have had it without a break since the epoch it says.
+
+    What nobody has it may commit in its present epoch. What another one has, it may not: the commit of work done long
+    ago, on its way since, would undo the other's.
+    """
+    since = member.held_since(partition)
+    if since is not None and since <= epoch <= member.member_epoch:
+        return None
+    holder = group.holders.get(partition)
+    if since is None and holder is None and epoch == member.member_epoch:
+        return None
+    held = f"has {name} since epoch {since}" if since is not None else f"does not have {name}"
+    return error(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"member {member.member_id} commits {name} in epoch {epoch}; it is at epoch {member.member_epoch} and {held}:"
+        " commit what is assigned, in the newest epoch",
+    )
+
+
+# -- reading ----------------------------------------------------------------------------------------------------------
+
+
+def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
+    """The committed offsets that are asked for, of topics that exist. A group that does not exist has none."""
+    group = draft.group(request.group_id)
+    refused = check_group_id(request.group_id)
+    if refused is None and request.member_id:
+        refused = _check_reader(group, request)
+    if refused is not None:
+        return groups_pb2.FetchOffsetsResponse(error=refused)
+    response = groups_pb2.FetchOffsetsResponse()
+    if group is None:
+        return response
+    for partition in sorted(partitions_of(request.topics) if request.topics else group.offsets):
+        stored = group.offsets.get(partition)
+        topic = draft.topics.by_id(partition[0])
+        if stored is not None and topic is not None:
+            response.offsets.append(offset_record(partition, stored, topic.name))
+    return response
+
+
+def _check_reader(group: Group | None, request: groups_pb2.FetchOffsetsRequest) -> errors_pb2.Error | None:
+    refused = _check_committer(group, request.member_id, request.member_epoch)
+    if refused is not None or group is None:
+        return refused
+    member, epoch = group.members[request.member_id], request.member_epoch
+    since = (member.held_since(partition) for partition in partitions_of(request.topics))
+    if epoch == member.member_epoch:
+        return None
+    if request.topics and epoch < member.member_epoch and all(then is not None and then <= epoch for then in since):
+        return None
+    return error(
+        ErrorCode.STALE_MEMBER_EPOCH,
+        f"member {member.member_id} is at epoch {member.member_epoch} of group {group.group_id}, not at {epoch}: ask"
+        " again in the newest epoch",
+    )
+
+
+# -- forgetting -------------------------------------------------------------------------------------------------------
+
+
+def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
+    """Deletes committed offsets of topics to which no member subscribes. Those that are not there count as deleted."""
+    group = draft.group(request.group_id)
+    if group is None:
+        return groups_pb2.DeleteOffsetsResponse(error=no_group(request.group_id))
+    read = _topics_read(draft, group)
+    response = groups_pb2.DeleteOffsetsResponse()
+    for partition in sorted(partitions_of(request.topics)):
+        problem = None
+        if partition[0] in read:
+            topic = draft.topics.by_id(partition[0])
+            problem = error(
+                ErrorCode.GROUP_SUBSCRIBED_TO_TOPIC,
+                f"members of group {group.group_id} subscribe to topic {topic.name if topic is not None else ''}: stop"
+                " them first",
+            )
+        elif partition in group.offsets:
+            draft.edit(request.group_id).remove_offset(partition)
+        response.results.add(topic_id=partition[0], partition=partition[1], error=problem)
+    return response
+
+
+def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
+    """Forgets offsets that nobody needs: of deleted topics; of a group that has been empty, and not committed, for
+    longer than the retention; of topics that nobody in the group subscribes to, so long after the commit. A group that
+    is left with neither members nor offsets goes.
+
+    Returns:
+        Whether anything went.
+    """
+    group = draft.group(group_id)
+    if group is None:
+        return False
+    read = _topics_read(draft, group)
+    latest = draft.wall_ms - retention_ms
+    expired = [
+        partition
+        for partition, stored in group.offsets.items()
+        if draft.topics.by_id(partition[0]) is None
+        or (partition[0] not in read and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest)
+    ]
+    for partition in sorted(expired):
+        draft.edit(group_id).remove_offset(partition)
+    is_over = not group.members and len(group.offsets) == len(expired)
+    if is_over:
+        draft.edit(group_id).delete()
+    return is_over or bool(expired)
+
+
+def no_group(group_id: str) -> errors_pb2.Error:
+    """The answer to who asks for a group that there is not."""
+    return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
+
+
+def _topics_read(draft: Draft, group: Group) -> set[bytes]:
+    """The topics that members subscribe to now."""
+    read: set[bytes] = set()
+    for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
+        read |= draft.subscriptions.topic_ids(subscription)
+    return read
+
+
+def _no_partition(topic: TopicInfo | None, number: int) -> errors_pb2.Error:
+    problem = f"topic {topic.name} has no partition {number}" if topic is not None else "there is no topic of this id"
+    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)

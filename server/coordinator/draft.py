@@ -1,0 +1,84 @@
+"""What a coordinator's leader is about to decide: a view of its groups in which requests make changes, one after the
+other, until they become one command of the log.
+
+The groups that the log has made stay as they are; they must not change while a draft over them is in use.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group_edit import GroupEdit
+from quorumlog.server.coordinator.group_table import GroupTable
+from quorumlog.server.coordinator.subscriptions import Subscriptions
+from quorumlog.server.coordinator.target_assignment import settle
+from quorumlog.server.coordinator.topic_catalog import TopicCatalog
+from quorumlog.v1 import group_log_pb2
+
+
+class Draft:
+    """Changes of a coordinator's groups.
+
+    Arguments:
+        topics: as they are now. At least as new as those on which the groups are based: a leader whose image is older
+            than ``table.metadata_index`` waits before it decides anything.
+        wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
+    """
+
+    def __init__(self, table: GroupTable, topics: TopicCatalog, limits: GroupLimits, wall_ms: int) -> None:
+        assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
+        self._table = table
+        self._edits: dict[str, GroupEdit] = {}
+        self._count = len(table.groups)
+        self.topics = topics
+        self.limits = limits
+        self.wall_ms = wall_ms
+        self.subscriptions = Subscriptions(topics)
+
+    def group(self, group_id: str) -> Group | None:
+        """The group as it is after the changes so far; None when there is no such group."""
+        edit = self._edits.get(group_id)
+        if edit is None:
+            return self._table.groups.get(group_id)
+        return None if edit.is_deleted else edit.group
+
+    def edit(self, group_id: str) -> GroupEdit:
+        """The group, to be changed; a new one where there is none."""
+        edit = self._edits.get(group_id)
+        if edit is None:
+            base = self._table.groups.get(group_id)
+            edit = self._edits[group_id] = GroupEdit(group_id, base)
+            self._count += base is None
+        edit.is_deleted = False
+        return edit
+
+    def changed(self, group_id: str) -> bool:
+        """Whether the draft changes the group."""
+        edit = self._edits.get(group_id)
+        return edit is not None and edit.is_changed
+
+    def settle(self, group_id: str) -> None:
+        """Computes who is to read what, where changes of the group ask for it: once for all of them."""
+        edit = self._edits.get(group_id)
+        if edit is not None and edit.is_unsettled:
+            settle(self, edit)
+
+    @property
+    def is_full(self) -> bool:
+        """Whether the coordinator has as many groups as it may."""
+        return self._count >= self.limits.groups
+
+    @property
+    def size_bytes(self) -> int:
+        """About how many bytes the command has so far."""
+        return sum(edit.size_bytes for edit in self._edits.values())
+
+    def command(self) -> group_log_pb2.GroupCommand | None:
+        """The changes, for the log; None when there are none."""
+        for edit in self._edits.values():
+            if edit.is_unsettled:
+                settle(self, edit)
+        changes = [change for edit in self._edits.values() if (change := edit.change()) is not None]
+        if not changes:
+            return None
+        return group_log_pb2.GroupCommand(timestamp_ms=self.wall_ms, changes=changes, metadata_index=self.topics.index)

@@ -1,0 +1,133 @@
+"""Who coordinates a group: any node answers, from its own image, and has the coordinators created if there are none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import google_crc32c
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.coordinator.pending_answers import ExpectedAnswers
+from quorumlog.server.coordinator.request_checks import check_group_id
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import GROUPS_TOPIC, Partition, Topic
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsResponse, GroupCoordinator
+
+#: How long a search may take that has the coordinators created (µs).
+CREATION_US = 5_000_000
+
+
+def coordinator_of(topic: Topic, group_id: str) -> Partition:
+    """The partition of the internal topic that keeps a group."""
+    return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
+
+
+class CoordinatorSearch:
+    """Serves FindCoordinators.
+
+    Arguments:
+        image: gives this node's metadata image.
+        answers: those that are due.
+    """
+
+    def __init__(
+        self,
+        image: Callable[[], MetadataImage],
+        partitions: Partitions,
+        client: ControllerClient,
+        answers: ExpectedAnswers,
+    ) -> None:
+        self._image = image
+        self._partitions = partitions
+        self._client = client
+        self._answers = answers
+        self._waiting: dict[int, FindCoordinatorsRequest] = {}
+        self._is_asking = False
+        #: The metadata index at which the image shows the coordinators that were created.
+        self._shown_at: int | None = None
+
+    def find(self, now: int, request_id: int, request: FindCoordinatorsRequest) -> None:
+        """Answers now where there are coordinators, else once they are created."""
+        self._answers.expect(request_id, now + CREATION_US, _failed)
+        topic = self._image().topics.get(GROUPS_TOPIC)
+        if topic is not None:
+            self._answers.give(request_id, self._found(topic, request))
+            return
+        self._waiting[request_id] = request
+        if not self._is_asking and self._shown_at is None:
+            self._is_asking = True
+            asked = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
+            self._client.ask(now + CREATION_US, asked, self._answered)
+
+    def _answered(self, response: peer_pb2.ControllerResponse | None) -> None:
+        self._is_asking = False
+        if response is None or not response.create_topics.results:
+            self._fail(_unavailable("the controller did not answer, or is being elected"))
+            return
+        result = response.create_topics.results[0]
+        if result.error.code in (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS):
+            self._shown_at = response.applied_index
+            self.on_applied()
+        else:
+            self._fail(result.error)
+
+    def _fail(self, problem: errors_pb2.Error) -> None:
+        waiting, self._waiting = self._waiting, {}
+        for request_id in waiting:
+            self._answers.fail(request_id, problem)
+
+    def on_applied(self) -> None:
+        """The image moved on: it may show the coordinators by now."""
+        if not self._waiting:
+            return
+        image = self._image()
+        topic = image.topics.get(GROUPS_TOPIC)
+        if topic is not None:
+            waiting, self._waiting = self._waiting, {}
+            for request_id, request in waiting.items():
+                self._answers.give(request_id, self._found(topic, request))
+        if self._shown_at is not None and image.applied_index >= self._shown_at:
+            self._shown_at = None
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._waiting.pop(request_id, None)
+
+    # -- where they are ---------------------------------------------------------------------------------------
+
+    def _found(self, topic: Topic, request: FindCoordinatorsRequest) -> FindCoordinatorsResponse:
+        response = FindCoordinatorsResponse()
+        if request.all:
+            for record in topic.partitions:
+                self._place(record, response.coordinators.add())
+            return response
+        for group_id in request.group_ids:
+            found = response.coordinators.add(group_id=group_id, partition=-1, node_id=NO_NODE)
+            refused = check_group_id(group_id)
+            if refused is not None:
+                found.error.CopyFrom(refused)
+            else:
+                self._place(coordinator_of(topic, group_id), found)
+        return response
+
+    def _place(self, record: Partition, found: GroupCoordinator) -> None:
+        leader, epoch = self._partitions.known_leader(record)
+        broker = self._image().brokers.get(leader)
+        found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch
+        if broker is None:
+            found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))
+        else:
+            found.node_id, found.host, found.port = leader, broker.host, broker.port
+
+
+def _failed(problem: errors_pb2.Error) -> FindCoordinatorsResponse:
+    return FindCoordinatorsResponse(error=problem)
+
+
+def _unavailable(why: str) -> errors_pb2.Error:
+    return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, f"{why}: try again shortly")

@@ -1,0 +1,182 @@
+"""A consumer group: members, their parts of the newest assignment, committed offsets, and who has which partition.
+
+The same object takes what the log says and what a draft decides, so that the rules which must never break are asserted
+in both places: a partition has one holder, epochs do not go back, and nobody is ahead of the assignment.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, MutableMapping
+from dataclasses import dataclass, field
+
+from quorumlog.server.coordinator.member import STABLE, STATIC_LEAVE_EPOCH, Member, PartitionId
+from quorumlog.v1 import groups_pb2
+
+
+@dataclass(slots=True, frozen=True)
+class StoredOffset:
+    """A committed offset: the next one to read.
+
+    Arguments:
+        leader_epoch: of the last record before it; -1 when unknown.
+        commit_timestamp_ms: by the coordinator's clock.
+        committer: the member that committed it; empty for a client that is none.
+        number: of its commit; 0 where it does not count them.
+    """
+
+    offset: int
+    leader_epoch: int
+    metadata: str
+    commit_timestamp_ms: int
+    committer: str = ""
+    number: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class SubscribedTopic:
+    """A topic as the group last saw it.
+
+    Arguments:
+        first_partitions: how many partitions it had when the group began to read it. Those added since hold nothing
+            that the group could have meant to skip.
+    """
+
+    topic_id: bytes
+    name: str
+    partitions: int
+    first_partitions: int
+
+
+@dataclass(slots=True, frozen=True)
+class GroupHeader:
+    """What a group has beside members and offsets.
+
+    Arguments:
+        group_epoch: counts changes of members, subscriptions and topics.
+        assignment_epoch: the group epoch for which the targets were computed.
+        assignor: in use; empty without members.
+        empty_since_ms: 0 while it has members.
+        topics: on which the targets are based; of a group that lost its members, as they were.
+    """
+
+    group_epoch: int = 0
+    assignment_epoch: int = 0
+    assignor: str = ""
+    empty_since_ms: int = 0
+    topics: Mapping[bytes, SubscribedTopic] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Group:
+    """One group.
+
+    Arguments:
+        version: counts the log's changes of it.
+        targets: by member: what it is to have.
+        holders: by partition: who has it or has not yet released it.
+        instances: by static name: the member of that name.
+    """
+
+    group_id: str
+    version: int = 0
+    header: GroupHeader = GroupHeader()
+    members: dict[str, Member] = field(default_factory=dict)
+    targets: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
+    offsets: MutableMapping[PartitionId, StoredOffset] = field(default_factory=dict)
+    holders: dict[PartitionId, str] = field(default_factory=dict)
+    instances: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def group_epoch(self) -> int:
+        """Counts changes of members, subscriptions and topics."""
+        return self.header.group_epoch
+
+    @property
+    def assignment_epoch(self) -> int:
+        """The group epoch for which the targets were computed."""
+        return self.header.assignment_epoch
+
+    @property
+    def state(self) -> groups_pb2.GroupState.ValueType:
+        """Empty, Assigning, Reconciling or Stable."""
+        if not self.members:
+            return groups_pb2.GROUP_EMPTY
+        if self.header.assignment_epoch < self.header.group_epoch:
+            return groups_pb2.GROUP_ASSIGNING
+        if all(self.has_arrived(member) for member in self.members.values() if member.is_present):
+            return groups_pb2.GROUP_STABLE
+        return groups_pb2.GROUP_RECONCILING
+
+    def has_arrived(self, member: Member) -> bool:
+        """Whether a member has all that the newest assignment gives it, and nothing else."""
+        return member.state == STABLE and member.member_epoch == self.header.assignment_epoch
+
+    # -- changes ------------------------------------------------------------------------------------------------------
+
+    def put_header(self, header: GroupHeader) -> None:
+        """Sets what it has beside members and offsets."""
+        assert header.group_epoch >= self.header.group_epoch, "a group epoch went back"
+        assert header.assignment_epoch >= self.header.assignment_epoch, "an assignment epoch went back"
+        assert header.assignment_epoch <= header.group_epoch, "an assignment is ahead of its group"
+        self.header = header
+
+    def put_members(self, members: Iterable[Member]) -> None:
+        """Sets members that are new or changed. What one of them releases another of them may have."""
+        members = list(members)
+        for member in members:
+            before = self.members.get(member.member_id)
+            if before is not None:
+                self._follows(before, member)
+                self._release(before)
+        for member in members:
+            self._hold(member)
+            self.members[member.member_id] = member
+            if member.instance_id:
+                holder = self.instances.setdefault(member.instance_id, member.member_id)
+                assert holder == member.member_id, f"{holder} and {member.member_id} have the same static name"
+
+    def remove_member(self, member_id: str) -> None:
+        """A member is no more, and its part of the assignment with it."""
+        member = self.members.pop(member_id)
+        self._release(member)
+        self.targets.pop(member_id, None)
+        if member.instance_id:
+            del self.instances[member.instance_id]
+
+    def put_targets(self, targets: Mapping[str, frozenset[PartitionId]]) -> None:
+        """Sets parts of the newest assignment. ``check_targets`` follows when all is set."""
+        self.targets.update(targets)
+
+    def check_targets(self) -> None:
+        """Each partition is to have one reader, of a topic that the group reads; each member has its part."""
+        assert self.targets.keys() == self.members.keys(), "targets of others than the members"
+        topics = self.header.topics
+        seen: set[PartitionId] = set()
+        for target in self.targets.values():
+            assert seen.isdisjoint(target), "a partition is assigned twice"
+            seen |= target
+        for topic_id, number in seen:
+            topic = topics.get(topic_id)
+            assert topic is not None and 0 <= number < topic.partitions, "a target of a topic that nobody reads"
+
+    def check_member(self, member: Member) -> None:
+        """A member is not ahead of the assignment, and has it when it says so."""
+        assert member.member_epoch <= self.header.assignment_epoch, f"{member.member_id} is ahead of the assignment"
+        if self.has_arrived(member):
+            assert member.assigned.keys() == self.targets[member.member_id], f"{member.member_id} is not where it says"
+            assert not member.revoking, f"{member.member_id} has arrived with partitions to release"
+
+    def _follows(self, before: Member, member: Member) -> None:
+        left = STATIC_LEAVE_EPOCH in (before.member_epoch, member.member_epoch)
+        assert left or member.member_epoch >= before.member_epoch, f"the epoch of {member.member_id} went back"
+        assert member.instance_id == before.instance_id, f"{member.member_id} changed its static name"
+
+    def _hold(self, member: Member) -> None:
+        for partition in member.held():
+            holder = self.holders.setdefault(partition, member.member_id)
+            assert holder == member.member_id, f"{partition} has two holders: {holder} and {member.member_id}"
+        assert member.assigned.keys().isdisjoint(member.revoking), f"{member.member_id} has what it releases"
+
+    def _release(self, member: Member) -> None:
+        for partition in member.held():
+            del self.holders[partition]

@@ -1,0 +1,94 @@
+"""The groups of one coordinator: what its log has made of them. Pure, and the same on every replica.
+
+Applying puts values in place. What they are was decided by the leader, from the state that the entries before had made
+(``Draft``); the version of each group says from which.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.records import header_of, member_of, offset_of, partitions_of, whole_group
+from quorumlog.v1 import group_log_pb2
+
+
+class GroupTable:
+    """Groups by id.
+
+    Arguments:
+        metadata_index: up to where the metadata log must be known for a decision: decisions were based on that much.
+    """
+
+    def __init__(self) -> None:
+        self.groups: dict[str, Group] = {}
+        self.metadata_index = 0
+
+    def apply(self, command: group_log_pb2.GroupCommand) -> set[str]:
+        """Applies one committed command; returns the ids of the groups that it changed.
+
+        Raises:
+            AssertionError: the command is not based on this state, or would break what must hold of every group. The
+                node must stop: going on would diverge.
+        """
+        changed: set[str] = set()
+        for change in command.changes:
+            assert change.group_id not in changed, f"group {change.group_id} changes twice in one command"
+            known = self.groups.get(change.group_id)
+            version = known.version if known is not None else 0
+            assert change.base_version == version, (
+                f"a change of group {change.group_id} is based on version {change.base_version}, not {version}"
+            )
+            assert change.version in (0, version + 1), f"group {change.group_id} skips versions"
+            self._change(known, change)
+            changed.add(change.group_id)
+        self.metadata_index = max(self.metadata_index, command.metadata_index)
+        return changed
+
+    def _change(self, group: Group | None, change: group_log_pb2.GroupChange) -> None:
+        if change.version == 0:
+            assert group is not None and group.members.keys() == set(change.removed_members), (
+                f"group {change.group_id} ends with members"
+            )
+            del self.groups[change.group_id]
+            return
+        if group is None:
+            group = self.groups[change.group_id] = Group(change.group_id)
+        group.version = change.version
+        if change.HasField("header"):
+            group.put_header(header_of(change.header))
+        for member_id in change.removed_members:
+            group.remove_member(member_id)
+        members = [member_of(record) for record in change.members]
+        group.put_members(members)
+        group.put_targets({row.member_id: frozenset(partitions_of(row.topics)) for row in change.targets})
+        if change.targets or change.removed_members or change.HasField("header"):
+            group.check_targets()
+        for member in members:
+            group.check_member(member)
+        for partition in partitions_of(change.removed_offsets):
+            del group.offsets[partition]
+        for record in change.offsets:
+            group.offsets[record.topic_id, record.partition] = offset_of(record)
+
+    # -- snapshots ----------------------------------------------------------------------------------------------------
+
+    def to_snapshot(self, applied_index: int) -> bytes:
+        """Everything, as of an index of the log."""
+        return group_log_pb2.GroupsSnapshot(
+            groups=[whole_group(group) for _, group in sorted(self.groups.items())],
+            applied_index=applied_index,
+            metadata_index=self.metadata_index,
+        ).SerializeToString()
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> tuple[GroupTable, int]:
+        """The table that ``to_snapshot`` wrote, and its index.
+
+        Raises:
+            google.protobuf.message.DecodeError: the bytes are no snapshot.
+        """
+        snapshot = group_log_pb2.GroupsSnapshot.FromString(data)
+        table = cls()
+        table.metadata_index = snapshot.metadata_index
+        for change in snapshot.groups:
+            table._change(None, change)
+        return table, snapshot.applied_index

@@ -1,0 +1,159 @@
+"""A coordinator's decisions on heartbeats.
+
+What a member says that it owns bounds what it has: whatever it may hold when its heartbeat is decided on, or decided on
+again after waiting, is among it. That takes three things of the two sides.
+
+- A client acts only on the answer to the newest heartbeat that it has sent. (Else it would take up, from an earlier
+  answer, a partition that its newest heartbeat does not name, and that was given to another because of that.)
+- Therefore a heartbeat that is sent while another one is unanswered is ``full``: the other's news count as lost.
+- Heartbeats of one member are decided on in the order of their correlation ids, which grow for as long as the member
+  lives, over all its streams; one that comes late is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorumlog.server.client_origin import ClientOrigin
+from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, Member
+from quorumlog.server.coordinator.member_changes import join, leave, stay
+from quorumlog.server.coordinator.reconciliation import reconcile
+from quorumlog.server.coordinator.records import numbers_by_topic, partitions_of
+from quorumlog.server.coordinator.request_checks import check_heartbeat
+from quorumlog.v1 import errors_pb2, groups_pb2
+
+
+def heartbeat(
+    draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin
+) -> groups_pb2.GroupHeartbeatResponse | None:
+    """Decides on one heartbeat, alone. Returns the answer, or None when it may wait for news."""
+    return heartbeats(draft, [(request, origin)])[0]
+
+
+def heartbeats(
+    draft: Draft, batch: Sequence[tuple[groups_pb2.GroupHeartbeatRequest, ClientOrigin]]
+) -> list[groups_pb2.GroupHeartbeatResponse | None]:
+    """Decides on heartbeats together, in their order; each group is assigned anew at most once for all of them.
+
+    The same heartbeat may be decided on again when its group has changed.
+
+    Returns:
+        The answers; None for a heartbeat that has no news for its member and may wait for some.
+    """
+    quiet = [_is_quiet(draft, request) for request, _ in batch]
+    refused = [
+        None if is_quiet else _admit(draft, request, origin)
+        for is_quiet, (request, origin) in zip(quiet, batch, strict=True)
+    ]
+    answers: list[groups_pb2.GroupHeartbeatResponse | None] = []
+    for is_quiet, problem, (request, _) in zip(quiet, refused, batch, strict=True):
+        if is_quiet and request.max_wait_ms and not draft.changed(request.group_id):
+            answers.append(None)
+        elif problem is not None:
+            answers.append(_refusal(request, problem))
+        else:
+            answers.append(_answer(draft, request))
+    return answers
+
+
+def nothing_new(
+    group: Group, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+) -> groups_pb2.GroupHeartbeatResponse:
+    """The answer to a heartbeat that has waited for news for long enough."""
+    return _response(group.members[request.member_id], request, limits)
+
+
+def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> bool:
+    """Whether a heartbeat is one of the many that change nothing and learn nothing. This comes before all else: a
+    coordinator may have ten thousand members."""
+    group = draft.group(request.group_id)
+    member = group.members.get(request.member_id) if group is not None else None
+    if group is None or member is None or request.full:
+        return False
+    subscription = member.subscription
+    return (
+        request.member_epoch == member.member_epoch == group.header.assignment_epoch
+        and member.state == STABLE
+        and request.session_timeout_ms == member.session_timeout_ms
+        and request.rebalance_timeout_ms == member.rebalance_timeout_ms
+        and request.instance_id == member.instance_id
+        and request.rack == member.rack
+        and request.topic_pattern == subscription.pattern
+        and request.assignor == subscription.assignor
+        and tuple(request.topics) == subscription.topics
+    )
+
+
+def _admit(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> errors_pb2.Error | None:
+    refused = check_heartbeat(request, draft.limits)
+    if refused is not None:
+        return refused
+    if request.member_epoch < JOIN_EPOCH:
+        return leave(draft, request)
+    return join(draft, request, origin) if request.member_epoch == JOIN_EPOCH else stay(draft, request, origin)
+
+
+def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_pb2.GroupHeartbeatResponse | None:
+    """Takes a member that was admitted one step on, and says what it is to know."""
+    draft.settle(request.group_id)
+    epoch = request.member_epoch
+    if epoch < JOIN_EPOCH:
+        return groups_pb2.GroupHeartbeatResponse(
+            correlation_id=request.correlation_id, member_id=request.member_id, member_epoch=epoch
+        )
+    group = draft.group(request.group_id)
+    member = group.members.get(request.member_id) if group is not None else None
+    if group is None or member is None:
+        # Another one of the same batch has had it leave.
+        return groups_pb2.GroupHeartbeatResponse(
+            correlation_id=request.correlation_id, member_id=request.member_id, member_epoch=-1
+        )
+    updated = member
+    if epoch == member.member_epoch:
+        target = group.targets[member.member_id]
+        owned = partitions_of(request.owned) if not group.has_arrived(member) else ()
+        updated = reconcile(member, target, group.assignment_epoch, owned, group.holders)
+        if updated is not member:
+            draft.edit(request.group_id).put_member(updated)
+    # One that has missed an answer is told again where it stands, and goes no further before it has heard: an epoch
+    # more, and it would be two behind, which is one too many. One that joins again is told likewise: what it owns it
+    # has not said, and a first try that comes late would release what it is working on.
+    is_news = request.full or epoch != updated.member_epoch or updated.assigned != member.assigned
+    if not is_news and request.max_wait_ms > 0:
+        return None
+    response = _response(updated, request, draft.limits)
+    if is_news:
+        response.assignment.CopyFrom(_assignment(group, updated))
+    return response
+
+
+def _refusal(request: groups_pb2.GroupHeartbeatRequest, problem: errors_pb2.Error) -> groups_pb2.GroupHeartbeatResponse:
+    return groups_pb2.GroupHeartbeatResponse(
+        correlation_id=request.correlation_id, member_id=request.member_id, error=problem
+    )
+
+
+def _response(
+    member: Member, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+) -> groups_pb2.GroupHeartbeatResponse:
+    return groups_pb2.GroupHeartbeatResponse(
+        correlation_id=request.correlation_id,
+        member_id=member.member_id,
+        member_epoch=member.member_epoch,
+        heartbeat_interval_ms=min(limits.heartbeat_interval_ms, member.session_timeout_ms // 3),
+    )
+
+
+def _assignment(group: Group, member: Member) -> groups_pb2.GroupAssignment:
+    assignment = groups_pb2.GroupAssignment()
+    for topic_id, numbers in numbers_by_topic(member.assigned).items():
+        topic = group.header.topics.get(topic_id)
+        # One that the group reads no more is the next that a member has to give up: it may begin at once.
+        if topic is not None:
+            assignment.topics.add(
+                topic_id=topic_id, topic=topic.name, partitions=numbers, first_partitions=topic.first_partitions
+            )
+    return assignment

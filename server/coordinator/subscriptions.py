@@ -1,0 +1,78 @@
+"""From what members subscribe to, to topics: by name, and by regular expressions that the coordinator evaluates.
+
+A pattern is RE2, whose time is linear in the text whatever a client sends, and it has to match the whole name.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from typing import Protocol
+
+import re2
+
+from quorumlog.server.coordinator.member import Subscription
+from quorumlog.server.coordinator.topic_catalog import TopicCatalog
+
+#: Compiled patterns that a node remembers.
+_PATTERNS = 1_000
+#: Bytes that one compiled pattern may take; RE2 refuses larger ones.
+_PATTERN_BYTES = 1 << 20
+
+
+class InvalidPatternError(Exception):
+    """The text is no regular expression; the message says what is wrong with it."""
+
+
+class Pattern(Protocol):
+    """A compiled regular expression."""
+
+    def fullmatch(self, text: str) -> object | None:
+        """What it matches if it matches the whole text."""
+
+
+@lru_cache(_PATTERNS)
+def compiled(pattern: str) -> Pattern:
+    """A topic pattern, ready for matching.
+
+    Raises:
+        InvalidPatternError: it is no regular expression, or one that is too large.
+    """
+    options = re2.Options()
+    options.log_errors = False
+    options.max_mem = _PATTERN_BYTES
+    try:
+        expression: Pattern = re2.compile(pattern, options)
+    except re2.error as problem:
+        reason = problem.args[0] if problem.args else "it cannot be compiled"
+        raise InvalidPatternError(
+            reason.decode(errors="replace") if isinstance(reason, bytes) else str(reason)
+        ) from problem
+    return expression
+
+
+class Subscriptions:
+    """The topics behind subscriptions, as of one catalog. Members of a group mostly have the same one."""
+
+    def __init__(self, topics: TopicCatalog) -> None:
+        self._topics = topics
+        self._resolved: dict[Subscription, frozenset[bytes]] = {}
+        self._matching: dict[str, tuple[bytes, ...]] = {}
+
+    def topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
+        """The topics that exist among those subscribed to."""
+        known = self._resolved.get(subscription)
+        if known is None:
+            named = (self._topics.by_name(name) for name in subscription.topics)
+            ids = [topic.topic_id for topic in named if topic is not None]
+            known = self._resolved[subscription] = frozenset((*ids, *self._matches(subscription.pattern)))
+        return known
+
+    def _matches(self, pattern: str) -> tuple[bytes, ...]:
+        if not pattern:
+            return ()
+        known = self._matching.get(pattern)
+        if known is None:
+            expression = compiled(pattern)
+            found = (self._topics.by_name(name) for name in self._topics.names() if expression.fullmatch(name))
+            known = self._matching[pattern] = tuple(topic.topic_id for topic in found if topic is not None)
+        return known

@@ -1,0 +1,102 @@
+"""Who is to read what: the target assignment of a group, computed once for all that a draft changes in it."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING
+
+from quorumlog.server.coordinator.assignment_input import AssignmentProblem, Reader
+from quorumlog.server.coordinator.group import Group, SubscribedTopic
+from quorumlog.server.coordinator.group_edit import GroupEdit
+from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.range_assignor import assign_ranges
+from quorumlog.server.coordinator.topic_catalog import TopicCatalog
+from quorumlog.server.coordinator.uniform_assignor import assign_uniformly
+
+if TYPE_CHECKING:
+    from quorumlog.server.coordinator.draft import Draft
+
+#: What a group uses unless a member asks for another.
+DEFAULT_ASSIGNOR = "uniform"
+ASSIGNORS: Mapping[str, Callable[[AssignmentProblem], dict[str, set[PartitionId]]]] = {
+    "uniform": assign_uniformly,
+    "range": assign_ranges,
+}
+
+
+def settle(draft: Draft, edit: GroupEdit) -> None:
+    """Takes a group to its next epoch: topics as they are now, a target for each member.
+
+    A group without members keeps its topics, so that one that comes back knows which partitions are newer than it is.
+    """
+    group, header = edit.group, edit.group.header
+    edit.is_unsettled = False
+    topics = subscribed_topics(draft, group) if group.members else header.topics
+    assignor = preferred_assignor(group)
+    empty_since_ms = 0 if group.members else header.empty_since_ms or draft.wall_ms
+    epoch = header.group_epoch + 1
+    edit.put_header(dataclasses.replace(
+        header, group_epoch=epoch, assignment_epoch=epoch, assignor=assignor, empty_since_ms=empty_since_ms,
+        topics=topics,
+    ))  # fmt: skip
+    if group.members:
+        edit.put_targets(_targets(draft, group, topics, assignor))
+        for member in [member for member in group.members.values() if not member.is_present]:
+            edit.put_member(_without_lost(member, group.targets[member.member_id]))
+    group.check_targets()
+
+
+def subscribed_topics(draft: Draft, group: Group) -> dict[bytes, SubscribedTopic]:
+    """The topics that members subscribe to and that exist, as they are now."""
+    wanted: set[bytes] = set()
+    for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
+        wanted |= draft.subscriptions.topic_ids(subscription)
+    topics: dict[bytes, SubscribedTopic] = {}
+    for topic_id in sorted(wanted):
+        topic = draft.topics.by_id(topic_id)
+        if topic is not None:
+            known = group.header.topics.get(topic_id)
+            first = known.first_partitions if known is not None else topic.partitions
+            topics[topic_id] = SubscribedTopic(topic_id, topic.name, topic.partitions, first)
+    return topics
+
+
+def preferred_assignor(group: Group) -> str:
+    """The assignor that most members ask for; among equals the present one, then the first by name."""
+    if not group.members:
+        return ""
+    votes = Counter(member.subscription.assignor for member in group.members.values())
+    del votes[""]
+    if not votes:
+        return DEFAULT_ASSIGNOR
+    return min(votes, key=lambda name: (-votes[name], name != group.header.assignor, name))
+
+
+def _targets(
+    draft: Draft, group: Group, topics: Mapping[bytes, SubscribedTopic], assignor: str
+) -> dict[str, frozenset[PartitionId]]:
+    readers = [_reader(draft, member) for _, member in sorted(group.members.items())]
+    present = {member_id: group.targets.get(member_id, frozenset()) for member_id in group.members}
+    problem = AssignmentProblem(readers, topics, present, group.holders, _racks(draft.topics, readers, topics))
+    return {member_id: frozenset(target) for member_id, target in ASSIGNORS[assignor](problem).items()}
+
+
+def _reader(draft: Draft, member: Member) -> Reader:
+    return Reader(member.member_id, member.instance_id, member.rack, draft.subscriptions.topic_ids(member.subscription))
+
+
+def _racks(
+    catalog: TopicCatalog, readers: Iterable[Reader], topics: Iterable[bytes]
+) -> dict[PartitionId, frozenset[str]]:
+    """By partition; nothing where no reader says where it is."""
+    if not any(reader.rack for reader in readers):
+        return {}
+    return {(topic_id, number): racks for topic_id in topics for number, racks in enumerate(catalog.racks(topic_id))}
+
+
+def _without_lost(member: Member, target: frozenset[PartitionId]) -> Member:
+    """A static member that has left holds nothing: what it is not to have any more is free at once."""
+    kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in target}
+    return dataclasses.replace(member, assigned=kept)

@@ -1,1 +1,0 @@
-"""Consumer groups: the state machine of a coordinator and what its leader decides (KIP-848)."""

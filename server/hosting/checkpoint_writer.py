@@ -1,0 +1,151 @@
+"""Writes snapshots of a node's own state machines, slice by slice, beside the log that they shorten.
+
+One slice joins each transaction, so that a large image neither holds up the storage thread nor the groups that share
+it. With the last slice the snapshot's row is pointed to them and the log before it is given up, in one transaction.
+Until then the log stays whole; a crash leaves slices that opening sweeps away.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+
+import google_crc32c
+
+from quorumlog.raft.types import Configuration, EntryId, Snapshot, SnapshotData
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.storage.transaction import SnapshotSlice
+
+
+class Checkpoint:
+    """A snapshot that is being written. How many slices it will have need not be known before its end.
+
+    Attributes:
+        stage: under which its slices lie.
+        slices, size_bytes: handed over to be staged so far.
+        finished: the switch to it is on its way.
+    """
+
+    def __init__(self, host: GroupHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
+        self.group = group
+        self.slices = 0
+        self.size_bytes = 0
+        self.abandoned = False
+        self._host = host
+        self.stage = stage
+        self._checksum = 0
+        self._ended = ended
+        self.finished = False
+
+    def add(self, data: bytes) -> None:
+        """Stages the next slice, with the next transaction. Whoever adds many waits in between until those before are
+        durable (``GroupHost.after_durable``)."""
+        assert not self.abandoned and not self.finished
+        self._host.stage(self.group, SnapshotSlice(self.stage, self.slices, data))
+        self.slices += 1
+        self.size_bytes += len(data)
+        self._checksum = google_crc32c.extend(self._checksum, data)
+
+    def finish(
+        self,
+        last: EntryId,
+        configuration: Configuration,
+        done: Callable[[Snapshot], None],
+    ) -> None:
+        """Switches to what was added, and gives up the log up to ``last``, with the next transaction.
+
+        Arguments:
+            last: the last entry that the snapshot stands for; applied and durable.
+            configuration: at that entry, or at a later one that is applied.
+            done: told of the snapshot once it is durable; never, if it was abandoned.
+        """
+        assert not self.abandoned and not self.finished and self.slices
+        self.finished = True
+        data = SnapshotData(self.stage, self.slices, self.size_bytes, self._checksum)
+        snapshot = Snapshot(last, configuration, data)
+        self._host.checkpoint(self.group, snapshot)
+        self._host.replicas[self.group].raft.compact(last)
+
+        def durable() -> None:
+            if not self.abandoned:
+                self._ended(self.group)
+                done(snapshot)
+
+        self._host.after_durable(durable)
+
+    def abandon(self, *, exists: bool) -> None:
+        """Nobody will switch to it. Slices that were staged are garbage, where the replica still exists."""
+        self.abandoned = True
+        if exists and self.slices and not self.finished:
+            self._host.unstage(self.group, self.stage)
+
+
+class CheckpointWriter:
+    """The checkpoints that are being written, at most one per group.
+
+    Arguments:
+        rng: names stages.
+    """
+
+    def __init__(self, host: GroupHost, rng: random.Random, slice_bytes: int) -> None:
+        self._host = host
+        self._rng = rng
+        self._slice_bytes = slice_bytes
+        self._writing: dict[int, Checkpoint] = {}
+
+    def __len__(self) -> int:
+        return len(self._writing)
+
+    def is_writing(self, group: int) -> bool:
+        """Whether a checkpoint of the group is under way."""
+        return group in self._writing
+
+    def is_switching(self, group: int) -> bool:
+        """Whether the group's snapshot is about to be superseded: the switch to another is on its way."""
+        return group in self._writing and self._writing[group].finished
+
+    def open(self, group: int) -> Checkpoint:
+        """A new one, to which slices can be added."""
+        assert group not in self._writing
+        checkpoint = Checkpoint(self._host, group, self._rng.getrandbits(64), self._ended)
+        self._writing[group] = checkpoint
+        return checkpoint
+
+    def begin(
+        self,
+        group: int,
+        last: EntryId,
+        configuration: Configuration,
+        data: bytes,
+        done: Callable[[Snapshot], None],
+    ) -> None:
+        """Starts to write a state that is at hand as a whole, one slice with each transaction.
+
+        Arguments:
+            last: the last entry that is in it; applied and durable.
+            configuration: at that entry.
+            data: the state. The only copy: it is cut as it is written.
+            done: told of the snapshot once it is durable; never, if it was abandoned.
+        """
+        checkpoint = self.open(group)
+
+        def go_on() -> None:
+            if checkpoint.abandoned:
+                return
+            start = checkpoint.size_bytes
+            checkpoint.add(data[start : start + self._slice_bytes])
+            if checkpoint.size_bytes == len(data):
+                checkpoint.finish(last, configuration, done)
+            else:
+                self._host.after_durable(go_on)
+
+        go_on()
+
+    def abandon(self, group: int) -> None:
+        """A received snapshot has replaced the state, or the replica is gone: what is being written is in vain."""
+        checkpoint = self._writing.pop(group, None)
+        if checkpoint is not None:
+            checkpoint.abandon(exists=group in self._host.replicas)
+
+    def _ended(self, group: int) -> None:
+        del self._writing[group]

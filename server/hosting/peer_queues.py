@@ -1,0 +1,202 @@
+"""Links to the other nodes as the node sees them: what waits to be sent, and how much may be in flight.
+
+Data frames are paced: one unacknowledged frame per peer, two when frames are large. What arrives meanwhile gathers
+for the next one, so frames fill up by themselves under load.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from quorumlog.raft.types import (
+    AppendRequest,
+    AppendResponse,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Message,
+    VoteResponse,
+)
+from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.hosting.raft_host import GroupHost
+
+#: Frames of at least this size may be two in flight.
+LARGE_FRAME_BYTES = 64 << 10
+#: What a message costs in a frame beside its entries.
+MESSAGE_OVERHEAD_BYTES = 64
+
+
+@dataclass(slots=True)
+class Link:
+    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs)."""
+
+    peer: int
+    identity: PeerIdentity | None = None
+    heard: int = 0
+    connected_at: int = 0
+    control: PeerFrame | None = None
+    control_answer: PeerFrame | None = None
+    data_answer: PeerFrame | None = None
+    ready_groups: dict[int, None] = field(default_factory=dict)
+    sequence: int = 0
+    in_flight: deque[tuple[int, int, int]] = field(default_factory=deque)
+
+    @property
+    def up(self) -> bool:
+        """Whether frames sent now can arrive."""
+        return self.identity is not None
+
+    def may_send(self) -> bool:
+        """Whether another data frame may leave."""
+        if not self.up or len(self.in_flight) >= 2:
+            return False
+        return not self.in_flight or self.in_flight[0][1] >= LARGE_FRAME_BYTES
+
+    def acknowledge(self, sequence: int) -> None:
+        """The peer has made every frame up to ``sequence`` durable."""
+        while self.in_flight and self.in_flight[0][0] <= sequence:
+            self.in_flight.popleft()
+
+    def stuck(self, now: int, timeout_us: int) -> bool:
+        """Whether the oldest frame has waited for its acknowledgement for too long."""
+        return bool(self.in_flight) and now - self.in_flight[0][2] > timeout_us
+
+    def open(self, identity: PeerIdentity, now: int) -> None:
+        """Our streams to the peer are new. What waits to be answered on its streams to us is not touched: an
+        acknowledgement dropped here would hold up the peer's next frame until it gives the link up."""
+        self.identity = identity
+        self.connected_at = now
+        self.sequence = 0
+        self.in_flight.clear()
+
+    def close(self) -> None:
+        """A stream of the pair broke: nothing is in flight any more, and nothing that waits can arrive."""
+        self.identity = None
+        self.in_flight.clear()
+        self.control = self.control_answer = self.data_answer = None
+
+
+class Links:
+    """All links of a node.
+
+    Arguments:
+        offer: takes (now, group, message) of a snapshot that a follower needs instead of entries.
+    """
+
+    def __init__(self, node_id: int, frame_bytes: int, offer: Callable[[int, int, InstallSnapshot], None]) -> None:
+        self._node_id = node_id
+        self._frame_bytes = frame_bytes
+        self._offer = offer
+        self._links: dict[int, Link] = {}
+
+    def __getitem__(self, peer: int) -> Link:
+        link = self._links.get(peer)
+        if link is None:
+            link = self._links[peer] = Link(peer)
+        return link
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._links.values())
+
+    def alive(self, peer: int, now: int, silence_us: int) -> bool:
+        """Whether a peer can be expected to answer: connected, and heard within ``silence_us``."""
+        link = self._links.get(peer)
+        return link is not None and link.up and now - max(link.heard, link.connected_at) <= silence_us
+
+    def grant(self, leases: Leases) -> None:
+        """Tells every connected peer that this node lives."""
+        for link in self._links.values():
+            if link.up:
+                self.control(link).lease = leases.grant(link.peer)
+
+    def enqueue(self, group: int, message: Message) -> None:
+        """Puts a message where it belongs: answers on the stream that the peer opened, the rest on our own."""
+        link = self[message.to]
+        if isinstance(message, AppendResponse):
+            self.data_answer(link).messages.append((group, message))
+        elif isinstance(message, VoteResponse | HeartbeatResponse):
+            self.control_answer(link).messages.append((group, message))
+        elif link.up:
+            self.control(link).messages.append((group, message))
+
+    @staticmethod
+    def control(link: Link) -> PeerFrame:
+        """The control frame that gathers for a peer."""
+        if link.control is None:
+            link.control = PeerFrame(Stream.CONTROL)
+        return link.control
+
+    @staticmethod
+    def control_answer(link: Link) -> PeerFrame:
+        """The control answer that gathers for a peer."""
+        if link.control_answer is None:
+            link.control_answer = PeerFrame(Stream.CONTROL_ANSWER)
+        return link.control_answer
+
+    @staticmethod
+    def data_answer(link: Link) -> PeerFrame:
+        """The data answer that gathers for a peer."""
+        if link.data_answer is None:
+            link.data_answer = PeerFrame(Stream.DATA_ANSWER)
+        return link.data_answer
+
+    def mark(self, group: int, peers: tuple[int, ...]) -> None:
+        """A group that this node leads may have entries for its members."""
+        for peer in peers:
+            if peer != self._node_id:
+                self[peer].ready_groups[group] = None
+
+    def collect(self, now: int, host: GroupHost, *, silent: bool) -> list[tuple[int, PeerFrame]]:
+        """Everything that may leave now: control first, then answers, then data as far as pacing allows.
+
+        Arguments:
+            silent: entries, which are signs of life too, stay here.
+        """
+        frames: list[tuple[int, PeerFrame]] = []
+        for link in self._links.values():
+            gathered = (link.control, link.control_answer, link.data_answer)
+            frames.extend((link.peer, frame) for frame in gathered if frame is not None)
+            link.control = link.control_answer = link.data_answer = None
+        for link in () if silent else self._links.values():
+            while link.ready_groups and link.may_send():
+                data = self._next_data(now, link, host)
+                if data is None:
+                    break
+                frames.append((link.peer, data))
+        return frames
+
+    def _next_data(self, now: int, link: Link, host: GroupHost) -> PeerFrame | None:
+        """The next data frame for a peer; None when no group has entries for it."""
+        data = PeerFrame(Stream.DATA)
+        size = 0
+        for group in list(link.ready_groups):
+            replica = host.replicas.get(group)
+            if replica is None or not replica.raft.is_leader:
+                del link.ready_groups[group]
+                continue
+            message = None
+            if replica.raft.wants_append(link.peer, commit_only=not replica.lazy_commit):
+                message = replica.raft.next_append(now, link.peer, self._frame_bytes - size)
+            if message is None:
+                del link.ready_groups[group]
+            elif isinstance(message, InstallSnapshot):
+                self._offer(now, group, message)
+                del link.ready_groups[group]
+            else:
+                assert isinstance(message, AppendRequest)
+                data.messages.append((group, message))
+                size += MESSAGE_OVERHEAD_BYTES + sum(len(entry.data) for entry in message.entries)
+            if size >= self._frame_bytes:
+                break
+            if message is not None and group in link.ready_groups:
+                # More of the same group goes last, so that one busy group cannot starve the others.
+                del link.ready_groups[group]
+                link.ready_groups[group] = None
+        if not data.messages:
+            return None
+        link.sequence += 1
+        data.sequence = link.sequence
+        link.in_flight.append((link.sequence, size, now))
+        return data

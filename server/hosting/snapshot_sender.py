@@ -1,0 +1,155 @@
+"""Sends snapshots to followers that need entries which are gone: slice by slice, as far as each follower keeps up.
+
+A slice is read from this node's storage when its turn comes, and at most a window of slices is not known to be
+durable at the follower: however large a snapshot is and however many followers want it, little of it is in memory.
+A transfer lives exactly as long as Raft's progress of its follower waits for that very snapshot. It ends early with
+the connection, the term, a slice that is not acknowledged in time, or the follower's refusal; Raft then hears that it
+failed and offers the newest snapshot again, from its first slice, at the follower's next sign of life.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.raft.progress import ProgressState
+from quorumlog.raft.types import InstallSnapshot, Snapshot
+from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.options import NodeOptions
+from quorumlog.storage.interface import StorageReader
+
+
+@dataclass(slots=True)
+class _Transfer:
+    """One snapshot on its way to one follower (slices: ``durable`` <= ``sent`` <= ``durable`` + window)."""
+
+    number: int
+    group: int
+    peer: int
+    term: int
+    snapshot: Snapshot
+    deadline: int
+    sent: int = 0
+    durable: int = 0
+
+
+class SnapshotSender:
+    """The transfers from this node.
+
+    Arguments:
+        storage: where the slices are.
+    """
+
+    def __init__(self, options: NodeOptions, host: GroupHost, storage: StorageReader, log: Callable[..., None]) -> None:
+        self._options = options
+        self._limits = options.limits
+        self._host = host
+        self._storage = storage
+        self._log = log
+        self._transfers: dict[tuple[int, int], _Transfer] = {}
+        self._number = 0
+
+    def offer(self, now: int, group: int, message: InstallSnapshot) -> None:
+        """Begins to send what Raft offers to a follower; past the bound of transfers it is refused, to be offered
+        again."""
+        key = group, message.to
+        small = message.snapshot.data.slices == 1
+        alike = sum((each.snapshot.data.slices == 1) == small for each in self._transfers.values())
+        if key not in self._transfers and alike >= self._limits.transfers_of(message.snapshot.data.slices):
+            self._tell_raft(now, group, message.to, ok=False)
+            return
+        self._number += 1
+        deadline = now + self._options.snapshot_stall_us
+        self._transfers[key] = _Transfer(
+            self._number, group, message.to, message.term, message.snapshot, deadline
+        )  # fmt: skip
+
+    def is_sending(self, group: int) -> bool:
+        """Whether a snapshot of the group is on its way: its slices, and the entries after it, must stay."""
+        return any(transfer.group == group for transfer in self._transfers.values())
+
+    def group_gone(self, group: int) -> None:
+        """There is no replica of a group here any more: nothing of it is sent."""
+        for key in [key for key in self._transfers if key[0] == group]:
+            del self._transfers[key]
+
+    def on_receipt(self, now: int, peer: int, receipt: ChunkReceipt) -> None:
+        """The follower has made slices durable, or wants no more."""
+        transfer = self._transfers.get((receipt.group, peer))
+        if transfer is None or transfer.number != receipt.transfer:
+            return
+        if receipt.refused:
+            self._fail(now, transfer, receipt.refused)
+            return
+        if receipt.durable == transfer.snapshot.data.slices:
+            # Perhaps not all were sent: the follower's log may have come to hold what the snapshot stands for.
+            del self._transfers[transfer.group, peer]
+            size = transfer.snapshot.data.size_bytes
+            self._log("info", "snapshot_sent", group=transfer.group, peer=peer, size_bytes=size)
+            self._tell_raft(now, transfer.group, peer, ok=True)
+        elif receipt.durable > transfer.sent:
+            self._fail(now, transfer, f"receipt of {receipt.durable} slices, {transfer.sent} were sent")
+        elif receipt.durable > transfer.durable:
+            transfer.durable = receipt.durable
+            transfer.deadline = now + self._options.snapshot_stall_us
+
+    def on_time(self, now: int) -> None:
+        """Gives up on followers that have acknowledged nothing for too long."""
+        for transfer in list(self._transfers.values()):
+            if transfer.deadline <= now:
+                self._fail(now, transfer, "no receipt in time")
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return min((transfer.deadline for transfer in self._transfers.values()), default=None)
+
+    def peer_lost(self, now: int, peer: int) -> None:
+        """Nothing that is on its way to the peer will arrive."""
+        for transfer in list(self._transfers.values()):
+            if transfer.peer == peer:
+                self._fail(now, transfer, "the connection broke")
+
+    def collect(self) -> list[tuple[int, PeerFrame]]:
+        """The frames that may leave now: one slice each, so that whatever shares the wire waits for no more."""
+        frames: list[tuple[int, PeerFrame]] = []
+        for key, transfer in list(self._transfers.items()):
+            if not self._is_wanted(transfer):
+                del self._transfers[key]
+                continue
+            end = min(transfer.snapshot.data.slices, transfer.durable + self._limits.snapshot_window)
+            while transfer.sent < end:
+                chunk = self._chunk(transfer, transfer.sent)
+                frames.append((transfer.peer, PeerFrame(Stream.SNAPSHOT, chunks=[chunk])))
+                transfer.sent += 1
+        return frames
+
+    def _chunk(self, transfer: _Transfer, number: int) -> SnapshotChunk:
+        last, configuration, data = transfer.snapshot.last, transfer.snapshot.configuration, transfer.snapshot.data
+        offer = None
+        if number == 0:
+            offer = SnapshotOffer(
+                transfer.term, last, configuration, data.slices, data.size_bytes, data.checksum
+            )  # fmt: skip
+        piece = self._storage.snapshot_slice(transfer.group, data.stage, number)
+        return SnapshotChunk(transfer.group, transfer.number, number, piece, offer)
+
+    def _is_wanted(self, transfer: _Transfer) -> bool:
+        replica = self._host.replicas.get(transfer.group)
+        if replica is None or not replica.raft.is_leader or replica.raft.term != transfer.term:
+            return False
+        progress = replica.raft.progress.get(transfer.peer)
+        if progress is None or progress.state is not ProgressState.SNAPSHOT:
+            return False
+        return progress.pending_snapshot == transfer.snapshot.last.index
+
+    def _fail(self, now: int, transfer: _Transfer, reason: str) -> None:
+        del self._transfers[transfer.group, transfer.peer]
+        self._log("warning", "snapshot_not_sent", group=transfer.group, peer=transfer.peer, reason=reason)
+        if self._is_wanted(transfer):
+            self._tell_raft(now, transfer.group, transfer.peer, ok=False)
+
+    def _tell_raft(self, now: int, group: int, peer: int, *, ok: bool) -> None:
+        self._host.replicas[group].raft.snapshot_status(now, peer, ok)
+        self._host.touch(group)

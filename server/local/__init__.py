@@ -1,0 +1,24 @@
+"""`LocalCluster`: real node processes on this machine, for tests, notebooks and demos; the pytest plug-in.
+
+May import: `server` itself, and the clients.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from quorumlog.server.local.cluster import LocalCluster, NodeStatus
+    from quorumlog.server.local.node_process import ClusterError
+
+_MODULES = {"ClusterError": "node_process", "LocalCluster": "cluster", "NodeStatus": "cluster"}
+
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus"]
+
+
+def __getattr__(name: str) -> Any:
+    # Loaded when first used: the pytest plug-in is imported by every run of pytest.
+    if name in _MODULES:
+        return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

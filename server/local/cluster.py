@@ -1,0 +1,424 @@
+"""``LocalCluster``: real node processes on this machine, for tests, notebooks, demos and ``quorumlog cluster up``."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+
+from quorumlog.server.listening import ListenError, try_to_bind
+from quorumlog.server.local import janitor
+from quorumlog.server.local.node_process import ClusterError, NodeProcess
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.local.state import ClusterState, NodeRecord
+from quorumlog.server.local.view import ClusterView
+
+HOST = "127.0.0.1"
+MAX_NODES = 64
+#: More voters of the metadata quorum than this only make it slower.
+MAX_CONTROLLERS = 5
+READY_TIMEOUT_S = 30.0
+STOP_TIMEOUT_S = 15.0
+_POLL_S = 0.02
+_KILLED_TIMEOUT_S = 10.0
+
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus"]
+
+
+@dataclass(slots=True, frozen=True)
+class NodeStatus:
+    """One node of a local cluster. ``reason`` says why it is not ready."""
+
+    node_id: int
+    address: str
+    pid: int | None
+    running: bool
+    ready: bool
+    reason: str
+
+
+class LocalCluster:
+    """A cluster of real node processes on loopback.
+
+    As a context manager it is up and ready inside, and gone afterwards, however the block ends; even when this
+    process is killed the nodes end, and temporary data is removed.
+
+    Arguments:
+        nodes: how many; their ids are 1 to ``nodes``.
+        data_dir: keeps the nodes' data; temporary unless given. A directory that has held a cluster goes on with it.
+        base_port: node ``i`` listens on ``base_port + i - 1``; free ports unless given.
+        controllers: how many of the first nodes vote on metadata; the largest odd number up to 5 unless given.
+        advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
+            listens unless given.
+        settings: of every node, by name as in ``quorumlog.server.settings``.
+        env: environment variables of every node, on top of this process's.
+        detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
+
+    Raises:
+        ValueError: arguments that make no cluster.
+        ClusterError: the directory holds a cluster of another shape.
+    """
+
+    def __init__(
+        self,
+        nodes: int = 3,
+        *,
+        data_dir: str | os.PathLike[str] | None = None,
+        base_port: int | None = None,
+        controllers: int | None = None,
+        advertise: Mapping[int, str] | None = None,
+        settings: Mapping[str, object] | None = None,
+        env: Mapping[str, str] | None = None,
+        detached: bool = False,
+    ) -> None:
+        if not 1 <= nodes <= MAX_NODES:
+            raise ValueError(f"a local cluster has 1 to {MAX_NODES} nodes, not {nodes}")
+        if controllers is None:
+            controllers = min(nodes - 1 + nodes % 2, MAX_CONTROLLERS)
+        if not 1 <= controllers <= nodes:
+            raise ValueError(f"of {nodes} nodes 1 to {nodes} can be controllers, not {controllers}")
+        if base_port is not None and not 1 <= base_port <= 65_536 - nodes:
+            raise ValueError(f"base_port {base_port} leaves no {nodes} ports up to 65535")
+        if detached and advertise:
+            raise ValueError("a detached cluster advertises where it listens: whoever comes later knows nothing else")
+        if detached and data_dir is None:
+            raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
+        self._detached = detached
+        self._advertise = dict(advertise or {})
+        self._temporary = data_dir is None
+        self._owner = os.getpid()
+        self._janitor: subprocess.Popen[bytes] | None = None
+        self._life_line: tuple[int, int] | None = None
+        self._ports: ReservedPorts | None = None
+        self._root = Path(tempfile.mkdtemp(prefix="quorumlog-") if data_dir is None else data_dir).absolute()
+        self._root.mkdir(parents=True, exist_ok=True)
+        text = {name: str(value) for name, value in (settings or {}).items()}
+        self._state = self._make_state(nodes, base_port, controllers, text, dict(env or {}))
+        self._nodes = {node.node_id: self._process(node) for node in self._state.nodes}
+        self._wanted = {node.node_id for node in self._nodes.values() if node.is_running()}
+
+    @classmethod
+    def attach(cls, data_dir: str | os.PathLike[str]) -> LocalCluster:
+        """The cluster that lives in a directory, running or not. It goes on when this process ends.
+
+        Raises:
+            ClusterError: there is none.
+        """
+        root = Path(data_dir).absolute()
+        state = _load(root)
+        if state is None:
+            raise ClusterError(f"{root} holds no local cluster: start one with quorumlog cluster up --data-dir {root}")
+        return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
+
+    def __enter__(self) -> LocalCluster:
+        self.up()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.shutdown()
+
+    # -- what there is --------------------------------------------------------------------------------------------
+
+    @property
+    def bootstrap_servers(self) -> str:
+        """Addresses of all nodes, as clients take them."""
+        return ",".join(self._advertised(node) for node in self._nodes)
+
+    @property
+    def node_ids(self) -> tuple[int, ...]:
+        """Ids of all nodes, running or not."""
+        return tuple(self._nodes)
+
+    @property
+    def controller_ids(self) -> tuple[int, ...]:
+        """Ids of the nodes that vote on metadata."""
+        return tuple(self._state.controllers)
+
+    @property
+    def root(self) -> Path:
+        """The directory with all of the cluster's files."""
+        return self._root
+
+    def address(self, node: int) -> str:
+        """Where a node listens: host:port."""
+        return self._node(node).address
+
+    def pid(self, node: int) -> int | None:
+        """A node's process id; None while it does not run."""
+        return self._node(node).pid
+
+    def is_running(self, node: int) -> bool:
+        """Whether a node's process lives; a paused one does."""
+        return self._node(node).is_running()
+
+    def data_dir(self, node: int) -> Path:
+        """A node's data directory."""
+        return self._node(node).data_dir
+
+    def log_path(self, node: int) -> Path:
+        """The file with a node's log."""
+        return self._node(node).log_path
+
+    def leader(self, topic: str | None = None, partition: int = 0) -> int | None:
+        """The node that leads a partition, or without a topic the active controller; None without one."""
+        with ClusterView(self._running_addresses()) as view:
+            return view.controller() if topic is None else view.leader(topic, partition)
+
+    def status(self) -> list[NodeStatus]:
+        """How every node is."""
+        with ClusterView(self._running_addresses()) as view:
+            return [self._status(node, view) for node in self._nodes.values()]
+
+    # -- the whole ------------------------------------------------------------------------------------------------
+
+    def up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Starts every node that does not run and waits until all are ready. If that fails, all are stopped again.
+
+        Raises:
+            ClusterError: a node ended, with what it said, or they were not ready in time.
+        """
+        if not self._detached and any(node.is_running() for node in self._nodes.values()):
+            raise ClusterError(
+                f"the cluster in {self._root} is running already: quorumlog cluster down --data-dir {self._root}"
+            )
+        # All ports before any node: else the rest would come up, and look for their cluster at a stranger's door.
+        absent = [node for node in self._nodes.values() if not node.is_running()]
+        for node in absent:
+            _require_free(node.address)
+        try:
+            for node in absent:
+                self._spawn(node)
+            self.wait_ready(timeout_s)
+        except BaseException:
+            self.shutdown()
+            raise
+
+    def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Waits until every node that was started, and not stopped or killed since, serves and sees all the others.
+
+        Raises:
+            ClusterError: a node ended, with what it said, or they were not ready in time.
+        """
+        deadline = time.monotonic() + timeout_s
+        waiting = [self._nodes[node] for node in sorted(self._wanted)]
+        expected = frozenset(self._wanted)
+        with ClusterView({node.node_id: node.address for node in waiting}) as view:
+            while waiting:
+                node = waiting[0]
+                if not node.is_running():
+                    raise ClusterError(f"node {node.node_id} ended: {node.last_words()}")
+                seen = view.node(node.node_id)
+                if seen.ready and seen.controller is not None and expected <= seen.unfenced:
+                    waiting.pop(0)
+                    continue
+                if time.monotonic() > deadline:
+                    missing = sorted(expected - seen.unfenced)
+                    why = seen.reason or f"it does not see nodes {missing} in the cluster"
+                    raise ClusterError(
+                        f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
+                    )
+                time.sleep(_POLL_S)
+
+    def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.
+
+        With data to keep, nodes hand over and stop in order; one that does not within ``timeout_s`` is killed.
+        """
+        if os.getpid() != self._owner:
+            return
+        self._wanted.clear()
+        running = [node for node in self._nodes.values() if node.is_running()]
+        for node in running:
+            node.signal(signal.SIGCONT)
+            node.signal(signal.SIGKILL if self._temporary else signal.SIGTERM)
+        deadline = time.monotonic() + timeout_s
+        for node in running:
+            try:
+                node.wait(max(0.0, deadline - time.monotonic()))
+            except ClusterError:
+                node.signal(signal.SIGKILL)
+                node.wait(_KILLED_TIMEOUT_S)
+        self._release()
+        if self._temporary:
+            shutil.rmtree(self._root, ignore_errors=True)
+        else:
+            self._save()
+
+    # -- single nodes ---------------------------------------------------------------------------------------------
+
+    def start(self, node: int, timeout_s: float = READY_TIMEOUT_S) -> None:
+        """Starts a node again on its data; returns once it answers. ``wait_ready`` waits for more.
+
+        Raises:
+            ClusterError: it runs already, or it ended, with what it said.
+        """
+        process = self._node(node)
+        self._spawn(process)
+        deadline = time.monotonic() + timeout_s
+        with ClusterView({node: process.address}) as view:
+            while "does not answer" in view.node(node).reason:
+                if not process.is_running():
+                    raise ClusterError(f"node {node} ended: {process.last_words()}")
+                if time.monotonic() > deadline:
+                    raise ClusterError(f"node {node} does not answer after {timeout_s:g} s; {process.log_path}")
+                time.sleep(_POLL_S)
+
+    def kill(self, node: int) -> None:
+        """SIGKILL: the process is gone when this returns."""
+        process = self._node(node)
+        self._wanted.discard(node)
+        process.signal(signal.SIGKILL)
+        process.wait(_KILLED_TIMEOUT_S)
+        self._save()
+
+    def stop(self, node: int, timeout_s: float = STOP_TIMEOUT_S) -> None:
+        """SIGTERM: the node hands over its leaderships and ends; it has when this returns.
+
+        Raises:
+            ClusterError: it did not end in time, or not well.
+        """
+        process = self._node(node)
+        self._wanted.discard(node)
+        process.signal(signal.SIGTERM)
+        status = process.wait(timeout_s)
+        self._save()
+        if status:
+            raise ClusterError(f"node {node} ended with status {status}: {process.last_words()}")
+
+    def pause(self, node: int) -> None:
+        """SIGSTOP: the process lives and holds its connections, but does nothing."""
+        self._node(node).signal(signal.SIGSTOP)
+
+    def resume(self, node: int) -> None:
+        """SIGCONT: a paused node goes on."""
+        self._node(node).signal(signal.SIGCONT)
+
+    # -- inside ---------------------------------------------------------------------------------------------------
+
+    def _make_state(
+        self, nodes: int, base_port: int | None, controllers: int, settings: dict[str, str], env: dict[str, str]
+    ) -> ClusterState:
+        known = _load(self._root)
+        if known is not None:
+            addresses = [node.address for node in known.nodes]
+            wanted = [f"{HOST}:{base_port + i}" for i in range(nodes)] if base_port is not None else addresses
+            if len(known.nodes) != nodes or len(known.controllers) != controllers or wanted != addresses:
+                raise ClusterError(
+                    f"{self._root} holds a cluster of {len(known.nodes)} nodes at {', '.join(addresses)}:"
+                    " start it with the same shape, or give another directory"
+                )
+            known.settings.update(settings)
+            known.env.update(env)
+            return known
+        if base_port is None:
+            self._ports = ReservedPorts(nodes, HOST)
+            ports = self._ports.ports
+        else:
+            ports = [base_port + i for i in range(nodes)]
+        records = [NodeRecord(node_id, f"{HOST}:{port}") for node_id, port in enumerate(ports, start=1)]
+        return ClusterState(records, list(range(1, controllers + 1)), settings, env)
+
+    def _process(self, node: NodeRecord) -> NodeProcess:
+        return NodeProcess(
+            node.node_id,
+            node.address,
+            self._root / f"node-{node.node_id}",
+            self._root / f"node-{node.node_id}.log",
+            pid=node.pid,
+            started=node.started,
+        )
+
+    def _node(self, node: int) -> NodeProcess:
+        try:
+            return self._nodes[node]
+        except KeyError:
+            raise ClusterError(f"there is no node {node}: nodes are {', '.join(map(str, self._nodes))}") from None
+
+    def _advertised(self, node: int) -> str:
+        return self._advertise.get(node, self._nodes[node].address)
+
+    def _spawn(self, node: NodeProcess) -> None:
+        flags = {
+            "node_id": str(node.node_id),
+            "listen": node.address,
+            "advertise": self._advertised(node.node_id),
+            "data_dir": str(node.data_dir),
+            "controllers": ",".join(f"{one}@{self._advertised(one)}" for one in self._state.controllers),
+            **self._state.settings,
+        }
+        node.spawn(flags, self._state.env, self._watched())
+        self._wanted.add(node.node_id)
+        if self._janitor is not None:
+            assert self._janitor.stdin is not None
+            self._janitor.stdin.write(f"{node.pid} {node.started}\n".encode())
+            self._janitor.stdin.flush()
+        self._save()
+
+    def _watched(self) -> int | None:
+        """The nodes' end of the life line; with the first, the janitor is started too."""
+        if self._detached:
+            return None
+        if self._life_line is None:
+            self._life_line = os.pipe()
+            directory = str(self._root) if self._temporary else ""
+            self._janitor = subprocess.Popen(
+                [sys.executable, "-I", "-S", janitor.__file__, str(os.getpid()), directory],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                cwd="/",
+                start_new_session=True,
+            )
+        return self._life_line[0]
+
+    def _release(self) -> None:
+        """Lets go of what held the cluster to this process."""
+        if self._janitor is not None:
+            assert self._janitor.stdin is not None
+            self._janitor.stdin.write(b"done\n")
+            self._janitor.stdin.close()
+            self._janitor.wait(_KILLED_TIMEOUT_S)
+            self._janitor = None
+        if self._life_line is not None:
+            for descriptor in self._life_line:
+                os.close(descriptor)
+            self._life_line = None
+
+    def _save(self) -> None:
+        for record in self._state.nodes:
+            node = self._nodes[record.node_id]
+            record.pid, record.started = node.pid, node.started
+        self._state.save(self._root)
+
+    def _running_addresses(self) -> dict[int, str]:
+        return {node.node_id: node.address for node in self._nodes.values() if node.is_running()}
+
+    def _status(self, node: NodeProcess, view: ClusterView) -> NodeStatus:
+        if not node.is_running():
+            return NodeStatus(node.node_id, node.address, None, False, False, "it is not running")
+        seen = view.node(node.node_id)
+        return NodeStatus(node.node_id, node.address, node.pid, True, seen.ready, seen.reason)
+
+
+def _require_free(address: str) -> None:
+    try:
+        try_to_bind("listen", address)
+    except ListenError as error:
+        raise ClusterError(str(error)) from None
+
+
+def _load(root: Path) -> ClusterState | None:
+    try:
+        return ClusterState.load(root)
+    except ValueError as error:
+        raise ClusterError(str(error)) from None

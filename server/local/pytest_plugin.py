@@ -1,0 +1,41 @@
+"""The pytest fixture ``quorumlog_cluster``: a running cluster for whoever tests against one.
+
+Installed with the package (entry point ``pytest11``); nothing of the cluster is imported before a test asks for it.
+
+In ``pytest.ini`` or ``pyproject.toml``:
+
+- ``quorumlog_cluster_scope``: ``module`` (default: tests of one file share a cluster), ``session``, ``class`` or
+  ``function``. A test that kills nodes should leave them running again, or use ``function``.
+- ``quorumlog_cluster_nodes``: how many nodes, 3 by default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Literal, cast
+
+import pytest
+
+if TYPE_CHECKING:
+    from quorumlog.server.local.cluster import LocalCluster
+
+Scope = Literal["session", "package", "module", "class", "function"]
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """Declares the settings."""
+    parser.addini("quorumlog_cluster_scope", "how long one quorumlog_cluster lives", default="module")
+    parser.addini("quorumlog_cluster_nodes", "how many nodes a quorumlog_cluster has", default="3")
+
+
+def _scope(fixture_name: str, config: pytest.Config) -> Scope:
+    return cast(Scope, config.getini("quorumlog_cluster_scope"))
+
+
+@pytest.fixture(scope=_scope)
+def quorumlog_cluster(pytestconfig: pytest.Config) -> Iterator[LocalCluster]:
+    """A cluster of real node processes on free loopback ports; everything of it is gone afterwards."""
+    from quorumlog.server.local.cluster import LocalCluster
+
+    with LocalCluster(nodes=int(pytestconfig.getini("quorumlog_cluster_nodes"))) as cluster:
+        yield cluster

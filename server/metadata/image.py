@@ -1,0 +1,420 @@
+"""The cluster's metadata as every node holds it: the state machine of group 0.
+
+Pure and deterministic: the same entries give the same image on every node, whatever the order of time. Every rule that
+decides between two requests stands here and not in the controller, because only the log knows which came first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from google.protobuf.message import DecodeError
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.metadata.moves import PartitionMoves
+from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.records import (
+    FEATURE_LEVEL,
+    PRODUCER_ID_BLOCK,
+    ApplyResult,
+    Broker,
+    Partition,
+    broker_of,
+    broker_record,
+    copy_of,
+    topic_of,
+    topic_record,
+)
+from quorumlog.server.metadata.topic_table import TopicTable
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class MetadataLogError(Exception):
+    """An entry of the metadata log that this version cannot apply. The node must stop: going on would diverge."""
+
+
+class MetadataImage:
+    """Brokers, topics and partitions as of ``applied_index``."""
+
+    def __init__(self) -> None:
+        self.brokers: dict[int, Broker] = {}
+        self.topic_table = TopicTable(self.is_fenced)
+        self.topics = self.topic_table.by_name
+        self.topics_by_id = self.topic_table.by_id
+        self.partitions = self.topic_table.partitions
+        self.moves = PartitionMoves(self.partitions)
+        self.applied_index = 0
+        self.next_producer_id = 0
+        self.named_producers = NamedProducers()
+        self.feature_level = FEATURE_LEVEL
+
+    # -- reading --------------------------------------------------------------------------------------------------
+
+    def is_fenced(self, node_id: int) -> bool:
+        """Whether a node counts as gone: fenced, or never registered."""
+        broker = self.brokers.get(node_id)
+        return broker is None or broker.fenced
+
+    def available_leader(self, partition: Partition) -> int:
+        """The partition's leader, or NO_NODE when there is none or it counts as gone: what clients are told."""
+        return NO_NODE if self.is_fenced(partition.leader) else partition.leader
+
+    # -- applying -------------------------------------------------------------------------------------------------
+
+    def advance(self, index: int) -> None:
+        """Counts an entry without a command (a leader's no-op, a configuration) as applied."""
+        assert index > self.applied_index, f"entry {index} comes after {self.applied_index}"
+        self.applied_index = index
+
+    def apply(self, index: int, command: metadata_log_pb2.MetadataCommand) -> ApplyResult:
+        """Applies one committed entry.
+
+        A command that no longer fits the image changes nothing, and the response says why.
+
+        Arguments:
+            index: of the entry; each comes once, in order.
+
+        Raises:
+            MetadataLogError: a command of a later version.
+        """
+        self.advance(index)
+        match command.WhichOneof("body"):
+            case "register_broker":
+                result = self._register(index, command.register_broker)
+            case "fence_brokers":
+                result = self._fence(command.fence_brokers)
+            case "unfence_brokers":
+                result = self._unfence(command.unfence_brokers)
+            case "create_topic":
+                result = self.topic_table.create(command.create_topic)
+            case "report_leaders":
+                result = self._report_leaders(command.report_leaders)
+            case "alter_isr":
+                result = self._alter_isr(command.alter_isr)
+            case "allocate_producer_ids":
+                result = self._allocate_producer_ids(command.allocate_producer_ids)
+            case "delete_topic":
+                result = self.topic_table.delete(command.delete_topic)
+            case "add_partitions":
+                result = self.topic_table.add_partitions(command.add_partitions)
+            case "change_topic_config":
+                result = self.topic_table.change_config(command.change_topic_config)
+            case "reassign_replicas":
+                result = self.moves.reassign(command.reassign_replicas)
+            case "replicas_moved":
+                result = self._replicas_moved(command.replicas_moved)
+            case "claim_producer":
+                result = ApplyResult(self.named_producers.claim(command.claim_producer, command.timestamp_ms))
+            case "delete_producers":
+                result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
+            case _:
+                raise MetadataLogError(
+                    f"entry {index} of the metadata log holds a command of a later version: upgrade this node"
+                )
+        for group in result.changed_groups:
+            self._check(self.partitions[group])
+        return result
+
+    def _check(self, partition: Partition) -> None:
+        assert partition.isr, partition
+        assert set(partition.isr) <= set(partition.hosts), partition
+        if partition.leader == NO_NODE:
+            assert partition.leader_epoch == 0, partition
+        else:
+            assert partition.leader in partition.isr, partition
+            assert partition.leader_epoch > 0, partition
+        if len(partition.isr) > 1:
+            assert not any(node != partition.leader and self.is_fenced(node) for node in partition.isr), partition
+
+    # -- brokers --------------------------------------------------------------------------------------------------
+
+    def check_registration(self, registration: peer_pb2.RegisterBroker) -> errors_pb2.Error | None:
+        """Why a broker may not register, or None."""
+        known = self.brokers.get(registration.node_id)
+        if known is not None and known.registration.directory_id != registration.directory_id:
+            return error(
+                ErrorCode.DUPLICATE_BROKER_REGISTRATION,
+                f"node {registration.node_id} is registered with data directory {known.registration.directory_id}, not"
+                f" {registration.directory_id}: start it on its own directory, or give this node another id",
+            )
+        if registration.feature_level < self.feature_level:
+            return error(
+                ErrorCode.UNSUPPORTED_VERSION,
+                f"the cluster is at feature level {self.feature_level}, node {registration.node_id} supports"
+                f" {registration.feature_level}: upgrade the node",
+            )
+        return None
+
+    def _register(self, index: int, registration: peer_pb2.RegisterBroker) -> ApplyResult:
+        refused = self.check_registration(registration)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        known = self.brokers.get(registration.node_id)
+        if known is not None and known.registration == registration:
+            # The same process asks again because an answer was lost. A new epoch would make stale what it has
+            # already been told, and it would have to ask once more.
+            return _registered(known.epoch, changed=False)
+        same_process = known is not None and known.registration.boot_id == registration.boot_id
+        fenced = known.fenced if known is not None and same_process else True
+        self.brokers[registration.node_id] = Broker(copy_of(registration), index, fenced)
+        result = _registered(index, changed=True)
+        if fenced:
+            # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
+            result.changed_groups = self._leave_isrs({registration.node_id})
+        return result
+
+    def _fence(self, command: metadata_log_pb2.FenceBrokers) -> ApplyResult:
+        fenced = self._switch(command.brokers, fenced=True)
+        changed = self._leave_isrs(fenced)
+        return ApplyResult(peer_pb2.ControllerResponse(), changed_groups=changed, brokers_changed=bool(fenced))
+
+    def _unfence(self, command: metadata_log_pb2.UnfenceBrokers) -> ApplyResult:
+        unfenced = self._switch(command.brokers, fenced=False)
+        return ApplyResult(peer_pb2.ControllerResponse(), brokers_changed=bool(unfenced))
+
+    def _switch(self, identities: Iterable[metadata_log_pb2.BrokerIdentity], *, fenced: bool) -> set[int]:
+        """Fences or unfences those whose epoch is still the one meant; returns whose state changed."""
+        changed: set[int] = set()
+        for identity in identities:
+            broker = self.brokers.get(identity.node_id)
+            if broker is not None and broker.epoch == identity.broker_epoch and broker.fenced is not fenced:
+                broker.fenced = fenced
+                changed.add(identity.node_id)
+        return changed
+
+    def _leave_isrs(self, nodes: set[int]) -> set[int]:
+        """Takes fenced nodes out of every ISR that has another member, except where they lead.
+
+        A leader that goes before its successor has reported would leave a partition whose leader is not in sync;
+        it goes with its successor's report.
+        """
+        changed: set[int] = set()
+        if not nodes:
+            return changed
+        for partition in self.partitions.values():
+            if nodes.isdisjoint(partition.isr):
+                continue
+            isr = tuple(node for node in partition.isr if node == partition.leader or node not in nodes)
+            isr = isr or partition.isr[:1]
+            if isr != partition.isr:
+                partition.isr = isr
+                partition.partition_epoch += 1
+                changed.add(partition.group)
+        return changed
+
+    # -- partitions -----------------------------------------------------------------------------------------------
+
+    def check_epoch(self, node_id: int, broker_epoch: int) -> errors_pb2.Error | None:
+        """Why a broker may not speak: it is unknown, or another life of it has registered since."""
+        broker = self.brokers.get(node_id)
+        if broker is not None and broker.epoch == broker_epoch:
+            return None
+        now = f"epoch {broker.epoch}" if broker is not None else "not registered"
+        return error(
+            ErrorCode.STALE_BROKER_EPOCH,
+            f"node {node_id} speaks as broker epoch {broker_epoch} but is {now}: register again",
+        )
+
+    def check_report(self, node_id: int, report: peer_pb2.LeaderReport) -> errors_pb2.Error | None:
+        """Why a leader's report does not hold, or None."""
+        partition = self.partitions.get(report.group)
+        if partition is None:
+            return _unknown_group(report.group)
+        if node_id not in partition.hosts:
+            return error(
+                ErrorCode.INVALID_REQUEST,
+                f"node {node_id} says that it leads {partition.name}, of which it has no replica",
+            )
+        same = report.leader_epoch == partition.leader_epoch and node_id == partition.leader
+        if report.leader_epoch <= partition.leader_epoch and not same:
+            return _fenced_epoch(partition, report.leader_epoch)
+        return None
+
+    def is_known_report(self, node_id: int, report: peer_pb2.LeaderReport) -> bool:
+        """Whether the image says already what the report says."""
+        partition = self.partitions.get(report.group)
+        return partition is not None and (partition.leader, partition.leader_epoch) == (node_id, report.leader_epoch)
+
+    def _report_leaders(self, command: peer_pb2.ReportLeaders) -> ApplyResult:
+        refused = self.check_epoch(command.node_id, command.broker_epoch)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        result = ApplyResult(peer_pb2.ControllerResponse(partition_changes=peer_pb2.PartitionChangesResponse()))
+        for report in command.reports:
+            refused = self.check_report(command.node_id, report)
+            if refused is None and not self.is_known_report(command.node_id, report):
+                self._set_leader(self.partitions[report.group], command.node_id, report.leader_epoch)
+                result.changed_groups.add(report.group)
+            self._add_outcome(result, report.group, refused)
+        return result
+
+    def _set_leader(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+        """Leader and ISR in one change (else a reader sees a leader that is not in sync). The ISR gains the new
+        leader and loses the old one if that is fenced."""
+        assert leader_epoch > partition.leader_epoch
+        partition.leader = leader
+        partition.leader_epoch = leader_epoch
+        members = {node for node in partition.isr if not self.is_fenced(node)}
+        partition.isr = partition.ordered(members | {leader})
+        partition.partition_epoch += 1
+
+    def check_isr_change(self, node_id: int, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
+        """Why a leader's change of the ISR does not hold, or None.
+
+        A compare-and-set on leader epoch, partition epoch and the broker epoch of each added member: a shrink that was
+        delayed must not undo an expansion, and a broker that restarted must not come in on what its former life held.
+        """
+        partition = self.partitions.get(change.group)
+        if partition is None:
+            return _unknown_group(change.group)
+        if change.leader_epoch < partition.leader_epoch:
+            return _fenced_epoch(partition, change.leader_epoch)
+        if change.leader_epoch > partition.leader_epoch:
+            return error(
+                ErrorCode.UNKNOWN_LEADER_EPOCH,
+                f"leader epoch {change.leader_epoch} of {partition.name} has not been reported: report it first",
+            )
+        if node_id != partition.leader:
+            return error(
+                ErrorCode.NOT_LEADER_OR_FOLLOWER,
+                f"node {node_id} does not lead {partition.name}",
+                leader=partition.leader,
+                leader_epoch=partition.leader_epoch,
+            )
+        if change.partition_epoch != partition.partition_epoch:
+            return error(
+                ErrorCode.INVALID_UPDATE_VERSION,
+                f"{partition.name} is at partition epoch {partition.partition_epoch}, the change is based on"
+                f" {change.partition_epoch}: look again",
+            )
+        return self._check_members(partition, change)
+
+    def _check_members(self, partition: Partition, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
+        members = [member.node_id for member in change.isr]
+        if len(set(members)) != len(members) or not set(members) <= set(partition.hosts):
+            return error(
+                ErrorCode.INVALID_REQUEST,
+                f"ISR {members} of {partition.name} is not a set of its replicas {list(partition.hosts)}",
+            )
+        if partition.leader not in members:
+            return error(
+                ErrorCode.INVALID_REQUEST, f"ISR {members} of {partition.name} lacks its leader {partition.leader}"
+            )
+        for member in change.isr:
+            if member.node_id in partition.isr:
+                continue
+            broker = self.brokers.get(member.node_id)
+            if broker is None or broker.fenced or broker.epoch != member.broker_epoch:
+                state = "not registered" if broker is None else "fenced" if broker.fenced else f"epoch {broker.epoch}"
+                return error(
+                    ErrorCode.INELIGIBLE_REPLICA,
+                    f"node {member.node_id}, broker epoch {member.broker_epoch}, may not join the ISR of"
+                    f" {partition.name}: it is {state}",
+                )
+        return None
+
+    def _alter_isr(self, command: peer_pb2.AlterIsr) -> ApplyResult:
+        refused = self.check_epoch(command.node_id, command.broker_epoch)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        result = ApplyResult(peer_pb2.ControllerResponse(partition_changes=peer_pb2.PartitionChangesResponse()))
+        for change in command.changes:
+            refused = self.check_isr_change(command.node_id, change)
+            if refused is None:
+                partition = self.partitions[change.group]
+                isr = partition.ordered(member.node_id for member in change.isr)
+                if isr != partition.isr:
+                    partition.isr = isr
+                    partition.partition_epoch += 1
+                    result.changed_groups.add(change.group)
+            self._add_outcome(result, change.group, refused)
+        return result
+
+    def _add_outcome(self, result: ApplyResult, group: int, refused: errors_pb2.Error | None) -> None:
+        result.response.partition_changes.results.append(self.change_result(group, refused))
+
+    def change_result(self, group: int, refused: errors_pb2.Error | None) -> peer_pb2.PartitionChangeResult:
+        """How one report or change of a partition came out, with the partition's epoch as it is now."""
+        partition = self.partitions.get(group)
+        return peer_pb2.PartitionChangeResult(
+            group=group, error=refused, partition_epoch=partition.partition_epoch if partition is not None else 0
+        )
+
+    def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
+        refused = self.check_epoch(moved.node_id, moved.broker_epoch)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        return self.moves.finish(moved)
+
+    def _allocate_producer_ids(self, command: peer_pb2.AllocateProducerIds) -> ApplyResult:
+        refused = self.check_epoch(command.node_id, command.broker_epoch)
+        if refused is not None:
+            return ApplyResult(peer_pb2.ControllerResponse(error=refused))
+        block = peer_pb2.ProducerIdBlock(first_id=self.next_producer_id, count=PRODUCER_ID_BLOCK)
+        self.next_producer_id += PRODUCER_ID_BLOCK
+        return ApplyResult(peer_pb2.ControllerResponse(producer_id_block=block))
+
+    # -- snapshots ------------------------------------------------------------------------------------------------
+
+    def to_snapshot(self) -> bytes:
+        """The whole image; equal images give equal bytes."""
+        snapshot = metadata_log_pb2.MetadataSnapshot(
+            brokers=[broker_record(broker) for _, broker in sorted(self.brokers.items())],
+            topics=[topic_record(topic) for topic in self.topics.values()],
+            next_group=self.topic_table.next_group,
+            next_producer_id=self.next_producer_id,
+            named_producers=self.named_producers.records(),
+            next_named_producer_id=self.named_producers.next_id,
+            producers_deleted_index=self.named_producers.deleted_index,
+            feature_level=self.feature_level,
+            applied_index=self.applied_index,
+        )
+        return snapshot.SerializeToString(deterministic=True)
+
+    @classmethod
+    def from_snapshot(cls, data: bytes) -> MetadataImage:
+        """The image that ``to_snapshot`` wrote.
+
+        Raises:
+            MetadataLogError: bytes that are no snapshot.
+        """
+        snapshot = metadata_log_pb2.MetadataSnapshot()
+        try:
+            snapshot.ParseFromString(data)
+        except DecodeError as problem:
+            raise MetadataLogError(f"the metadata snapshot cannot be read: {problem}") from None
+        image = cls()
+        for record in snapshot.brokers:
+            image.brokers[record.registration.node_id] = broker_of(record)
+        for row in snapshot.topics:
+            image.topic_table.add(topic_of(row))
+        image.moves.restored()
+        image.topic_table.next_group = snapshot.next_group
+        image.next_producer_id = snapshot.next_producer_id
+        image.named_producers = NamedProducers.from_snapshot(snapshot)
+        image.feature_level = snapshot.feature_level
+        image.applied_index = snapshot.applied_index
+        for partition in image.partitions.values():
+            image._check(partition)
+        return image
+
+
+def _registered(epoch: int, *, changed: bool) -> ApplyResult:
+    answer = peer_pb2.ControllerResponse(broker_registered=peer_pb2.BrokerRegistered(broker_epoch=epoch))
+    return ApplyResult(answer, brokers_changed=changed)
+
+
+def _unknown_group(group: int) -> errors_pb2.Error:
+    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition with group {group}")
+
+
+def _fenced_epoch(partition: Partition, leader_epoch: int) -> errors_pb2.Error:
+    return error(
+        ErrorCode.FENCED_LEADER_EPOCH,
+        f"leader epoch {leader_epoch} of {partition.name} is over: node {partition.leader} leads in epoch"
+        f" {partition.leader_epoch}",
+        leader=partition.leader,
+        leader_epoch=partition.leader_epoch,
+    )

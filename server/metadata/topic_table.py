@@ -1,0 +1,153 @@
+"""The topics of a cluster and their partitions: a part of the metadata image, pure and the same on every node.
+
+What two requests could contend for is decided here, when their commands are applied: a name belongs to the topic that
+came first, and every other command names its topic by id, so that it never hits another one that came to be under the
+same name meanwhile. Group ids are given out in order and never twice: of two topics of one name the later one has the
+higher groups, and a group below ``next_group`` that is not in the table belonged to a topic that is deleted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, Partition, Topic
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class TopicTable:
+    """Topics and partitions.
+
+    Arguments:
+        is_fenced: whether a node counts as gone: it begins out of the in-sync sets of new partitions.
+    """
+
+    def __init__(self, is_fenced: Callable[[int], bool]) -> None:
+        self.by_name: dict[str, Topic] = {}
+        self.by_id: dict[bytes, Topic] = {}
+        self.partitions: dict[int, Partition] = {}
+        self.next_group = FIRST_PARTITION_GROUP
+        self._is_fenced = is_fenced
+        self._names: dict[str, str] = {}
+
+    def colliding(self, name: str) -> str | None:
+        """An existing topic whose name is the same but for '.' and '_'; metric names cannot tell the two apart."""
+        other = self._names.get(_collision_key(name))
+        return None if other == name else other
+
+    def was_deleted(self, group: int) -> bool:
+        """Whether a partition's group belonged to a topic that is deleted. False of one that is not known yet: the
+        table may be behind."""
+        return FIRST_PARTITION_GROUP <= group < self.next_group and group not in self.partitions
+
+    # -- what comes to be ---------------------------------------------------------------------------------------------
+
+    def check_new(self, name: str) -> errors_pb2.Error | None:
+        """Why no topic of this name can come to be, or None."""
+        if name in self.by_name:
+            return error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
+        other = self.colliding(name)
+        if other is not None:
+            return error(
+                ErrorCode.INVALID_TOPIC,
+                f"topic {name} differs from the existing topic {other} only in '.' and '_', which metrics cannot tell"
+                " apart: choose another name",
+            )
+        return None
+
+    def create(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
+        """A topic comes to be."""
+        refused = self.check_new(command.name)
+        if refused is not None:
+            return ApplyResult(_created(admin_pb2.CreateTopicResult(name=command.name, error=refused)))
+        topic = Topic(command.name, command.topic_id, dict(command.configs))
+        self._grow(topic, command.partitions)
+        self.add(topic)
+        outcome = admin_pb2.CreateTopicResult(name=topic.name, topic_id=topic.topic_id)
+        return ApplyResult(_created(outcome), changed_groups={p.group for p in topic.partitions}, created=(topic,))
+
+    def add(self, topic: Topic) -> None:
+        """Takes in a topic whose partitions have their groups."""
+        assert topic.topic_id not in self.by_id, f"topic id of {topic.name} is taken"
+        self.by_name[topic.name] = topic
+        self.by_id[topic.topic_id] = topic
+        self._names[_collision_key(topic.name)] = topic.name
+        for partition in topic.partitions:
+            self.partitions[partition.group] = partition
+
+    def add_partitions(self, command: metadata_log_pb2.AddPartitions) -> ApplyResult:
+        """A topic gains partitions, if it has as many as the command is based on."""
+        topic = self.by_id.get(command.topic_id)
+        if topic is None:
+            return ApplyResult(_partitions_added("", _gone()))
+        present = len(topic.partitions)
+        if present != command.first_number:
+            problem = error(
+                ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {present} partitions by now: look again"
+            )
+            return ApplyResult(_partitions_added(topic.name, problem))
+        self._grow(topic, command.partitions)
+        new = topic.partitions[present:]
+        self.partitions.update({partition.group: partition for partition in new})
+        return ApplyResult(_partitions_added(topic.name, None), changed_groups={partition.group for partition in new})
+
+    def _grow(self, topic: Topic, replica_sets: Sequence[metadata_log_pb2.ReplicaSet]) -> None:
+        for replica_set in replica_sets:
+            replicas = tuple(replica_set.replicas)
+            present = tuple(node for node in replicas if not self._is_fenced(node))
+            number = len(topic.partitions)
+            topic.partitions.append(Partition(topic, number, self.next_group, replicas, present or replicas[:1]))
+            self.next_group += 1
+
+    # -- what changes and ends ----------------------------------------------------------------------------------------
+
+    def change_config(self, command: metadata_log_pb2.ChangeTopicConfig) -> ApplyResult:
+        """Sets and clears keys. Their values were checked before the command went into the log: nodes of two versions
+        may judge them differently, and must not differ in what they hold."""
+        topic = self.by_id.get(command.topic_id)
+        if topic is None:
+            return ApplyResult(_configs_altered("", _gone()))
+        configs = topic.configs | dict(command.set)
+        topic.configs = {key: value for key, value in configs.items() if key not in command.clear}
+        return ApplyResult(
+            _configs_altered(topic.name, None), changed_groups={partition.group for partition in topic.partitions}
+        )
+
+    def delete(self, command: metadata_log_pb2.DeleteTopic) -> ApplyResult:
+        """A topic ceases to be, with its partitions. Its name is free at once."""
+        topic = self.by_id.pop(command.topic_id, None)
+        if topic is None:
+            return ApplyResult(_deleted("", _gone()))
+        del self.by_name[topic.name]
+        del self._names[_collision_key(topic.name)]
+        for partition in topic.partitions:
+            del self.partitions[partition.group]
+        return ApplyResult(_deleted(topic.name, None), deleted=(topic,))
+
+
+def _collision_key(name: str) -> str:
+    return name.replace(".", "_")
+
+
+def _gone() -> errors_pb2.Error:
+    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the topic has just been deleted")
+
+
+def _created(result: admin_pb2.CreateTopicResult) -> peer_pb2.ControllerResponse:
+    return peer_pb2.ControllerResponse(create_topics=admin_pb2.CreateTopicsResponse(results=[result]))
+
+
+def _partitions_added(name: str, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
+    result = admin_pb2.TopicResult(name=name, error=problem)
+    return peer_pb2.ControllerResponse(create_partitions=admin_pb2.CreatePartitionsResponse(results=[result]))
+
+
+def _configs_altered(name: str, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
+    result = admin_pb2.TopicResult(name=name, error=problem)
+    return peer_pb2.ControllerResponse(alter_configs=admin_pb2.AlterConfigsResponse(results=[result]))
+
+
+def _deleted(name: str, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
+    result = admin_pb2.TopicResult(name=name, error=problem)
+    return peer_pb2.ControllerResponse(delete_topics=admin_pb2.DeleteTopicsResponse(results=[result]))

@@ -1,0 +1,589 @@
+"""The node: one synchronous step from events to effects.
+
+Nothing here waits, reads a clock or does I/O other than short reads of storage; so no step is ever suspended between
+reading a term and using it, and the simulator runs this very code. The order within a step is the driver contract of
+`quorumlog.raft`: messages that may precede the fsync leave at once, all writes of all groups become one transaction,
+and what speaks of them waits until that is durable.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.errors import MalformedMessageError
+from quorumlog.raft.types import (
+    ORIGIN,
+    AppendRequest,
+    Configuration,
+    HardState,
+    Heartbeat,
+    InstallSnapshot,
+    Message,
+    VoteRequest,
+)
+from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.events import (
+    ClientGone,
+    ClientRequest,
+    Effects,
+    Event,
+    FrameReceived,
+    Halt,
+    Job,
+    JobDone,
+    LogLine,
+    PeerConnected,
+    PeerDisconnected,
+    PeerFrame,
+    PeerIdentified,
+    PeerIdentity,
+    Reply,
+    StopRequested,
+    StorageDone,
+    StorageFailed,
+    StreamClosed,
+)
+from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.hosting.peer_queues import Links
+from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.cluster_member import Member, Surroundings
+from quorumlog.server.node.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
+from quorumlog.server.node.space_watch import SpaceWatch
+from quorumlog.server.node.stop_handover import Handover
+from quorumlog.server.node.storage_stall import StorageStall
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.requests.not_formed import unformed_response
+from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
+from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.v1 import admin_pb2
+from quorumlog.v1.entry import CorruptEntryError
+
+#: Vote requests kept for groups that this node has not heard of yet.
+EARLY_VOTES = 2_000
+#: Until it has been ready once, a node looks at the controllers' clusters this many times less often than before it
+#: belongs to one.
+RECHECK_FACTOR = 10
+
+
+class Node:
+    """One node of the cluster.
+
+    Arguments:
+        storage: durable state, read synchronously.
+        rng: for elections and ids.
+        now: microseconds on the node's clock.
+        wall_ms: milliseconds since the epoch.
+        boot_id: random, of this process.
+
+    Raises:
+        ValueError: the storage is another node's.
+    """
+
+    def __init__(
+        self, options: NodeOptions, storage: StorageReader, rng: random.Random, now: int, wall_ms: int, boot_id: int
+    ) -> None:
+        self._options = options
+        self._rng = rng
+        self._boot_id = boot_id
+        self._now, self._wall_ms = now, wall_ms
+        self._effects = Effects()
+        self._halted = False
+        self._heartbeat_due = self._lease_due = now
+        self._identify_due = now
+        self._was_ready = False
+        self._connected_to: dict[int, str] = {}
+        self._frame_acks: dict[int, int] = {}
+        self._early_votes: dict[tuple[int, int], VoteRequest] = {}
+        self._retry_at: int | None = None
+        self._retry_number = 0
+        self._handover: Handover | None = None
+        self._links = Links(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
+        self._host = GroupHost(self._links.enqueue)
+        self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
+        self._stall = StorageStall(options, self._host, self._links)
+        self._space = SpaceWatch(storage, options.limits, now, self._log)
+        self._snapshots = Snapshots(
+            options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
+        )
+        self._surroundings = Surroundings(
+            options,
+            self._host,
+            self._links,
+            self._space,
+            self._snapshots,
+            storage,
+            rng,
+            self._reply,
+            self._log,
+            self._deliver_early,
+            self._forget_group,
+            self._start_job,
+            FormerReplicas(options.node_id, self._host, storage.node_state()),
+        )
+        self._concluded = False
+        self._member: Member | None = None
+        self._load(storage.node_state(), storage.groups())
+
+    def _load(self, rows: dict[bytes, bytes], groups: dict[int, GroupState]) -> None:
+        directory = rows.get(DIRECTORY_ROW)
+        self._directory_durable = directory is not None
+        node_id = str(self._options.node_id)
+        owner = rows.get(NODE_ROW, node_id.encode()).decode()
+        if owner != node_id:
+            # With another's log and votes it would speak twice in every group of that node.
+            raise ValueError(f"it is node {owner}'s: start it with --node-id {owner}, or give node {node_id} its own")
+        if directory is None:
+            directory = f"{self._rng.getrandbits(128):032x}".encode()
+            self._host.set_node_state(DIRECTORY_ROW, directory)
+            self._host.set_node_state(NODE_ROW, node_id.encode())
+            self._host.after_durable(self._directory_saved)
+        self._directory_id = directory.decode()
+        options = self._options
+        self._formation = Formation(options.node_id, self._directory_id, options.address, options.controllers)
+        if CLUSTER_ROW in rows:
+            self._concluded = True
+            found = {group: state for group, state in groups.items() if group != METADATA_GROUP}
+            self._join(Membership.decode(rows[CLUSTER_ROW]), groups[METADATA_GROUP], found)
+
+    def _directory_saved(self) -> None:
+        self._directory_durable = True
+        self._consider_forming()
+
+    # -- who this is ------------------------------------------------------------------------------------------
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """Who this node says it is. Its directory id is empty until it is durable."""
+        return PeerIdentity(
+            self._cluster_id,
+            self._options.node_id,
+            self._directory_id if self._directory_durable else "",
+            self._boot_id,
+            self._options.address,
+        )
+
+    @property
+    def _cluster_id(self) -> str:
+        return self._member.membership.cluster_id if self._member is not None else ""
+
+    @property
+    def founders(self) -> tuple[Founder, ...]:
+        """The controllers with which the cluster was formed; empty before."""
+        return self._member.membership.founders if self._member is not None else ()
+
+    @property
+    def replicas(self) -> Mapping[int, Replica]:
+        """The Raft groups with a replica here, by group id; for inspection."""
+        return self._host.replicas
+
+    @property
+    def image(self) -> MetadataImage | None:
+        """The metadata image; None before the node belongs to a cluster."""
+        return self._member.metadata.image if self._member is not None else None
+
+    def accepts_peer(self, identity: PeerIdentity) -> str | None:
+        """Why a peer's streams are refused, in one line; None when they are welcome."""
+        if self._member is None:
+            return f"node {self._options.node_id} does not belong to a cluster yet; try again"
+        if identity.cluster_id != self._cluster_id:
+            return (
+                f"node {identity.node_id} belongs to cluster {identity.cluster_id or '(none)'}, node"
+                f" {self._options.node_id} to {self._cluster_id}; check --controllers and --data-dir"
+            )
+        if identity.node_id == self._options.node_id:
+            return f"node id {identity.node_id} is taken by this node; give every node its own id"
+        known = self._member.directory_of(identity.node_id)
+        if known is not None and known != identity.directory_id:
+            return (
+                f"node {identity.node_id} is known with data directory {known}, not {identity.directory_id};"
+                " give it the directory that it had, or another node id"
+            )
+        return None
+
+    # -- the step ---------------------------------------------------------------------------------------------
+
+    def step(self, now: int, wall_ms: int, events: list[Event]) -> Effects:
+        """Takes what has happened and says what is to be done.
+
+        Arguments:
+            now: microseconds; never less than before.
+            wall_ms: milliseconds since the epoch.
+            events: in the order of their arrival.
+        """
+        assert now >= self._now, f"time went back from {self._now} to {now}"
+        self._now, self._wall_ms = now, wall_ms
+        if self._halted:
+            return Effects()
+        if self._member is not None:
+            self._member.begin_step(now, wall_ms)
+        try:
+            for event in events:
+                self._dispatch(event)
+            self._on_time()
+            self._settle()
+            self._effects.frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
+            self._effects.frames.extend(self._snapshots.collect())
+        except CorruptEntryError as damage:
+            self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
+        except DamageError as damage:
+            # Never served: a read that cannot be believed ends the node, the other replicas go on.
+            self._halt(str(damage))
+        self._connect()
+        effects, self._effects = self._effects, Effects()
+        return effects
+
+    def _dispatch(self, event: Event) -> None:
+        match event:
+            case FrameReceived():
+                self._on_frame(event.peer, event.frame)
+            case ClientRequest():
+                self._on_request(event)
+            case StorageDone():
+                self._host.on_durable(self._now, event.number)
+                self._space.wrote(self._now)
+            case StorageFailed():
+                self._on_storage_failed(event)
+            case PeerConnected():
+                self._on_connected(event.peer, event.identity)
+            case PeerDisconnected():
+                self._on_disconnected(event.peer)
+            case PeerIdentified():
+                self._on_identified(event)
+            case JobDone():
+                if self._member is not None:
+                    self._member.compactions.on_done(self._now, event)
+            case ClientGone():
+                if self._member is not None:
+                    self._member.client_gone(event.request_id)
+            case StreamClosed():
+                if self._member is not None:
+                    self._member.stream_closed(event.stream)
+            case StopRequested():
+                self._stop()
+
+    def _settle(self) -> None:
+        """Rounds until nothing more can be done before the disk or a peer answers."""
+        while True:
+            groups = self._host.run_round()
+            self._effects.groups.extend(groups)
+            for group in groups:
+                if group in self._host.replicas:
+                    self._after_round(group)
+            for peer, sequence in self._frame_acks.items():
+                self._host.after_durable(self._acknowledge_frame(peer, sequence))
+            self._frame_acks.clear()
+            if self._effects.transaction is None and self._retry_at is None:
+                self._effects.transaction = self._host.take_transaction(self._now)
+            if not self._host.has_work:
+                return
+
+    def _after_round(self, group: int) -> None:
+        assert self._member is not None
+        self._member.after_round(group)
+        raft = self._host.replicas[group].raft
+        self._leases.follow(self._now, group, raft)
+        if raft.is_leader:
+            self._links.mark(group, raft.configuration.members)
+
+    def _acknowledge_frame(self, peer: int, sequence: int) -> Callable[[], None]:
+        def acknowledge() -> None:
+            answer = self._links.data_answer(self._links[peer])
+            answer.acknowledged = max(answer.acknowledged, sequence)
+
+        return acknowledge
+
+    # -- time -------------------------------------------------------------------------------------------------
+
+    def _on_time(self) -> None:
+        now = self._now
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            self._effects.transaction = self._host.retry(self._retry_number)
+        self._space.on_time(now)
+        if not self._was_ready and now >= self._identify_due:
+            self._identify()
+        if self._member is None:
+            return
+        self._leases.on_time(now)
+        self._host.fire_timers(now)
+        self._snapshots.on_time(now)
+        if now >= self._heartbeat_due:
+            self._heartbeat_due = now + self._options.heartbeat_interval_us
+            self._heartbeat()
+        self._member.on_time()
+        self._was_ready = self._was_ready or not self._member.not_ready()
+        if self._handover is not None and self._handover.on_time(now):
+            self._halt(None)
+
+    def _identify(self) -> None:
+        """Asks the controllers who they are: to form or find the cluster, and then, until this node has been ready
+        once, to make sure that it is among its own."""
+        factor = 1 if self._member is None else RECHECK_FACTOR
+        self._identify_due = self._now + factor * self._options.identify_interval_us
+        self._effects.identify.extend(self._formation.missing)
+        self._consider_forming()
+
+    def _heartbeat(self) -> None:
+        """A heartbeat of every group that is led here and awake, and now and then a lease, in one frame per peer.
+
+        None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
+        """
+        now = self._now
+        assert self._member is not None
+        if self._stall.yields(now):
+            return
+        for link in self._links:
+            if link.stuck(now, self._options.frame_ack_timeout_us):
+                link.in_flight.clear()
+                self._resend(link.peer)
+        if now >= self._lease_due:
+            self._lease_due = now + self._options.lease_interval_us
+            self._leases.begin_round()
+            self._links.grant(self._leases)
+        reachable = self._leases.reachable()
+        for group in sorted(self._host.awake_led):
+            raft = self._host.replicas[group].raft
+            if not (self._member.may_sleep(group, reachable) and raft.quiesce(now, reachable)):
+                raft.heartbeat(now)
+            self._host.touch(group)
+
+    def _resend(self, peer: int) -> None:
+        """What was in flight to a peer may be lost: every group probes where it stands."""
+        for group, replica in self._host.replicas.items():
+            if peer in replica.raft.configuration.members:
+                replica.raft.peer_unreachable(self._now, peer)
+                self._host.touch(group)
+
+    @property
+    def next_deadline(self) -> int:
+        """Step again at this time at the latest (µs)."""
+        due = self._space.next_deadline
+        if self._retry_at is not None:
+            due = min(due, self._retry_at)
+        if not self._was_ready:
+            due = min(due, self._identify_due)
+        if self._member is None:
+            return due
+        due = min(due, self._heartbeat_due, self._member.next_deadline, self._leases.next_deadline)
+        timers = self._host.next_deadline
+        if timers is not None:
+            due = min(due, timers)
+        transfers = self._snapshots.next_deadline
+        if transfers is not None:
+            due = min(due, transfers)
+        return min(due, self._handover.next_deadline) if self._handover is not None else due
+
+    # -- peers ------------------------------------------------------------------------------------------------
+
+    def _on_frame(self, peer: int, frame: PeerFrame) -> None:
+        link = self._links[peer]
+        link.heard = self._now
+        if frame.acknowledged:
+            link.acknowledge(frame.acknowledged)
+        if frame.lease is not None:
+            self._leases.heard(self._now, peer, frame.lease)
+        for group, message in frame.messages:
+            # Who cannot be reached must not lead for long: a leader whose own connections carry on would keep its
+            # followers from electing one that peers and clients do reach.
+            if link.up or not isinstance(message, Heartbeat):
+                self._on_message(group, message)
+        if frame.sequence:
+            self._frame_acks[peer] = frame.sequence
+        if self._member is None:
+            return
+        self._snapshots.on_frame(self._now, peer, frame)
+        for request in frame.controller_requests:
+            self._member.on_controller_request(peer, request)
+        for response in frame.controller_responses:
+            self._member.client.on_response(response)
+
+    def _on_message(self, group: int, message: Message) -> None:
+        replica = self._host.replicas.get(group)
+        if replica is None:
+            if isinstance(message, VoteRequest) and not self._was_deleted(group):
+                self._keep_early(group, message)
+            return
+        if not self._host.may_speak(group, message.sender):
+            # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
+            return
+        if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):
+            assert self._member is not None
+            self._member.metadata_contact = self._now
+        raft = replica.raft
+        if raft.quiescent and message.sender != raft.leader_id and not raft.sleeps_through(message):
+            self._leases.stir(self._now, raft)
+        try:
+            raft.step(self._now, message)
+        except MalformedMessageError as malformed:
+            self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
+        self._host.touch(group)
+
+    def _offer_snapshot(self, now: int, group: int, message: InstallSnapshot) -> None:
+        self._snapshots.sender.offer(now, group, message)
+
+    def _keep_early(self, group: int, request: VoteRequest) -> None:
+        """A candidate was told of a new partition before we were: it gets its answer when we are."""
+        self._early_votes[group, request.sender] = request
+        if len(self._early_votes) > EARLY_VOTES:
+            del self._early_votes[next(iter(self._early_votes))]
+
+    def _deliver_early(self, group: int) -> None:
+        for key in [key for key in self._early_votes if key[0] == group]:
+            self._on_message(group, self._early_votes.pop(key))
+
+    def _was_deleted(self, group: int) -> bool:
+        return self._member is not None and self._member.metadata.image.topic_table.was_deleted(group)
+
+    def _forget_group(self, group: int) -> None:
+        """There is no replica of a group here any more: what comes late of it finds nothing."""
+        for key in [key for key in self._early_votes if key[0] == group]:
+            del self._early_votes[key]
+        self._leases.forget(group)
+
+    def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
+        self._links[peer].open(identity, self._now)
+        self._log("info", "peer_connected", peer=peer)
+        self._resend(peer)
+        if self._member is not None:
+            self._member.open_first_term()
+
+    def _on_disconnected(self, peer: int) -> None:
+        if self._links[peer].up:
+            self._log("info", "peer_disconnected", peer=peer)
+        self._links[peer].close()
+        self._leases.lost(peer)
+        self._snapshots.peer_lost(self._now, peer)
+        for group, replica in self._host.replicas.items():
+            if peer in replica.raft.configuration.members:
+                replica.raft.peer_lost(self._now, peer)
+                self._host.touch(group)
+        if self._member is not None:
+            self._member.on_peer_lost(peer)
+
+    def _connect(self) -> None:
+        """Says whom to hold streams to, when that has changed."""
+        if self._member is None or not self._member.peers_changed:
+            return
+        self._member.peers_changed = False
+        wanted = self._member.peers()
+        if wanted != self._connected_to:
+            self._connected_to = wanted
+            self._effects.connect = dict(wanted)
+
+    # -- formation --------------------------------------------------------------------------------------------
+
+    def _on_identified(self, event: PeerIdentified) -> None:
+        # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
+        if self._member is None and self._directory_durable:
+            self._conclude(self._formation.on_identified(event.identity, event.founders))
+
+    def _consider_forming(self) -> None:
+        if self._member is None and self._directory_durable and self._options.node_id in self._options.controllers:
+            self._conclude(self._formation.decide())
+
+    def _conclude(self, conclusion: Membership | str | None) -> None:
+        """Founds or joins a cluster, once: answers go on coming until that is durable."""
+        if isinstance(conclusion, str):
+            self._halt(conclusion)
+        elif conclusion is not None and not self._concluded:
+            self._concluded = True
+            voters = tuple(node for node, _, _ in conclusion.founders)
+            learners = () if self._options.node_id in voters else (self._options.node_id,)
+            configuration = Configuration(voters, learners)
+            self._host.set_node_state(CLUSTER_ROW, conclusion.encode())
+            self._host.create(GroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))
+            state = GroupState(METADATA_GROUP, configuration, HardState(), ORIGIN, ORIGIN, None, {})
+            # Said to nobody before it is durable: a founder that forgets would let the cluster form twice.
+            self._host.after_durable(lambda: self._join(conclusion, state, {}))
+
+    def _join(self, membership: Membership, state: GroupState, found: dict[int, GroupState]) -> None:
+        self._member = Member(
+            self._surroundings, membership, state, found, self._directory_id, self._boot_id, self._now
+        )
+        self._member.begin_step(self._now, self._wall_ms)
+
+    # -- clients ----------------------------------------------------------------------------------------------
+
+    def _reply(self, request_id: int, message: ProtoMessage) -> None:
+        self._effects.replies.append(Reply(request_id, message))
+
+    def _on_request(self, request: ClientRequest) -> None:
+        request_id, message = request.request_id, request.message
+        if isinstance(message, admin_pb2.DescribeNodeRequest):
+            self._reply(request_id, self.describe())
+        elif self._member is not None:
+            self._member.on_request(request_id, request.stream, message, request.client)
+        else:
+            response = unformed_response(message, self.not_ready())
+            if response is not None:
+                self._reply(request_id, response)
+
+    # -- storage, stopping, reporting -------------------------------------------------------------------------
+
+    def _start_job(self, job: Job) -> None:
+        self._effects.jobs.append(job)
+
+    def _on_storage_failed(self, event: StorageFailed) -> None:
+        if isinstance(event.error, DiskFullError):
+            self._log("error", "storage_full", reason=str(event.error))
+            self._retry_number = event.number
+            self._retry_at = self._now + self._options.storage_retry_us
+            self._space.failed()
+        else:
+            self._halt(f"storage failed: {event.error}")
+
+    def _stop(self) -> None:
+        if self._member is None:
+            self._halt(None)
+        elif self._handover is None:
+            self._log("info", "stopping", groups_led=sum(1 for _ in self._host.led()))
+            self._member.elections.stopping = True
+            self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._now)
+
+    def _halt(self, reason: str | None) -> None:
+        if not self._halted:
+            self._halted = True
+            self._effects.halt = Halt(reason)
+
+    def _log(self, level: str, event: str, **fields: object) -> None:
+        self._effects.logs.append(LogLine(level, event, fields))
+
+    def not_ready(self) -> str:
+        """Why this node does not serve yet, in one line; empty when it does."""
+        if self._member is not None:
+            return self._member.not_ready()
+        waiting = ", ".join(map(str, self._formation.waiting_for))
+        return f"the cluster has not formed; waiting for controllers {waiting}"
+
+    def describe(self) -> admin_pb2.DescribeNodeResponse:
+        """This node about itself."""
+        not_ready = self.not_ready()
+        refusal = self._space.refusal()
+        return admin_pb2.DescribeNodeResponse(
+            node_id=self._options.node_id,
+            directory_id=self._directory_id,
+            cluster_id=self._cluster_id,
+            version=self._options.version,
+            ready=not not_ready,
+            reason=not_ready or (refusal.message if refusal is not None else ""),
+            storage_used_bytes=self._space.last.used_bytes,
+            storage_free_bytes=self._space.last.free_bytes,
+            groups=len(self._host.replicas),
+            groups_led=sum(1 for _ in self._host.led()),
+        )
+
+    def gauges(self) -> dict[str, float]:
+        """Figures for metrics, by name."""
+        figures = {
+            "groups": len(self._host.replicas),
+            "groups_led": sum(1 for _ in self._host.led()),
+            "storage_used_bytes": self._space.last.used_bytes,
+            "storage_free_bytes": self._space.last.free_bytes,
+        }
+        return {**figures, **self._member.gauges()} if self._member is not None else {**figures, "fenced": 1.0}

@@ -1,0 +1,72 @@
+"""What a batch must be before a partition takes it, by what it says of itself."""
+
+from __future__ import annotations
+
+from quorumlog.server.metadata.topic_config import TopicConfig
+from quorumlog.server.partition.acknowledgements import ACKS_ALL
+from quorumlog.server.partition.producer_state import is_named
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.entry import Attributes, BatchHeader, CorruptEntryError, TimestampType, verify_batch
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
+MAX_AHEAD_MS = 3_600_000
+
+
+def admitted(
+    batch: bytes, acks: int, wall_ms: int, topic: str, config: TopicConfig, batch_bytes: int
+) -> BatchHeader | errors_pb2.Error:
+    """The header of an unsealed batch, or why the batch is refused.
+
+    Arguments:
+        wall_ms: milliseconds since the epoch, by the node's clock.
+        batch_bytes: the largest batch that the node takes, whatever the topic says.
+    """
+    if len(batch) > min(config.max_message_bytes, batch_bytes):
+        return error(
+            ErrorCode.RECORD_TOO_LARGE,
+            f"a batch of {len(batch)} bytes exceeds max.message.bytes={config.max_message_bytes} of topic {topic};"
+            " send smaller batches or raise it",
+        )
+    try:
+        header = _check_unsealed(batch)
+    except CorruptEntryError as corrupt:
+        return error(ErrorCode.CORRUPT_MESSAGE, f"the batch was refused unread: {corrupt}")
+    if refusal := _check_rules(header, acks, wall_ms):
+        return refusal
+    if config.compacts and header.attributes & Attributes.NULL_KEYS:
+        return error(
+            ErrorCode.INVALID_RECORD,
+            f"topic {topic} is compacted, it keeps the last record of each key: give every record a key",
+        )
+    return header
+
+
+def _check_unsealed(batch: bytes) -> BatchHeader:
+    envelope, header = verify_batch(batch)
+    position = (envelope.group, envelope.term, envelope.index, envelope.previous_hash, header.base_offset)
+    if envelope.flags or any(position):
+        raise CorruptEntryError("a producer leaves flags, group, term, index, previous hash and base offset zero")
+    return header
+
+
+def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
+    # A negative id is nobody's: it would be taken in as idempotent and never be recognised again.
+    idempotent = header.producer_id >= 0
+    if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):
+        return error(
+            ErrorCode.INVALID_RECORD, "producer id, epoch and sequence come together: set all three or none (-1)"
+        )
+    if header.replayable and not is_named(header.producer_id):
+        return error(ErrorCode.INVALID_RECORD, "only the epochs of named producers can be replayed")
+    if idempotent and acks != ACKS_ALL:
+        return error(ErrorCode.INVALID_REQUIRED_ACKS, "an idempotent producer needs acks=all")
+    if header.timestamp_type is not TimestampType.CREATE_TIME:
+        return error(ErrorCode.INVALID_RECORD, "a producer sends batches of timestamp type CREATE_TIME")
+    if header.max_timestamp_ms > wall_ms + MAX_AHEAD_MS:
+        return error(
+            ErrorCode.INVALID_TIMESTAMP,
+            f"timestamp {header.max_timestamp_ms} ms is more than an hour ahead of the node's clock ({wall_ms} ms)",
+        )
+    return None

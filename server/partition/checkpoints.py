@@ -1,0 +1,84 @@
+"""Gives up the beginning of partitions' logs, once their log start has moved on.
+
+Moving the log start is agreed upon in the log; each replica then checkpoints by itself: a snapshot that holds only the
+partition's table takes the place of all entries before the first batch that is still needed, and storage sweeps those
+away in its own time. Thousands of partitions may be trimmed at once, so they queue here, and few checkpoints are
+under way at any time.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.partition.partition import Partition
+from quorumlog.storage.batch_row import any_batch
+from quorumlog.storage.interface import StorageReader
+
+#: Checkpoints of partitions under way at once: they share one transaction, and reading for each takes a moment.
+MAX_UNDER_WAY = 32
+#: States of at most this size are written whenever a batch can be given up for it, larger ones only for as many bytes
+#: as they have: a table of thousands of producers is not rewritten for every batch that expires.
+SMALL_STATE_BYTES = 4 << 10
+
+
+class PartitionCheckpoints:
+    """The partitions of a node whose log may have a beginning that nobody needs."""
+
+    def __init__(self, host: GroupHost, reader: StorageReader, partitions: Partitions, snapshots: Snapshots) -> None:
+        self._host = host
+        self._reader = reader
+        self._partitions = partitions
+        self._snapshots = snapshots
+        self._due: dict[int, None] = {}
+
+    def consider(self, partition: Partition) -> None:
+        """The partition's group was stepped: its log start may have moved since its log was last looked at."""
+        if partition.log_start_offset != partition.kept_offset:
+            self._due[partition.group] = None
+            if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
+                self._try(partition.group)
+
+    def go_on(self) -> None:
+        """Begins as many of the checkpoints that are due as may be under way."""
+        for group in list(self._due) if self._due else ():
+            if len(self._snapshots.checkpoints) >= MAX_UNDER_WAY:
+                return
+            self._try(group)
+
+    def _try(self, group: int) -> None:
+        partition = self._partitions.logs.get(group)
+        if partition is None:
+            del self._due[group]
+            return
+        raft = partition.raft
+        # Durable up to the command that moved the log start, and the snapshot that did: then the offset index holds
+        # every batch before it, and none of an older log.
+        durable = raft.durable_index >= max(partition.trim_index, raft.anchor.index)
+        if durable and self._snapshots.may_checkpoint(group):
+            del self._due[group]
+            partition.kept_offset = partition.log_start_offset
+            self._checkpoint(partition)
+
+    def _checkpoint(self, partition: Partition) -> None:
+        group, raft = partition.group, partition.raft
+        first = self._reader.find_batch(group, 0, any_batch)
+        last = self._reader.last_batch(group)
+        if first is None or last is None:
+            return
+        needed = self._reader.find_batch(group, partition.log_start_offset, any_batch)
+        given_up = (last if needed is None else needed).end_position - first.end_position
+        if needed == first or given_up < partition.state_bytes > SMALL_STATE_BYTES:
+            return
+        anchor = min(raft.applied_index, raft.durable_index)
+        if needed is not None:
+            anchor = min(anchor, needed.index - 1)
+        next_offset = needed.base_offset if needed is not None else last.last_offset + 1
+        if anchor <= raft.anchor.index:
+            return
+        state = partition.state(next_offset).SerializeToString(deterministic=True)
+        partition.state_bytes = len(state)
+        checkpoint = self._snapshots.checkpoints.open(group)
+        checkpoint.add(state)
+        checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
+        self._host.after_durable(self.go_on)

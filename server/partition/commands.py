@@ -1,0 +1,51 @@
+"""The commands in a partition's log: what its leader proposes so that all replicas do it at the same place."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from quorumlog.raft.types import Entry
+from quorumlog.server.partition.producer_table import ProducerTable
+from quorumlog.v1.entry import ENVELOPE_BYTES
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
+
+
+class PartitionLogError(Exception):
+    """An entry of a partition's log that this version cannot apply. The node must stop: going on would diverge."""
+
+
+class CommandedPartition(Protocol):
+    """What commands act on."""
+
+    def trim(self, log_start_offset: int, index: int) -> None:
+        """Records before an offset are not kept any more, says the entry at ``index``."""
+
+    def compact(self, command: CompactLog) -> None:
+        """Of the records before an offset the last one of each key is to be kept."""
+
+    @property
+    def producers(self) -> ProducerTable:
+        """What it remembers of idempotent producers."""
+
+
+def apply_command(partition: CommandedPartition, entry: Entry) -> None:
+    """Carries out a committed command.
+
+    Raises:
+        PartitionLogError: a command of a later version.
+    """
+    command = PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:])
+    match command.WhichOneof("body"):
+        case "trim_log":
+            partition.trim(command.trim_log.log_start_offset, entry.index)
+        case "compact_log":
+            partition.compact(command.compact_log)
+        case "forget_producers":
+            partition.producers.forget(command.forget_producers.up_to_index)
+        case "forget_named_producers":
+            forgotten = command.forget_named_producers
+            partition.producers.forget_named(forgotten.producer_ids, forgotten.deleted_index)
+        case _:
+            raise PartitionLogError(
+                f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"
+            )

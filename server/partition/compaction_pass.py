@@ -1,0 +1,319 @@
+"""One pass of compaction: batches in, compacted batches out, bounded in memory, a piece of work at a time.
+
+A record survives if it is the last of its key below the newest point, or has no key. A tombstone (a record without a
+value) does too, until a point comes whose timestamp reaches the delete horizon that the first point to cover it has
+set. All of that follows from the points and the log alone: so every replica arrives at the same content, whether it
+carries out the points one by one or several at once, and whatever it had compacted before.
+
+Pure, but slow and in need of Arrow: it runs off the node's thread, and is imported only where it runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.content_hash import ContentHash
+from quorumlog.v1.entry import (
+    NO_DELETE_HORIZON,
+    BatchHeader,
+    Codec,
+    CorruptEntryError,
+    Flags,
+    TimestampType,
+    build_compacted,
+    parse_envelope,
+    parse_header,
+)
+from quorumlog.v1.payload import (
+    COMPACTED_SCHEMA,
+    LOG_SCHEMA,
+    OFFSET_DELTA,
+    TIMESTAMP,
+    TIMESTAMP_TYPE,
+    read_payload,
+    write_payload,
+)
+
+#: Read and worked on at once, at least: below that the cost per call would count.
+CHUNK_BYTES = 1 << 20
+#: The keys of the dirty section are put into a hash table once per chunk of the clean one, so with many keys chunks
+#: grow, up to this.
+MOST_CHUNK_BYTES = 32 << 20
+#: A batch's offsets are 32-bit distances from its first.
+_MOST_DELTA = (1 << 32) - 1
+_PLACED = pa.schema([*LOG_SCHEMA, pa.field("offset", pa.int64()), pa.field("horizon", pa.int64())])
+_OFFSET, _HORIZON = 4, 5
+#: Instead of the delete horizon of tombstones that one point covers first and a later one of the same pass drops.
+_EXPIRED = -(1 << 62)
+
+_FALSE: Any = pa.scalar(False, pa.bool_())
+
+Entries = Callable[[], Iterable[bytes]]
+
+
+class Work(NamedTuple):
+    """A piece of a pass is done: how many bytes it read, and the compacted batches that have become ready."""
+
+    read_bytes: int
+    batches: list[bytes]
+
+
+class _Chunk(NamedTuple):
+    """Batches that are worked on at once; ``unreadable`` instead for one whose payload is not Arrow."""
+
+    rows: pa.Table | None
+    codec: Codec
+    timestamp_type: TimestampType
+    read_bytes: int
+    unreadable: bytes | None = None
+
+
+class CompactionPass:
+    """Compacts up to the last of some points.
+
+    Arguments:
+        group: stands in the batches that are made.
+        points: at least one, in order.
+        clean: gives the batches that were compacted before, in offset order.
+        dirty: gives the batches after those, up to the end of the last point; asked twice.
+        batch_bytes: about the size of the batches that are made.
+    """
+
+    def __init__(
+        self,
+        group: int,
+        points: Sequence[CompactionPoint],
+        clean: Entries,
+        dirty: Entries,
+        batch_bytes: int,
+        chunk_bytes: int = CHUNK_BYTES,
+    ) -> None:
+        self._group = group
+        self._points = list(points)
+        self._clean = clean
+        self._dirty = dirty
+        self._batch_bytes = batch_bytes
+        self._chunk_bytes = chunk_bytes
+        self._hash = ContentHash()
+        self._keys: pa.Array[Any] = pa.array([], pa.binary())
+        self._survivors: pa.Array[Any] = pa.array([], pa.int64())
+        self._waiting: list[pa.Table] = []
+        self._codec, self._timestamp_type = Codec.NONE, TimestampType.CREATE_TIME
+
+    @property
+    def content_hash(self) -> bytes:
+        """Of everything that is kept, once the pass is done."""
+        return self._hash.digest()
+
+    def run(self) -> Iterator[Work]:
+        """Does the pass, piece by piece. What the sources raise comes through."""
+        yield from self._find_last()
+        newest = max(point.timestamp_ms for point in self._points)
+        size = max(self._chunk_bytes, min(self._keys.nbytes, MOST_CHUNK_BYTES))
+        for chunk in _chunks(self._clean(), size, _written_horizon, self._points[-1].log_start_offset):
+            yield self._keep(chunk, lambda rows: self._of_clean(rows, newest))
+        for chunk in _chunks(self._dirty(), self._chunk_bytes, self._covering_horizon, 0):
+            yield self._keep(chunk, self._of_dirty)
+        yield Work(0, self._flush())
+
+    # -- what survives --------------------------------------------------------------------------------------------
+
+    def _find_last(self) -> Iterator[Work]:
+        """The dirty section's keys, and the offsets of their last records."""
+        found: list[pa.Table] = []
+        for chunk in _chunks(self._dirty(), self._chunk_bytes, lambda _: None, 0):
+            if chunk.rows is not None:
+                keyed = chunk.rows.select(["key", "offset"]).filter(pc.is_valid(chunk.rows.column("key")))
+                found.append(_last_of_each(keyed))
+            yield Work(chunk.read_bytes, [])
+        if found:
+            last = _last_of_each(pa.concat_tables(found))
+            self._keys = _whole(last.column("key"))
+            offsets = _whole(last.column("offset"))
+            self._survivors = offsets.take(pc.array_sort_indices(offsets))
+
+    def _of_clean(self, rows: pa.Table, newest_ms: int) -> pa.Table:
+        superseded = pc.is_in(rows.column("key"), value_set=self._keys)
+        # A null horizon is that of a record which is no tombstone: it compares as null, which is not true.
+        expired = pc.fill_null(pc.less_equal(rows.column("horizon"), _int(newest_ms)), _FALSE)
+        return rows.filter(pc.and_not(pc.and_not(self._kept_by_start(rows), superseded), expired))
+
+    def _of_dirty(self, rows: pa.Table) -> pa.Table:
+        offsets = rows.column("offset")
+        survives = pc.is_in(offsets, value_set=self._survivors_between(offsets[0].as_py(), offsets[-1].as_py()))
+        keep = pc.and_(self._kept_by_start(rows), pc.or_(survives, pc.is_null(rows.column("key"))))
+        expired = pc.fill_null(pc.equal(rows.column("horizon"), _int(_EXPIRED)), _FALSE)
+        return rows.filter(pc.and_not(keep, expired))
+
+    def _kept_by_start(self, rows: pa.Table) -> Any:
+        return pc.greater_equal(rows.column("offset"), _int(self._points[-1].log_start_offset))
+
+    def _survivors_between(self, first: int, last: int) -> pa.Array[Any]:
+        survivors = self._survivors
+        begin, end = _first_at(survivors, first), _first_at(survivors, last + 1)
+        return survivors.slice(begin, end - begin)
+
+    def _covering_horizon(self, header: BatchHeader) -> int:
+        """Set by the first point that covers a batch. Points are ends of batches: one covers all of it."""
+        first, *later = [point for point in self._points if point.end_offset > header.last_offset]
+        expires = any(point.timestamp_ms >= first.delete_horizon_ms for point in later)
+        return _EXPIRED if expires else first.delete_horizon_ms
+
+    # -- what comes out -------------------------------------------------------------------------------------------
+
+    def _keep(self, chunk: _Chunk, choose: Callable[[pa.Table], pa.Table]) -> Work:
+        ready: list[bytes] = []
+        if chunk.unreadable is not None:
+            # Nobody can tell its keys. It stays as it is, or one batch of nonsense would hold up compaction for ever.
+            header = parse_header(chunk.unreadable)
+            if header.last_offset >= self._points[-1].log_start_offset:
+                ready = self._flush()
+                self._hash.add_unreadable(header, chunk.unreadable)
+                ready.append(chunk.unreadable)
+            return Work(chunk.read_bytes, ready)
+        assert chunk.rows is not None
+        kept = choose(chunk.rows)
+        if kept.num_rows:
+            self._hash.add(kept)
+            if chunk.timestamp_type is not self._timestamp_type:
+                ready = self._flush()
+                self._timestamp_type = chunk.timestamp_type
+            self._codec = max(self._codec, chunk.codec)
+            self._waiting.append(kept)
+            if sum(rows.nbytes for rows in self._waiting) >= self._batch_bytes:
+                ready += self._flush()
+        return Work(chunk.read_bytes, ready)
+
+    def _flush(self) -> list[bytes]:
+        """The rows that wait, as batches."""
+        if not self._waiting:
+            return []
+        (rows,) = pa.concat_tables(self._waiting).combine_chunks().to_batches()
+        self._waiting = []
+        made = [self._batch(piece) for run in _by_horizon(rows) for piece in _by_size(run, self._batch_bytes)]
+        self._codec = Codec.NONE
+        return made
+
+    def _batch(self, rows: pa.RecordBatch) -> bytes:
+        offsets = rows.column(_OFFSET)
+        first, last = offsets[0].as_py(), offsets[-1].as_py()
+        deltas = pc.subtract(offsets, _int(first)).cast(pa.uint32())
+        columns = pa.RecordBatch.from_arrays([*rows.columns[:OFFSET_DELTA], deltas], schema=COMPACTED_SCHEMA)
+        extremes: Any = pc.min_max(rows.column(TIMESTAMP).view(pa.int64())).as_py()
+        horizon: Any = pc.max(rows.column(_HORIZON)).as_py()
+        return build_compacted(
+            write_payload(columns, self._codec),
+            group=self._group,
+            base_offset=first,
+            last_offset=last,
+            record_count=rows.num_rows,
+            codec=self._codec,
+            timestamp_type=self._timestamp_type,
+            base_timestamp_ms=(extremes["min"] or 0) // 1_000,
+            max_timestamp_ms=(extremes["max"] or 0) // 1_000,
+            delete_horizon_ms=NO_DELETE_HORIZON if horizon is None else horizon,
+        )
+
+
+def _last_of_each(rows: pa.Table) -> pa.Table:
+    return rows.group_by("key", use_threads=False).aggregate([("offset", "max")]).rename_columns(["key", "offset"])
+
+
+def _written_horizon(header: BatchHeader) -> int | None:
+    return header.producer_epoch if header.producer_epoch != NO_DELETE_HORIZON else None
+
+
+def _chunks(
+    entries: Iterable[bytes], chunk_bytes: int, horizon_of: Callable[[BatchHeader], int | None], first_offset: int
+) -> Iterator[_Chunk]:
+    """Batches that reach ``first_offset``, decoded and gathered, those of one timestamp type at a time."""
+    waiting: list[pa.RecordBatch] = []
+    size, codec, timestamp_type = 0, Codec.NONE, TimestampType.CREATE_TIME
+    for entry in entries:
+        header = parse_header(entry)
+        if header.last_offset < first_offset:
+            continue
+        rows = _placed(entry, header, horizon_of(header))
+        if waiting and (rows is None or size >= chunk_bytes or header.timestamp_type is not timestamp_type):
+            yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, size)
+            waiting, size, codec = [], 0, Codec.NONE
+        if rows is None:
+            yield _Chunk(None, header.codec, header.timestamp_type, len(entry), entry)
+            continue
+        waiting.append(rows)
+        size, codec, timestamp_type = size + len(entry), max(codec, header.codec), header.timestamp_type
+    if waiting:
+        yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, size)
+
+
+def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.RecordBatch | None:
+    """A batch's rows, each with its offset, its timestamp as readers see it and, a tombstone, its delete horizon."""
+    try:
+        columns = read_payload(entry, header)
+    except CorruptEntryError:
+        return None
+    count = columns.num_rows
+    key, value, timestamp, headers = columns.columns[:OFFSET_DELTA]
+    if parse_envelope(entry).flags is Flags.GAPS:
+        offsets = pc.add(columns.column(OFFSET_DELTA).cast(pa.int64()), _int(header.base_offset))
+    else:
+        offsets = pc.cumulative_sum(pa.repeat(_int(1), count), start=_int(header.base_offset - 1))
+        if header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            append_time: Any = pa.scalar(header.max_timestamp_ms * 1_000, TIMESTAMP_TYPE)
+            timestamp = pa.repeat(append_time, count)
+    none = pa.scalar(None, pa.int64())
+    horizon = pa.nulls(count, pa.int64())
+    if value.null_count and horizon_ms is not None:
+        tombstone = pc.and_(pc.is_null(value), pc.is_valid(key))
+        horizon = pc.if_else(tombstone, _int(horizon_ms), none)
+    return pa.RecordBatch.from_arrays([key, value, timestamp, headers, offsets, horizon], schema=_PLACED)
+
+
+def _by_horizon(rows: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Cuts where the delete horizon of the tombstones changes: a batch has room for one."""
+    horizons = rows.column(_HORIZON)
+    begin = 0
+    if len(horizons) - horizons.null_count > 1:
+        filled = pc.fill_null_backward(pc.fill_null_forward(horizons))
+        changes = pc.not_equal(filled[1:], filled[:-1])
+        for place in pc.indices_nonzero(changes).to_pylist():
+            yield rows.slice(begin, place + 1 - begin)
+            begin = place + 1
+    yield rows.slice(begin)
+
+
+def _by_size(rows: pa.RecordBatch, limit_bytes: int) -> Iterator[pa.RecordBatch]:
+    """Halves rows until each piece is within the limit, or a single row."""
+    offsets = rows.column(_OFFSET)
+    span = offsets[-1].as_py() - offsets[0].as_py()
+    if rows.num_rows == 1 or (rows.nbytes <= limit_bytes and span <= _MOST_DELTA):
+        yield rows
+        return
+    middle = rows.num_rows // 2
+    yield from _by_size(rows.slice(0, middle), limit_bytes)
+    yield from _by_size(rows.slice(middle), limit_bytes)
+
+
+def _first_at(rising: pa.Array[Any], value: int) -> int:
+    """Place of the first element at or above ``value``."""
+    low, high = 0, len(rising)
+    while low < high:
+        middle = (low + high) // 2
+        if rising[middle].as_py() < value:
+            low = middle + 1
+        else:
+            high = middle
+    return low
+
+
+def _whole(column: pa.ChunkedArray[Any]) -> pa.Array[Any]:
+    return pa.concat_arrays(column.chunks) if column.num_chunks else pa.array([], column.type)
+
+
+def _int(value: int) -> Any:
+    return pa.scalar(value, pa.int64())

@@ -1,0 +1,87 @@
+"""Decides on points of compaction, as the leader of partitions whose topic keeps the last record of each key."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.options import Limits
+from quorumlog.server.partition.partition import Partition
+from quorumlog.storage.batch_row import any_batch
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
+
+
+class CompactionProposals:
+    """Looks now and then at the partitions that this node leads.
+
+    Arguments:
+        touch: tells the host that a group has something to do.
+    """
+
+    def __init__(
+        self,
+        now: int,
+        limits: Limits,
+        interval_us: int,
+        partitions: Partitions,
+        reader: StorageReader,
+        touch: Callable[[int], None],
+    ) -> None:
+        self._limits = limits
+        self._interval_us = interval_us
+        self._partitions = partitions
+        self._reader = reader
+        self._touch = touch
+        self.next_deadline = now + interval_us
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Proposes a point for each partition that has enough to gain."""
+        if now < self.next_deadline:
+            return
+        self.next_deadline = now + self._interval_us
+        for partition in self._partitions.logs.values():
+            if partition.config.compacts and partition.leads:
+                self._consider(now, wall_ms, partition)
+
+    def _consider(self, now: int, wall_ms: int, partition: Partition) -> None:
+        state = partition.compaction
+        # A leader does first what it has asked for: so points do not gather, and it can say what it found.
+        if state is not None and state.pending:
+            return
+        end = self._end(partition)
+        if end is None:
+            return
+        command = CompactLog(
+            end_offset=end,
+            timestamp_ms=wall_ms,
+            delete_retention_ms=partition.config.delete_retention_ms,
+            compacted_offset=partition.compacted_offset,
+            content_hash=state.content_hash if state is not None else b"",
+        )
+        if partition.propose_command(now, PartitionCommand(compact_log=command)):
+            self._touch(partition.group)
+
+    def _end(self, partition: Partition) -> int | None:
+        """Where the next point should be; None when there is too little to gain.
+
+        Whole batches, committed and durable here; and never the last of them, so that every reader finds a batch at or
+        after any point.
+        """
+        group, compacted = partition.group, partition.compacted_offset
+        first = self._reader.find_batch(group, compacted, any_batch)
+        last = self._reader.find_batch(group, partition.high_watermark - 1, any_batch)
+        if first is None or last is None or last.base_offset <= first.base_offset:
+            return None
+        before = self._reader.find_batch(group, last.base_offset - 1, any_batch)
+        assert before is not None, f"{partition.name}: no batch before offset {last.base_offset}"
+        # Without the first batch, of which the index does not know how long it is.
+        dirty = before.end_position - first.end_position
+        clean = partition.snapshot.data.size_bytes if partition.compacted_log is not None and partition.snapshot else 0
+        if clean and dirty < partition.config.min_cleanable_dirty_ratio * (dirty + clean):
+            return None
+        limit = first.end_position + self._limits.compaction_pass_bytes
+        full = self._reader.find_batch(group, first.base_offset, lambda row: row.end_position >= limit)
+        many = self._reader.find_batch(group, first.base_offset + self._limits.compaction_pass_records, any_batch)
+        ends = [row.last_offset + 1 for row in (full, many) if row is not None]
+        return min([last.base_offset, *ends])

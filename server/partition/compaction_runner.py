@@ -1,0 +1,335 @@
+"""Carries out points of compaction on this node: one pass at a time, in the background, bounded in rate and memory.
+
+The pass itself runs in jobs beside the node's steps, each a piece of reading and sorting; what comes out is staged a
+few batches per transaction. When all of it is durable, one transaction makes it the partition's snapshot and gives up
+the entries that it replaces. Until then the log stays as it was: whatever ends a pass before (a crash, a snapshot that
+is received, a deleted topic) leaves slices that nobody points to, and the points stay in the table, to be carried out
+from the beginning.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, cast
+
+from quorumlog.raft.types import EntryId, EntryKind
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import Job, JobDone
+from quorumlog.server.hosting.checkpoint_writer import Checkpoint
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.options import Limits
+from quorumlog.server.partition.compacted_log import CompactedLog
+from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.partition import Partition
+from quorumlog.storage.batch_row import BatchRow, any_batch
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1.entry import parse_header
+
+if TYPE_CHECKING:
+    from quorumlog.server.partition.compaction_pass import Work
+
+#: Bytes of compacted batches that go into one transaction, at least one batch: those of all groups wait for it.
+STAGED_PER_TRANSACTION = 1 << 20
+#: How soon to look again whether a pass can begin, or end: a snapshot is being sent, or the disk is nearly full.
+RETRY_US = 500_000
+
+
+class _Run:
+    """One pass under way.
+
+    Attributes:
+        target: the entry that ends with the last of the points.
+        known: whether the content is what every replica finds there, so that its hash may be compared.
+        first_index, last_index: of the entries to read.
+        busy: a piece of work is being done, or batches are being staged.
+        waiting: batches to be staged.
+        ends, times: the index of those that were.
+        due: when the next piece of work may begin (µs).
+    """
+
+    def __init__(
+        self,
+        partition: Partition,
+        points: list[CompactionPoint],
+        target: EntryId,
+        known: bool,
+        checkpoint: Checkpoint,
+        reader: StorageReader,
+        limits: Limits,
+        now: int,
+    ) -> None:
+        self.partition = partition
+        self.points = points
+        self.target = target
+        self.known = known
+        self.checkpoint = checkpoint
+        self.busy = False
+        self.waiting: deque[bytes] = deque()
+        self.ends: array[int] = array("q")
+        self.times: array[int] = array("q")
+        self.begun = self.due = now
+        self.read_bytes = 0
+        self.job = 0
+        self.content_hash: bytes | None = None
+        self._reader = reader
+        self._limits = limits
+        self._clean = partition.compacted_log
+        self._first_index = partition.raft.anchor.index + 1
+        self._work: Iterator[Work | bytes] | None = None
+
+    def next_piece(self) -> Work | bytes:
+        """Does the next piece of work; the hash of the content comes last. On the jobs' thread."""
+        if self._work is None:
+            self._work = self._pieces()
+        return next(self._work)
+
+    def _pieces(self) -> Iterator[Work | bytes]:
+        # A node that never compacts never loads Arrow.
+        from quorumlog.server.partition.compaction_pass import CompactionPass
+
+        clean = self._clean
+        compaction = CompactionPass(
+            self.partition.group,
+            self.points,
+            lambda: clean.batches() if clean is not None else (),
+            self._dirty,
+            self._limits.compaction_batch_bytes,
+            self._limits.compaction_chunk_bytes,
+        )
+        yield from compaction.run()
+        yield compaction.content_hash
+
+    def _dirty(self) -> Iterator[bytes]:
+        index = self._first_index
+        while index <= self.target.index:
+            chunk = self._limits.compaction_chunk_bytes
+            for entry in self._reader.entries(self.partition.group, index, self.target.index, chunk):
+                if entry.kind is EntryKind.BATCH:
+                    yield entry.data
+                index = entry.index + 1
+
+
+class Compactions:
+    """The partitions of a node that have points to carry out.
+
+    Arguments:
+        jobs: takes a piece of work; answered with ``on_done``.
+        free_bytes: how much may still be written to the disk.
+        log: level, event name and fields.
+    """
+
+    def __init__(
+        self,
+        limits: Limits,
+        host: GroupHost,
+        reader: StorageReader,
+        partitions: Partitions,
+        snapshots: Snapshots,
+        jobs: Callable[[Job], None],
+        free_bytes: Callable[[], int],
+        log: Callable[..., None],
+    ) -> None:
+        self._limits = limits
+        self._host = host
+        self._reader = reader
+        self._partitions = partitions
+        self._snapshots = snapshots
+        self._jobs = jobs
+        self._free_bytes = free_bytes
+        self._log = log
+        self._due: dict[int, None] = {}
+        self._run: _Run | None = None
+        self._now = 0
+        self._number = 0
+        self._look_at: int | None = None
+
+    def consider(self, now: int, partition: Partition) -> None:
+        """The partition's group was stepped: it may have been given a point."""
+        state = partition.compaction
+        if state is None or not state.pending or partition.group in self._due:
+            return
+        if self._run is None or self._run.partition is not partition:
+            self._due[partition.group] = None
+            self._look_at = now
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._look_at
+
+    def on_time(self, now: int) -> None:
+        """Begins, or goes on with, what may go on now."""
+        self._now = now
+        if self._look_at is None or now < self._look_at:
+            return
+        self._look_at = None
+        if self._run is not None:
+            self._go_on(self._run)
+            return
+        for group in list(self._due):
+            partition = self._partitions.logs.get(group)
+            if partition is None or partition.compaction is None or not partition.compaction.pending:
+                del self._due[group]
+            elif self._begin(partition):
+                return
+            else:
+                self._look_at = now + RETRY_US
+
+    # -- a pass -----------------------------------------------------------------------------------------------
+
+    def _begin(self, partition: Partition) -> bool:
+        """Begins a pass over the partition's points; False if that has to wait."""
+        group, state, raft = partition.group, partition.compaction, partition.raft
+        assert state is not None
+        first = self._reader.find_batch(group, state.compacted_offset, any_batch)
+        if first is None or not self._snapshots.may_checkpoint(group):
+            return False
+        # What the log start has passed may be gone from the disk already: those points have nothing left to do.
+        while state.pending and state.pending[0].end_offset <= first.base_offset > state.compacted_offset:
+            partition.compacted(state.pending[0].end_offset, b"", None)
+        if not state.pending:
+            return False
+        points, target = self._choose(partition, first, state.pending)
+        end = points[-1].end_offset
+        durable = target is not None and target.index <= min(raft.durable_index, raft.applied_index)
+        if target is None or not durable or end >= partition.high_watermark:
+            return False
+        size = target.end_position - first.end_position + self._clean_bytes(partition)
+        if self._free_bytes() < size + self._limits.storage_reserve_bytes:
+            return False
+        known = first.base_offset <= max(state.compacted_offset, points[-1].log_start_offset)
+        self._run = _Run(
+            partition,
+            points,
+            raft.entry_id(target.index),
+            known,
+            self._snapshots.checkpoints.open(group),
+            self._reader,
+            self._limits,
+            self._now,
+        )
+        del self._due[group]
+        self._go_on(self._run)
+        return True
+
+    def _choose(
+        self, partition: Partition, first: BatchRow, pending: list[CompactionPoint]
+    ) -> tuple[list[CompactionPoint], BatchRow | None]:
+        """The first of the points, those after it that still fit into one pass, and the batch at their end."""
+        chosen: list[CompactionPoint] = []
+        target: BatchRow | None = None
+        for point in pending:
+            row = self._reader.find_batch(partition.group, point.end_offset - 1, any_batch)
+            if row is None or row.last_offset != point.end_offset - 1:
+                break
+            if chosen and row.end_position - first.end_position > self._limits.compaction_pass_bytes:
+                break
+            chosen.append(point)
+            target = row
+        return chosen or pending[:1], target
+
+    def _clean_bytes(self, partition: Partition) -> int:
+        return partition.snapshot.data.size_bytes if partition.snapshot is not None else 0
+
+    def _go_on(self, run: _Run) -> None:
+        """The next step of a pass: stage what is ready, else work on, else end it."""
+        if run.busy:
+            return
+        if run.checkpoint.abandoned:
+            # The group's state was replaced by a snapshot, or is gone: the pass is in vain.
+            self._end(run)
+        elif run.waiting:
+            self._stage(run)
+        elif run.content_hash is not None:
+            self._finish(run)
+        elif run.due > self._now:
+            self._look_at = run.due
+        else:
+            self._number += 1
+            run.job, run.busy, run.due = self._number, True, self._now
+            self._jobs(Job(run.job, run.next_piece))
+
+    def _end(self, run: _Run) -> None:
+        """The node is free for the next pass. If points are left, they have their turn again."""
+        self._run = None
+        self._look_at = self._now
+        self.consider(self._now, run.partition)
+
+    def on_done(self, now: int, event: JobDone) -> None:
+        """A piece of work has been done.
+
+        Raises:
+            Exception: what the work raised, unless nobody needs it any more.
+        """
+        self._now = now
+        run = self._run
+        if run is None or run.job != event.number:
+            return
+        run.busy = False
+        if run.checkpoint.abandoned:
+            self._end(run)
+            return
+        if event.error is not None:
+            raise event.error
+        done = cast("Work | bytes", event.result)
+        if isinstance(done, bytes):
+            run.content_hash = done
+        else:
+            run.read_bytes += done.read_bytes
+            run.waiting.extend(done.batches)
+            # The pace: what was read must not have been read faster than this.
+            run.due += done.read_bytes * 1_000_000 // self._limits.compaction_bytes_per_second
+        self._go_on(run)
+
+    def _stage(self, run: _Run) -> None:
+        if self._free_bytes() < self._limits.storage_reserve_bytes:
+            self._log("warning", "compaction_gave_up", partition=run.partition.name, reason="the disk is nearly full")
+            self._snapshots.checkpoints.abandon(run.partition.group)
+            self._end(run)
+            self._look_at = self._now + RETRY_US
+            return
+        size = 0
+        while run.waiting and size < STAGED_PER_TRANSACTION:
+            batch = run.waiting.popleft()
+            header = parse_header(batch)
+            run.ends.append(header.last_offset + 1)
+            run.times.append(max(header.max_timestamp_ms, run.times[-1] if run.times else header.max_timestamp_ms))
+            run.checkpoint.add(batch)
+            size += len(batch)
+        run.busy = True
+        self._host.after_durable(lambda: self._staged(run))
+
+    def _staged(self, run: _Run) -> None:
+        run.busy = False
+        if self._run is run:
+            self._look_at = self._now
+
+    def _finish(self, run: _Run) -> None:
+        """Everything is durable under its stage: switches to it."""
+        partition, group = run.partition, run.partition.group
+        if self._snapshots.sender.is_sending(group):
+            # Its slices, and the entries after it, must stay until the follower has them.
+            self._look_at = self._now + RETRY_US
+            return
+        end = run.points[-1].end_offset
+        assert run.content_hash is not None
+        log = CompactedLog(self._reader, group, run.checkpoint.stage, run.ends, run.times)
+        partition.compacted(end, run.content_hash if run.known else b"", log)
+        snapshot = partition.state(end)
+        snapshot.batch_end_offsets.extend(run.ends)
+        snapshot.batch_max_timestamps_ms.extend(run.times)
+        run.checkpoint.add(snapshot.SerializeToString(deterministic=True))
+        run.checkpoint.finish(run.target, partition.raft.configuration, partition.checkpointed)
+        self._log(
+            "info",
+            "partition_compacted",
+            partition=partition.name,
+            end_offset=end,
+            read_bytes=run.read_bytes,
+            kept_bytes=run.checkpoint.size_bytes,
+            seconds=round((self._now - run.begun) / 1e6, 3),
+        )
+        self._end(run)

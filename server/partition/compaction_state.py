@@ -1,0 +1,121 @@
+"""What a replica of a partition knows of compaction: the points to carry out, and the one that it has reached.
+
+The points come with the log and are the same everywhere; how far a replica has got is its own. Both are one row of the
+partition's table, so that a restart and a snapshot go on where this replica, or the one that sent it, has been.
+"""
+
+from __future__ import annotations
+
+from quorumlog.server.partition.compacted_log import CompactedLog
+from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.storage.interface import DamageError
+from quorumlog.v1.partition_log_pb2 import CompactionState as StateRow
+from quorumlog.v1.partition_log_pb2 import CompactLog, PendingCompaction
+
+ROW = b"c"
+
+
+class CompactionState:
+    """One replica's points and progress.
+
+    Attributes:
+        compacted_offset: below it the log is compacted here.
+        content_hash: of what is left there; empty where it is not known.
+        log: the compacted batches, once they were needed; they lie in the snapshot that is current in memory.
+        row_due: the row has changed since it was last taken.
+    """
+
+    __slots__ = ("_expected", "_last_end", "compacted_offset", "content_hash", "log", "pending", "row_due")
+
+    def __init__(self, row: bytes | None = None) -> None:
+        state = StateRow() if row is None else StateRow.FromString(row)
+        self.pending = [_point(each.point, each.log_start_offset) for each in state.pending]
+        self.compacted_offset = state.compacted_offset
+        self.content_hash = state.content_hash
+        self.log: CompactedLog | None = None
+        self.row_due = False
+        self._last_end = state.last_end_offset
+        self._expected = {each.point.end_offset: each.expected_hash for each in state.pending if each.expected_hash}
+
+    def row(self) -> bytes:
+        """The table's row."""
+        state = StateRow(
+            last_end_offset=self._last_end, compacted_offset=self.compacted_offset, content_hash=self.content_hash
+        )
+        for point in self.pending:
+            command = CompactLog(
+                end_offset=point.end_offset,
+                timestamp_ms=point.timestamp_ms,
+                delete_retention_ms=point.delete_retention_ms,
+            )
+            state.pending.append(
+                PendingCompaction(
+                    point=command,
+                    log_start_offset=point.log_start_offset,
+                    expected_hash=self._expected.get(point.end_offset, b""),
+                )
+            )
+        return state.SerializeToString(deterministic=True)
+
+    @property
+    def last_end_offset(self) -> int:
+        """The end of the last point that was applied."""
+        return self._last_end
+
+    def apply(self, command: CompactLog, log_start_offset: int, next_offset: int, where: str) -> None:
+        """Takes a point from the log.
+
+        Arguments:
+            log_start_offset, next_offset: of the partition, as of the command.
+            where: names the partition in errors.
+
+        Raises:
+            DamageError: at a point that both have reached, the leader holds other records than this replica.
+        """
+        self._compare(command.compacted_offset, command.content_hash, where)
+        if not self._last_end < command.end_offset < next_offset:
+            # A leader proposes what it sees; of two in a row, the later may have seen less.
+            return
+        self._last_end = command.end_offset
+        self.pending.append(_point(command, log_start_offset))
+        self.row_due = True
+
+    def reached(self, end_offset: int, content_hash: bytes, where: str) -> None:
+        """This replica has carried out the points up to an offset.
+
+        Raises:
+            DamageError: the leader has said that other records should be left.
+        """
+        self.compacted_offset, self.content_hash = end_offset, content_hash
+        expected = self._expected.get(end_offset, b"")
+        self.pending = [point for point in self.pending if point.end_offset > end_offset]
+        self._expected = {end: each for end, each in self._expected.items() if end > end_offset}
+        self.row_due = True
+        self._compare(end_offset, expected, where)
+
+    def forget_log_of_other_stage(self, stage: int) -> None:
+        """A snapshot has become current: what other snapshots hold is garbage."""
+        if self.log is not None and self.log.stage != stage:
+            self.log = None
+
+    def _compare(self, end_offset: int, content_hash: bytes, where: str) -> None:
+        if not content_hash:
+            return
+        if end_offset != self.compacted_offset:
+            if any(point.end_offset == end_offset for point in self.pending):
+                self._expected[end_offset] = content_hash
+                self.row_due = True
+            return
+        if self.content_hash and self.content_hash != content_hash:
+            # From the same log both must have made the same: one of them has lost or changed records on its disk.
+            raise DamageError(
+                f"the compacted log of {where} below offset {end_offset} differs from the leader's (content hash"
+                f" {self.content_hash.hex()}, the leader's {content_hash.hex()}): the disk of one of the two nodes has"
+                " changed records; start anew with an empty directory and another node id"
+            )
+
+
+def _point(command: CompactLog, log_start_offset: int) -> CompactionPoint:
+    return CompactionPoint(
+        command.end_offset, command.timestamp_ms, command.delete_retention_ms, log_start_offset
+    )  # fmt: skip

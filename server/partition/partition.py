@@ -1,0 +1,494 @@
+"""One replica of a partition: appends, the high watermark, reads, acknowledgements.
+
+Its replicated state is a function of the committed log: the next offset (the high watermark), the log start and the
+producer table, kept as rows of the group's table and written with the group's next transaction. What a leader knows
+beyond that (log end offset, uncommitted batches of producers, waiting calls) is rebuilt when a leadership begins.
+"""
+
+from __future__ import annotations
+
+import struct
+from bisect import bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from operator import itemgetter
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import Entry, EntryKind, Snapshot
+from quorumlog.server.hosting.partition_replica import PartitionId
+from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.topic_config import TopicConfig, parse_topic_config
+from quorumlog.server.options import Limits
+from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.partition.batch_admission import admitted
+from quorumlog.server.partition.commands import apply_command
+from quorumlog.server.partition.compacted_log import CompactedLog
+from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
+from quorumlog.server.partition.compaction_state import CompactionState
+from quorumlog.server.partition.epoch_digests import content_digest
+from quorumlog.server.partition.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
+from quorumlog.server.partition.snapshot import read_state, table_rows
+from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot
+
+META_ROW = b"m"
+_META = struct.Struct("<QqqQ")
+
+
+class Partition:
+    """A partition's state machine over one Raft group.
+
+    Arguments:
+        sealer: seals entries of the group.
+        raft: the group's replica on this node.
+        reader: durable state, for offset look-ups.
+        table: the group's rows as found at opening; empty for a new replica.
+        names: gives the named producers as the metadata have them.
+    """
+
+    def __init__(
+        self,
+        identity: PartitionId,
+        group: int,
+        raft: RaftGroup,
+        sealer: GroupSealer,
+        reader: StorageReader,
+        table: dict[bytes, bytes],
+        limits: Limits,
+        names: Callable[[], NamedProducers] = nobody_has_claimed,
+    ) -> None:
+        self.identity = identity
+        self.group = group
+        self.raft = raft
+        self.config = TopicConfig()
+        self._configured: Mapping[str, str] | None = None
+        self._sealer = sealer
+        self._reader = reader
+        self._limits = limits
+        self.producers = ProducerTable(limits.producers_per_partition, names)
+        self.producers.load(table)
+        #: Points of compaction and how far this replica has got; None before the first.
+        self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
+        # The table and the log start may be newer than what is applied: as of the entry at _table_index, where a
+        # snapshot brought them. Entries up to there leave both alone.
+        self._applied, self.high_watermark, self.log_start_offset, self._table_index = decode_meta(table.get(META_ROW))
+        self._applied_term = 0
+        self._rows_due = self._all_rows_due = False
+        #: The newest durable snapshot, for followers that need what it replaces.
+        self.snapshot: Snapshot | None = None
+        #: The entry that last moved the log start here; 0 before the first.
+        self.trim_index = 0
+        # What `PartitionCheckpoints` remembers: for which log start the log was last looked at, and how large the state
+        # was that was last written.
+        self.kept_offset = self.state_bytes = 0
+        # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
+        self.log_end_offset = self.high_watermark
+        self.leading_term = 0
+        # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
+        self._not_durable: list[tuple[int, int]] = []
+        self._acknowledgements = Acknowledgements()
+
+    def configure(self, configs: Mapping[str, str]) -> None:
+        """The topic's configuration, only what was set on it, holds from now on. It is replaced when it changes, never
+        changed: the same mapping is the same configuration."""
+        if configs is not self._configured:
+            self._configured = configs
+            self.config = parse_topic_config(configs)
+
+    # -- the replicated state ---------------------------------------------------------------------------------
+
+    def apply(self, entries: list[Entry]) -> None:
+        """Applies committed entries, in order."""
+        for entry in entries:
+            assert entry.index == self._applied + 1, f"group {self.group}: applied {self._applied}, then {entry.index}"
+            self._applied, self._applied_term = entry.index, entry.term
+            if entry.kind is EntryKind.BATCH:
+                header = parse_header(entry.data)
+                # Offsets are dense: a gap here would be a record lost, an overlap a record given twice (I8).
+                assert header.base_offset == self.high_watermark, (
+                    f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
+                )
+                self.high_watermark = header.last_offset + 1
+                if entry.index > self._table_index:
+                    self.producers.apply(header, entry.index, content_digest(header, entry.data))
+            elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
+                apply_command(self, entry)
+        self._rows_due = bool(entries) or self._rows_due
+        # A leader that has just been deposed applies its successor's entries before it hears that it is one no more.
+        assert self.log_end_offset >= self.high_watermark or not self.leads
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Takes a snapshot's state; the entries after it follow, and with them the high watermark rises."""
+        state = read_state(self._reader, self.group, snapshot)
+        assert state.next_offset >= self.high_watermark, f"group {self.group}: a snapshot of the past"
+        self.snapshot = snapshot
+        self._applied, self._applied_term = snapshot.last.index, snapshot.last.term
+        self._table_index = state.table_index
+        self.high_watermark = state.next_offset
+        self.log_start_offset = max(self.log_start_offset, state.log_start_offset)
+        table = {row.key: row.value for row in state.rows}
+        self.producers.load(table)
+        self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
+        self._rows_due = self._all_rows_due = True
+
+    def state(self, next_offset: int) -> PartitionSnapshot:
+        """The state now, for a snapshot that ends before ``next_offset``."""
+        return PartitionSnapshot(
+            next_offset=next_offset,
+            log_start_offset=self.log_start_offset,
+            table_index=max(self._applied, self._table_index),
+            rows=table_rows(self._all_rows().items()),
+        )
+
+    def checkpointed(self, snapshot: Snapshot) -> None:
+        """A snapshot of this partition is durable: from now on it is the one to offer."""
+        self.snapshot = snapshot
+        if self.compaction is not None:
+            self.compaction.forget_log_of_other_stage(snapshot.data.stage)
+
+    def compact(self, command: CompactLog) -> None:
+        """A committed command: of the records before an offset the last one of each key is to be kept."""
+        if self.compaction is None:
+            self.compaction = CompactionState()
+        self.compaction.apply(command, self.log_start_offset, self.high_watermark, self.name)
+
+    def compacted(self, end_offset: int, content_hash: bytes, log: CompactedLog | None) -> None:
+        """This replica has carried out the points up to an offset. What is left is read from ``log`` from now on; it
+        and the row that says so become durable together."""
+        assert self.compaction is not None
+        self.compaction.reached(end_offset, content_hash, self.name)
+        self.compaction.log = log
+        self._rows_due = True
+
+    @property
+    def compacted_offset(self) -> int:
+        """Before it this replica's log is compacted: offsets may be missing."""
+        return 0 if self.compaction is None else self.compaction.compacted_offset
+
+    @property
+    def compacted_log(self) -> CompactedLog | None:
+        """The compacted batches, which come before the log's entries; None without any."""
+        if self.compaction is None:
+            return None
+        if self.compaction.log is None and self.snapshot is not None and self.snapshot.data.slices > 1:
+            self.compaction.log = CompactedLog.of_snapshot(self._reader, self.group, self.snapshot.data)
+        return self.compaction.log
+
+    def trim(self, log_start_offset: int, index: int) -> None:
+        """A committed command, the entry at ``index``: records before an offset are not kept any more."""
+        # Proposed only of what is committed. (Else a new leader could have to give those offsets to other records.)
+        assert log_start_offset <= self.high_watermark, f"{self.name}: trimmed beyond its high watermark"
+        if log_start_offset > self.log_start_offset:
+            self.log_start_offset = log_start_offset
+            self.trim_index = index
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """Rows of the table that changed, to be written with the group's next transaction."""
+        if not self._rows_due:
+            return {}
+        self._rows_due = False
+        rows = self.producers.take_rows()
+        if self._all_rows_due:
+            # The write that switches to a snapshot leaves nothing of the old table.
+            self._all_rows_due = False
+            rows = {**self._all_rows()}
+        elif self.compaction is not None and self.compaction.row_due:
+            rows[COMPACTION_ROW] = self.compaction.row()
+        if self.compaction is not None:
+            self.compaction.row_due = False
+        rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
+        return rows
+
+    def _all_rows(self) -> dict[bytes, bytes]:
+        rows = dict(self.producers.rows())
+        if self.compaction is not None:
+            rows[COMPACTION_ROW] = self.compaction.row()
+        return rows
+
+    # -- leadership -------------------------------------------------------------------------------------------
+
+    @property
+    def leads(self) -> bool:
+        """True while this replica leads and has rebuilt what a leader knows."""
+        return self.leading_term != 0 and self.raft.is_leader and self.raft.term == self.leading_term
+
+    def update_leadership(self) -> list[ProduceCall]:
+        """Follows the Raft role: to be called after every step of the group, before anything is appended.
+
+        Returns the produce calls that are done because a leadership ended under them.
+        """
+        term = self.raft.term if self.raft.is_leader else 0
+        if term == self.leading_term:
+            return []
+        done = self._end_leadership() if self.leading_term else []
+        self.leading_term = term
+        if term:
+            self._begin_leadership()
+        return done
+
+    def _begin_leadership(self) -> None:
+        tail: list[tuple[BatchHeader, int, int]] = []
+        index = self._applied + 1
+        while index <= self.raft.last_id.index:
+            for entry in self.raft.entries_between(index, self.raft.last_id.index, self._limits.fetch_bytes):
+                if entry.kind is EntryKind.BATCH:
+                    header = parse_header(entry.data)
+                    tail.append((header, entry.index, content_digest(header, entry.data)))
+                index = entry.index + 1
+        self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
+        self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
+        durable = self.raft.durable_index
+        self._not_durable = [(header.last_offset, index) for header, index, _ in tail if index > durable]
+
+    def _end_leadership(self) -> list[ProduceCall]:
+        self.producers.drop_tail()
+        self._not_durable.clear()
+        failure = error(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"the leadership of {self.name} moved while the batch was on its way; send it again to the new leader",
+            definite=False,
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+        return _fail(self._acknowledgements.drain(), failure)
+
+    def end(self) -> list[ProduceCall]:
+        """This node has no replica of the partition any more: its topic is deleted, or it is elsewhere.
+
+        Returns the produce calls that are done by that.
+        """
+        self.leading_term = 0
+        failure = error(
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            f"{self.name} was deleted, or left this node, while the batch was on its way; refresh the metadata",
+            definite=False,
+        )
+        waiting = self._acknowledgements.drain()
+        return _fail(waiting, failure)
+
+    def fail_short_of_copies(self, live_replicas: int) -> list[ProduceCall]:
+        """A replica went away: committed batches that need more copies than are left are answered now.
+
+        Returns the produce calls that are done by that.
+        """
+        failure = error(
+            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
+            f"appended to {self.name}, but only {live_replicas} replicas are left to confirm it; send it again later",
+            definite=False,
+        )
+        committed = self.raft.commit_index if self.raft.leads_committed else 0
+        return _fail(self._acknowledgements.take_short(committed, live_replicas), failure)
+
+    @property
+    def name(self) -> str:
+        """topic-number."""
+        return f"{self.identity.topic}-{self.identity.number}"
+
+    def not_leader(self) -> errors_pb2.Error:
+        """The error for a request that only the leader can serve, with a hint where the leader is."""
+        return error(
+            ErrorCode.NOT_LEADER_OR_FOLLOWER,
+            f"this node does not lead {self.name}; ask its leader",
+            leader=self.raft.leader_id,
+            leader_epoch=self.raft.term,
+        )
+
+    # -- appending --------------------------------------------------------------------------------------------
+
+    @property
+    def copies_needed(self) -> int:
+        """Durable copies that acks=all needs: max(min.insync.replicas, data quorum)."""
+        return max(self.config.min_insync_replicas, len(self.raft.configuration.voters) // 2 + 1)
+
+    def append(
+        self, now: int, wall_ms: int, batch: bytes, acks: int, call: ProduceCall, slot: int, live_replicas: int
+    ) -> errors_pb2.Error | None:
+        """Checks a batch, appends it and makes its slot wait for what ``acks`` asks.
+
+        Arguments:
+            now: microseconds; wall_ms: milliseconds since the epoch.
+            live_replicas: voters that can be expected to confirm, this one included.
+        Returns:
+            The error if nothing was appended (always definite), else None.
+        """
+        if not self.leads:
+            return self.not_leader()
+        header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
+        if isinstance(header, errors_pb2.Error):
+            return header
+        digest = content_digest(header, batch)
+        if header.producer_id != NO_PRODUCER_ID:
+            verdict = self.producers.check(header, digest)
+            if isinstance(verdict, Refused):
+                return error(verdict.code, verdict.message)
+            if isinstance(verdict, Duplicate):
+                # Never answered at once: the original may be uncommitted, and then be lost (raft.md 22).
+                self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
+                return None
+        if acks == ACKS_ALL and live_replicas < self.copies_needed:
+            return error(
+                ErrorCode.NOT_ENOUGH_REPLICAS,
+                f"{self.name} has {live_replicas} live replicas, acks=all needs {self.copies_needed}; try again later",
+            )
+        return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
+
+    def _propose(
+        self,
+        now: int,
+        wall_ms: int,
+        batch: bytes,
+        header: BatchHeader,
+        digest: int,
+        acks: int,
+        call: ProduceCall,
+        slot: int,
+    ) -> errors_pb2.Error | None:
+        base_offset = self.log_end_offset
+        append_time = wall_ms if self.config.message_timestamp_type is TimestampType.LOG_APPEND_TIME else None
+        try:
+            entry = self.raft.propose(now, self._sealer.batch(batch, base_offset, append_time))
+        except NotLeaderError:
+            return self.not_leader()
+        except ProposalRefusedError as refused:
+            return error(ErrorCode.SERVER_BUSY, f"{self.name} takes no batches for a moment: {refused}")
+        self.producers.append(header, base_offset, entry.index, digest)
+        self.log_end_offset = base_offset + header.record_count
+        self._not_durable.append((self.log_end_offset - 1, entry.index))
+        if acks == ACKS_NONE:
+            call.fill(slot, base_offset=-1, log_append_time_ms=-1)
+        else:
+            append_ms = -1 if append_time is None else append_time
+            self._wait(acks, call, slot, header, entry.index, base_offset, append_ms)
+        return None
+
+    def _wait(
+        self,
+        acks: int,
+        call: ProduceCall,
+        slot: int,
+        header: BatchHeader,
+        index: int,
+        base_offset: int,
+        append_ms: int,
+    ) -> None:
+        next_sequence = self.producers.next_sequence(header.producer_id) if header.replayable else 0
+        waiter = Waiter(index, self.copies_needed, call, slot, base_offset, append_ms, next_sequence)
+        self._acknowledgements.add(acks, waiter)
+
+    def propose_command(self, now: int, command: PartitionCommand) -> bool:
+        """Puts a command into the log, to be carried out by every replica once it is committed; False when this
+        replica cannot now."""
+        if not self.leads:
+            return False
+        try:
+            self.raft.propose(now, self._sealer.command(command.SerializeToString(deterministic=True)))
+        except (NotLeaderError, ProposalRefusedError):
+            return False
+        return True
+
+    def resolve_acknowledgements(self) -> list[ProduceCall]:
+        """Fills the slots whose batches have what they wait for, and returns the calls that are done."""
+        raft = self.raft
+        # Also when nobody waits: with acks=0 nobody ever does, and every batch adds to it.
+        durable = bisect_right(self._not_durable, raft.durable_index, key=itemgetter(1))
+        if durable:
+            del self._not_durable[:durable]
+        if not self._acknowledgements:
+            return []
+        # Until an entry of the own term is committed, older ones may still be lost (Raft §5.4.2). What the followers
+        # alone have made durable is committed, but not yet below our high watermark: a producer that has its
+        # acknowledgement would ask for the end of the partition and not find its record.
+        committed = min(raft.commit_index, self._applied) if raft.leads_committed else 0
+        done = []
+        for waiter in self._acknowledgements.resolve(committed, raft.durable_index, raft.match_of, self.copies_needed):
+            waiter.call.fill(
+                waiter.slot,
+                base_offset=waiter.base_offset,
+                log_append_time_ms=waiter.append_time_ms,
+                log_start_offset=self.log_start_offset,
+                leader_epoch=raft.term,
+                next_sequence=waiter.next_sequence,
+            )
+            if waiter.call.done:
+                done.append(waiter.call)
+        return done
+
+    # -- reading ----------------------------------------------------------------------------------------------
+
+    def check_epoch(self, leader_epoch: int) -> errors_pb2.Error | None:
+        """Fences a client by the leader epoch that it knows (KIP-320); -1 is not checked."""
+        term = self.raft.term
+        if leader_epoch in (-1, term):
+            return None
+        if leader_epoch < term:
+            return error(
+                ErrorCode.FENCED_LEADER_EPOCH,
+                f"{self.name} is led in epoch {term}, not {leader_epoch}; refresh the metadata",
+                leader=self.raft.leader_id,
+                leader_epoch=term,
+            )
+        return error(
+            ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node knows {self.name} only up to epoch {term}; try again shortly"
+        )
+
+    def check_readable(self, leader_epoch: int) -> errors_pb2.Error | None:
+        """Whether this replica may serve reads: it leads, and an entry of its own term is committed (I11)."""
+        if not self.leads:
+            return self.not_leader()
+        # Applied, not only committed: a look-up that comes in the very step in which that entry commits would be told
+        # a high watermark behind what the last leader has acknowledged.
+        if self._applied_term != self.raft.term:
+            return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {self.name} is not ready yet; try again")
+        return self.check_epoch(leader_epoch)
+
+    def check_offset(self, offset: int) -> errors_pb2.Error | None:
+        """Whether an offset may be fetched: from the log start to the log end."""
+        if self.log_start_offset <= offset <= self.log_end_offset:
+            return None
+        return error(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {offset} of {self.name} is outside {self.log_start_offset}..{self.log_end_offset}",
+        )
+
+    def read(self, offset: int, max_bytes: int) -> list[bytes]:
+        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""
+        if offset >= self.high_watermark:
+            return []
+        compacted = self.compacted_log
+        if compacted is not None and (found := compacted.read(offset, max_bytes)):
+            return found
+        index = self._reader.find_offset(self.group, offset)
+        if index is None:
+            index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
+        assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
+        batches: list[bytes] = []
+        size = 0
+        while index <= self._applied and (size < max_bytes or not batches):
+            entries = self.raft.entries_between(index, self._applied, max(1, max_bytes - size))
+            for entry in entries:
+                if entry.kind is EntryKind.BATCH:
+                    batches.append(entry.data)
+                    size += len(entry.data)
+            index = entries[-1].index + 1
+        if len(batches) > 1 and size > max_bytes:
+            batches.pop()
+        return batches
+
+
+def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:
+    """(applied index, high watermark, log start offset, table index) in a partition's meta row."""
+    return _META.unpack(row) if row is not None else (0, 0, 0, 0)
+
+
+def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceCall]:
+    done = []
+    for waiter in waiters:
+        waiter.call.fill(waiter.slot, error=failure, base_offset=-1, log_append_time_ms=-1)
+        if waiter.call.done:
+            done.append(waiter.call)
+    return done

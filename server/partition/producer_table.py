@@ -1,0 +1,384 @@
+"""What a partition remembers of idempotent producers: the applied table, and an overlay of the uncommitted tail.
+
+The applied part is a function of the committed log alone, equal on every replica. The overlay exists on a leader:
+it also knows the batches that are appended but not committed. It is rebuilt whenever a leadership begins; without
+that, a deposed leader would keep a truncated batch and later call its retry a duplicate (KIP-98, raft.md 22).
+
+A batch is a duplicate when the log has it: one of the producer's last five, which is answered with its offset, or an
+older one of the same epoch, whose offset is not known any more. (The log takes only what follows, so that it has every
+sequence below the next one.) In a replayable epoch a duplicate must also have the content of the original.
+
+Who is forgotten is decided in the log, by what every replica applies alike: producers without a name that have been
+silent for long, by a command of the leader's; and whoever has been silent for longest, in the order of the log, when
+there are too many. Named identities are forgotten when their names are deleted, never before; a batch of one too many
+is refused. A leader that has yet to hear of the deletion could append a second time then what they had sent: so the
+command that forgets them says which entry of the metadata log that was, and who has not applied it takes nothing of a
+named identity that is not known here.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+
+from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, EpochDigests
+from quorumlog.server.partition.producer_state import ProducerState, decode, encode, is_named, with_batch
+from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+ROW_PREFIX = b"p"
+#: Holds the index of the metadata entry since which named producers may have been forgotten.
+FORGOTTEN_ROW = b"f"
+DIGEST_ROW_PREFIX = b"d"
+_ROW_KEY = struct.Struct(">cQ")
+_FORGOTTEN = struct.Struct("<Q")
+_DIGEST_ROW_KEY = struct.Struct(">cQH")
+
+
+@dataclass(slots=True, frozen=True)
+class Duplicate:
+    """The batch is in the log already.
+
+    Arguments:
+        log_index: the entry that must be committed before that may be said.
+        base_offset: the batch's; -1 when it is older than those remembered.
+    """
+
+    log_index: int
+    base_offset: int
+
+
+@dataclass(slots=True, frozen=True)
+class Refused:
+    """The batch must not be appended."""
+
+    code: ErrorCode.ValueType
+    message: str
+
+
+def nobody_has_claimed() -> NamedProducers:
+    """The names as the metadata have them, where there are no metadata."""
+    return NamedProducers()
+
+
+class ProducerTable:
+    """Producers of one partition.
+
+    Arguments:
+        limit: producers remembered, up to four fifths of them named. The same on every replica: beyond it the one
+            without a name that has been silent for longest (in log order) is forgotten, as batches are applied.
+        names: gives the named identities as far as this node knows them.
+    """
+
+    __slots__ = (
+        "_applied", "_digests", "_dirty", "_dirty_digests", "_forgotten_dirty", "_forgotten_index", "_limit", "_named",
+        "_names", "_tail",
+    )  # fmt: skip
+
+    def __init__(self, limit: int, names: Callable[[], NamedProducers] = nobody_has_claimed) -> None:
+        # Both in the order of last use, which is the log's.
+        self._applied: dict[int, ProducerState] = {}
+        self._named: dict[int, ProducerState] = {}
+        self._tail: dict[int, ProducerState] = {}
+        #: By producer and epoch: until a new epoch's first batch is applied, the one before may come back.
+        self._digests: dict[tuple[int, int], EpochDigests] = {}
+        self._limit = limit
+        self._names = names
+        #: Deletions up to this entry of the metadata log have made the log forget named identities.
+        self._forgotten_index = 0
+        self._forgotten_dirty = False
+        self._dirty: set[int] = set()
+        #: Rows of digests to be written or deleted: from the first up to before the last.
+        self._dirty_digests: dict[int, tuple[int, int]] = {}
+
+    # -- on a leader ----------------------------------------------------------------------------------------------
+
+    def check(self, header: BatchHeader, digest: int = 0) -> Duplicate | Refused | None:
+        """Whether a batch may be appended now: None if so.
+
+        Arguments:
+            digest: of its content, in a replayable epoch.
+        """
+        known = self._known(header.producer_id)
+        newest = known.epoch if known is not None else -1
+        if is_named(header.producer_id):
+            refused = self._check_deleted(header.producer_id, known)
+            if refused is not None:
+                return refused
+            # The log fences by the epochs that it has seen; where the new holder has not written yet, the metadata do.
+            newest = max(newest, self._names().epoch_of(header.producer_id))
+        if header.producer_epoch < newest:
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"producer {header.producer_id} has epoch {newest}; epoch {header.producer_epoch} is fenced: another"
+                " instance has taken over",
+            )
+        if known is None or header.producer_epoch > known.epoch:
+            return self._check_first(header, known)
+        if header.replayable is not known.replayable:
+            return Refused(
+                ErrorCode.DUPLICATE_SEQUENCE_MISMATCH,
+                f"epoch {known.epoch} of producer {header.producer_id} was begun as one that"
+                f" {'can' if known.replayable else 'cannot'} be replayed; claim a later epoch",
+            )
+        if known.replayable:
+            return self._check_replayable(header, digest, known)
+        return _check_sequence(header, known)
+
+    def _check_deleted(self, producer_id: int, known: ProducerState | None) -> Refused | None:
+        """Whether a named identity may have been deleted."""
+        names = self._names()
+        if names.is_deleted(producer_id):
+            return Refused(
+                ErrorCode.INVALID_PRODUCER_EPOCH,
+                f"the name of producer {producer_id} was deleted: nothing more is taken of who claimed it before; make"
+                " the producer anew",
+            )
+        if known is None and names.deleted_index < self._forgotten_index:
+            # It may be one of those whose deletion this node has not heard of. The log had its batches, and does not
+            # recognise them any more: a retry of the first would be appended once more.
+            return Refused(
+                ErrorCode.SERVER_BUSY, "this node has yet to hear which producer names were deleted; try again shortly"
+            )
+        return None
+
+    def _known(self, producer_id: int) -> ProducerState | None:
+        return self._tail.get(producer_id) or self._table_of(producer_id).get(producer_id)
+
+    def _table_of(self, producer_id: int) -> dict[int, ProducerState]:
+        return self._named if is_named(producer_id) else self._applied
+
+    def _check_first(self, header: BatchHeader, known: ProducerState | None) -> Refused | None:
+        """The first batch of an epoch, or of a producer."""
+        if header.base_sequence != 0 and known is None:
+            return Refused(
+                ErrorCode.UNKNOWN_PRODUCER_ID,
+                f"producer {header.producer_id} is not known here and begins with sequence"
+                f" {header.base_sequence}; open a new producer",
+            )
+        if header.base_sequence != 0:
+            return Refused(
+                ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+                f"epoch {header.producer_epoch} of producer {header.producer_id} begins with sequence"
+                f" {header.base_sequence}, not 0",
+            )
+        if known is None and is_named(header.producer_id):
+            named = len(self._named) + sum(is_named(each) and each not in self._named for each in self._tail)
+            most = max(1, self._limit * 4 // 5)
+            if named >= most:
+                return Refused(
+                    ErrorCode.PRODUCER_LIMIT_EXCEEDED,
+                    f"{most} named producers have written to this partition, which is the limit: use the names again,"
+                    " or delete those that nobody will use any more (quorumlog producers delete)",
+                )
+        return None
+
+    def _check_replayable(self, header: BatchHeader, digest: int, known: ProducerState) -> Duplicate | Refused | None:
+        digests = self._digests[header.producer_id, known.epoch]
+        if header.base_sequence == known.next_sequence:
+            if len(digests) < MAX_EPOCH_BATCHES and header.base_sequence + header.record_count < SEQUENCE_MODULUS:
+                return None
+            return Refused(
+                ErrorCode.PRODUCER_LIMIT_EXCEEDED,
+                f"epoch {known.epoch} of producer {header.producer_id} has {len(digests)} batches in this partition; at"
+                f" most {MAX_EPOCH_BATCHES} and 2^31 records can be replayed: send larger batches or more epochs",
+            )
+        if header.base_sequence > known.next_sequence:
+            return _out_of_order(header, known)
+        if digests.holds(header.base_sequence, digest):
+            batch = known.remembered(header)
+            if batch is None:
+                return Duplicate(known.last.log_index, -1)
+            return Duplicate(batch.log_index, batch.base_offset)
+        return Refused(
+            ErrorCode.DUPLICATE_SEQUENCE_MISMATCH,
+            f"sequence {header.base_sequence} of epoch {known.epoch} of producer {header.producer_id} is in the log"
+            " with other records: the replay differs from what was sent first; nothing was appended",
+        )
+
+    def next_sequence(self, producer_id: int) -> int:
+        """The sequence after a known producer's newest batch."""
+        known = self._known(producer_id)
+        assert known is not None
+        return known.next_sequence
+
+    def append(self, header: BatchHeader, base_offset: int, index: int, digest: int = 0) -> None:
+        """A leader appended a batch that `check` allowed."""
+        if header.producer_id < 0:
+            return
+        state = with_batch(self._known(header.producer_id), header, base_offset, index)
+        self._tail[header.producer_id] = state
+        if state.replayable:
+            self._digests_of(header).append(header.base_sequence, digest)
+
+    def _digests_of(self, header: BatchHeader) -> EpochDigests:
+        return self._digests.setdefault((header.producer_id, header.producer_epoch), EpochDigests())
+
+    def rebuild_tail(self, uncommitted: Iterable[tuple[BatchHeader, int, int]]) -> None:
+        """A leadership begins: the overlay is what the log holds beyond the applied part, (header, index, digest) in
+        order."""
+        self.drop_tail()
+        for header, index, digest in uncommitted:
+            self.append(header, header.base_offset, index, digest)
+
+    def drop_tail(self) -> None:
+        """A leadership ended: nothing uncommitted is known any more."""
+        self._tail.clear()
+        for key, digests in list(self._digests.items()):
+            digests.drop_tail()
+            if not digests:
+                del self._digests[key]
+
+    # -- the replicated state -------------------------------------------------------------------------------------
+
+    def apply(self, header: BatchHeader, index: int, digest: int = 0) -> None:
+        """A batch is committed."""
+        producer = header.producer_id
+        if producer < 0:
+            return
+        table = self._table_of(producer)
+        # Taken out and put back: the dict's order is the order of last use, the same on every replica.
+        before = table.pop(producer, None)
+        state = table[producer] = with_batch(before, header, header.base_offset, index)
+        self._dirty.add(producer)
+        if before is not None and before.replayable and before.epoch < state.epoch:
+            self._mark_digests(producer, 0, self._digests.pop((producer, before.epoch)).rows)
+        if state.replayable:
+            digests = self._digests_of(header)
+            digests.apply(header.base_sequence, digest)
+            self._mark_digests(producer, digests.rows - 1, digests.rows)
+        tail = self._tail.get(producer)
+        if tail is not None and tail.last.log_index <= index:
+            del self._tail[producer]
+        if len(self) > self._limit and self._applied:
+            self._forget(next(iter(self._applied)))
+
+    def _mark_digests(self, producer: int, first: int, end: int) -> None:
+        marked = self._dirty_digests.get(producer, (first, end))
+        self._dirty_digests[producer] = (min(first, marked[0]), max(end, marked[1]))
+
+    def forget(self, up_to_index: int) -> None:
+        """Forgets the producers without a name whose last batch lies at or below an index."""
+        while self._applied:
+            producer, state = next(iter(self._applied.items()))
+            if state.last.log_index > up_to_index:
+                return
+            self._forget(producer)
+
+    def forget_named(self, producers: Iterable[int], deleted_index: int) -> None:
+        """Forgets named identities whose names are deleted.
+
+        Arguments:
+            deleted_index: whoever has not applied this entry of the metadata log may not know that.
+        """
+        self._forgotten_index = max(self._forgotten_index, deleted_index)
+        self._forgotten_dirty = True
+        for producer in producers:
+            # What is uncommitted goes too: once applied it is known again, until the next such command.
+            known = self._named.pop(producer, None), self._tail.pop(producer, None)
+            if known[0] is not None:
+                self._dirty.add(producer)
+            for state in known:
+                digests = self._digests.pop((producer, state.epoch), None) if state is not None else None
+                if digests is not None and digests.rows:
+                    self._mark_digests(producer, 0, digests.rows)
+
+    def deleted(self) -> list[int]:
+        """The named identities that are remembered although their names are deleted, as far as this node knows."""
+        is_deleted = self._names().is_deleted
+        return sorted(producer for producer in {*self._named, *self._tail} if is_deleted(producer))
+
+    @property
+    def has_named(self) -> bool:
+        """Whether a named identity is remembered."""
+        return bool(self._named) or any(map(is_named, self._tail))
+
+    def _forget(self, producer: int) -> None:
+        del self._applied[producer]
+        self._dirty.add(producer)
+
+    @property
+    def oldest_index(self) -> int | None:
+        """Where the last batch of the producer without a name lies that has been silent for longest."""
+        for state in self._applied.values():
+            return state.last.log_index
+        return None
+
+    def __len__(self) -> int:
+        return len(self._applied) + len(self._named)
+
+    # -- rows -----------------------------------------------------------------------------------------------------
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        """Rows of the applied part that changed since the last call."""
+        rows: dict[bytes, bytes | None] = {}
+        for producer in sorted(self._dirty):
+            state = self._table_of(producer).get(producer)
+            rows[_ROW_KEY.pack(ROW_PREFIX, producer)] = None if state is None else encode(state)
+        for producer, (first, end) in sorted(self._dirty_digests.items()):
+            state = self._named.get(producer)
+            digests = self._digests.get((producer, state.epoch)) if state is not None else None
+            for number in range(first, end):
+                row = digests.row(number) if digests is not None else None
+                rows[_DIGEST_ROW_KEY.pack(DIGEST_ROW_PREFIX, producer, number)] = row
+        if self._forgotten_dirty:
+            rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
+        self._forgotten_dirty = False
+        self._dirty.clear()
+        self._dirty_digests.clear()
+        return rows
+
+    def rows(self) -> dict[bytes, bytes]:
+        """Every row of the applied part, for a snapshot."""
+        rows: dict[bytes, bytes] = {}
+        if self._forgotten_index:
+            rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
+        for producer, state in (*self._applied.items(), *self._named.items()):
+            rows[_ROW_KEY.pack(ROW_PREFIX, producer)] = encode(state)
+            digests = self._digests.get((producer, state.epoch))
+            for number in range(digests.rows if digests is not None else 0):
+                row = digests.row(number) if digests is not None else None
+                assert row is not None
+                rows[_DIGEST_ROW_KEY.pack(DIGEST_ROW_PREFIX, producer, number)] = row
+        return rows
+
+    def load(self, rows: dict[bytes, bytes]) -> None:
+        """Takes the applied part from the partition's table rows, in the place of what was known."""
+        states: list[tuple[int, ProducerState]] = []
+        digest_rows: dict[int, list[bytes]] = {}
+        for key, value in sorted(rows.items()):
+            if key[:1] == ROW_PREFIX:
+                states.append((_ROW_KEY.unpack(key)[1], decode(value)))
+            elif key[:1] == DIGEST_ROW_PREFIX:
+                digest_rows.setdefault(_DIGEST_ROW_KEY.unpack(key)[1], []).append(value)
+        states.sort(key=lambda item: item[1].last.log_index)
+        for kept in (self._applied, self._named, self._tail, self._digests, self._dirty, self._dirty_digests):
+            kept.clear()
+        (self._forgotten_index,) = _FORGOTTEN.unpack(rows[FORGOTTEN_ROW]) if FORGOTTEN_ROW in rows else (0,)
+        self._forgotten_dirty = False
+        for producer, state in states:
+            self._table_of(producer)[producer] = state
+            if state.replayable:
+                self._digests[producer, state.epoch] = EpochDigests.from_rows(digest_rows[producer])
+
+
+def _check_sequence(header: BatchHeader, known: ProducerState) -> Duplicate | Refused | None:
+    if header.base_sequence == known.next_sequence:
+        return None
+    batch = known.remembered(header)
+    if batch is not None:
+        return Duplicate(batch.log_index, batch.base_offset)
+    if known.is_older(header):
+        # The newest batch stands for all before it: once it is committed, so are they.
+        return Duplicate(known.last.log_index, -1)
+    return _out_of_order(header, known)
+
+
+def _out_of_order(header: BatchHeader, known: ProducerState) -> Refused:
+    return Refused(
+        ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER,
+        f"producer {header.producer_id} sent sequence {header.base_sequence};"
+        f" {known.next_sequence} comes next; send the earlier batches first",
+    )

@@ -1,0 +1,233 @@
+"""Drives a node: gathers events, steps it, carries out its effects.
+
+All events that arrive in one turn of the event loop become one step: the first of them schedules the round, the
+others join it. While a transaction is being synced the node keeps what arrives for the next one. That is the whole
+group commit; there is no timer in it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+import traceback
+from typing import Protocol
+
+from quorumlog.server.events import Effects, Event, JobDone, LogLine, PeerIdentity, StorageDone, StorageFailed
+from quorumlog.server.log_output import Log
+from quorumlog.server.metrics import Meters
+from quorumlog.server.process.job_thread import JobThread
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.peer_links import PeerLinks
+from quorumlog.server.transport.supervision import Supervisor
+from quorumlog.storage.interface import StorageError
+from quorumlog.storage.transaction import Transaction
+from quorumlog.v1 import admin_pb2
+
+
+class DrivenNode(Protocol):
+    """What the driver needs of a node; ``Node`` is the only one outside of tests."""
+
+    @property
+    def identity(self) -> PeerIdentity:
+        """Who it is."""
+
+    @property
+    def founders(self) -> tuple[tuple[int, str, str], ...]:
+        """The controllers that formed its cluster; empty before that."""
+
+    @property
+    def next_deadline(self) -> int:
+        """When it wants to be stepped at the latest, in microseconds."""
+
+    def accepts_peer(self, identity: PeerIdentity) -> str | None:
+        """None, or why that peer's streams are refused."""
+
+    def step(self, now: int, wall_ms: int, events: list[Event]) -> Effects:
+        """Takes events; says what to do."""
+
+    def describe(self) -> admin_pb2.DescribeNodeResponse:
+        """Its state, for operators."""
+
+    def gauges(self) -> dict[str, float]:
+        """Its state, for metrics."""
+
+
+class TransactionWriter(Protocol):
+    """The storage thread."""
+
+    def submit(self, transaction: Transaction) -> None:
+        """Takes a transaction to be made durable; its completion comes back later."""
+
+
+class Driver:
+    """The loop around one node. Lives on one event loop; only ``storage_completed`` may be called from elsewhere.
+
+    Arguments:
+        controllers: ids of the configured controllers: what most of them say about the cluster is believed.
+    """
+
+    def __init__(self, node: DrivenNode, controllers: frozenset[int], log: Log, meters: Meters) -> None:
+        self._node = node
+        self._controllers = controllers
+        self._log = log
+        self._meters = meters
+        self._loop = asyncio.get_running_loop()
+        self._writer: TransactionWriter | None = None
+        self._events: list[Event] = []
+        self._round_scheduled = False
+        self._timer: asyncio.TimerHandle | None = None
+        self._timer_deadline = 0
+        self._submitted_at = 0.0
+        self._foreign: dict[int, str] = {}
+        self._may_be_foreign = True
+        self._halted = asyncio.Event()
+        self.error: str | None = None
+        self.supervisor = Supervisor(self._task_failed)
+        self.requests = ClientRequests(self.emit)
+        self.jobs = JobThread(self._job_done)
+        self.links = PeerLinks(
+            identity=lambda: node.identity,
+            accepts=node.accepts_peer,
+            emit=self.emit,
+            supervisor=self.supervisor,
+            log=log,
+            meters=meters,
+            on_cluster=self.heard_cluster,
+        )
+
+    def start(self, writer: TransactionWriter) -> None:
+        """Steps the node for the first time. ``writer`` answers each transaction with ``storage_completed``."""
+        self._writer = writer
+        self._schedule()
+
+    # -- events in ------------------------------------------------------------------------------------------------
+
+    def emit(self, event: Event) -> None:
+        """Takes an event into the next round."""
+        self._events.append(event)
+        if not self._round_scheduled:
+            self._schedule()
+
+    def storage_completed(self, number: int, error: StorageError | None) -> None:
+        """Tells that a transaction is durable, or was not written. Called on the storage thread."""
+        elapsed = time.perf_counter() - self._submitted_at
+        self._loop.call_soon_threadsafe(self._transaction_ended, number, error, elapsed)
+
+    def _job_done(self, event: JobDone) -> None:
+        self._loop.call_soon_threadsafe(self.emit, event)
+
+    def heard_cluster(self, peer: int, cluster_id: str) -> None:
+        """Tells which cluster a node belongs to.
+
+        A node that starts on another cluster's data must say so and end, not wait for ever among strangers. One
+        mistaken neighbour must not end a healthy node: so a majority of the controllers, and only until this node
+        has once been ready among them.
+        """
+        own = self._node.identity.cluster_id
+        if not self._may_be_foreign or peer not in self._controllers or not own or not cluster_id:
+            return
+        if own == cluster_id:
+            self._foreign.pop(peer, None)
+            return
+        self._foreign[peer] = cluster_id
+        if len(self._foreign) > len(self._controllers - {self._node.identity.node_id}) // 2:
+            self.halt(
+                f"the data directory belongs to cluster {own}, but the controllers at hand form cluster {cluster_id}:"
+                " give the right --data-dir, or an empty one"
+            )
+
+    def become_settled(self) -> None:
+        """The node has been ready: from now on strangers are only refused."""
+        self._may_be_foreign = False
+
+    def fail(self, what: str, error: BaseException) -> None:
+        """Ends the node because something of its own broke: one line, with the place, for whoever has to find it."""
+        trace = " < ".join(
+            f"{frame.name} ({frame.filename.rpartition('/')[2]}:{frame.lineno})"
+            for frame in reversed(traceback.extract_tb(error.__traceback__)[-6:])
+        )
+        self.halt(f"{what} failed: {type(error).__name__}: {error}; in {trace}")
+
+    def halt(self, error: str | None) -> None:
+        """Ends the node: nothing is stepped or carried out any more."""
+        if not self._halted.is_set():
+            self.error = None if error is None else " ".join(error.split())
+            self._halted.set()
+
+    async def wait_halted(self) -> None:
+        """Waits for the end, asked for or not; then ``error`` says which."""
+        await self._halted.wait()
+
+    # -- rounds ---------------------------------------------------------------------------------------------------
+
+    def _schedule(self) -> None:
+        self._round_scheduled = True
+        self._loop.call_soon(self._round)
+
+    def _round(self) -> None:
+        self._round_scheduled = False
+        if self._halted.is_set():
+            return
+        events, self._events = self._events, []
+        self._meters.rounds += 1
+        self._meters.events += len(events)
+        try:
+            effects = self._node.step(time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000, events)
+            self._carry_out(effects)
+            self._arm_timer()
+        except Exception as error:
+            # An invariant that does not hold, or storage that cannot be believed: going on could only do harm.
+            self.fail("a step of the node", error)
+
+    def _carry_out(self, effects: Effects) -> None:
+        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do.
+        for peer, frame in effects.frames:
+            self.links.send(peer, frame)
+        if effects.transaction is not None:
+            assert self._writer is not None
+            self._meters.transactions += 1
+            self._submitted_at = time.perf_counter()
+            self._writer.submit(effects.transaction)
+        for job in effects.jobs:
+            self.jobs.submit(job)
+        for reply in effects.replies:
+            self.requests.deliver(reply)
+        for address in effects.identify:
+            self.links.identify(address)
+        if effects.connect is not None:
+            self.links.connect(effects.connect)
+        for line in effects.logs:
+            self._write_log(line)
+        if effects.halt is not None:
+            self.halt(effects.halt.error)
+
+    def _arm_timer(self) -> None:
+        """Sees to it that the node is stepped by its deadline. A timer that fires too early costs less than one
+        that is set anew every round, so a later deadline waits until then."""
+        deadline = self._node.next_deadline
+        if self._timer is not None:
+            if self._timer_deadline <= deadline:
+                return
+            self._timer.cancel()
+        delay_us = max(0, deadline - time.monotonic_ns() // 1_000)
+        # The loop counts in milliseconds: rounded down, it would spin through the last one.
+        self._timer = self._loop.call_later(-(-delay_us // 1_000) / 1_000, self._timer_fired)
+        self._timer_deadline = deadline
+
+    def _timer_fired(self) -> None:
+        self._timer = None
+        if not self._round_scheduled:
+            if time.monotonic_ns() // 1_000 >= self._node.next_deadline:
+                self._round()
+            else:
+                self._arm_timer()
+
+    def _transaction_ended(self, number: int, error: StorageError | None, elapsed_s: float) -> None:
+        self._meters.fsync_seconds.observe(elapsed_s)
+        self.emit(StorageDone(number) if error is None else StorageFailed(number, error))
+
+    def _write_log(self, line: LogLine) -> None:
+        getattr(self._log, line.level)(line.event, **line.fields)
+
+    def _task_failed(self, name: str, error: BaseException) -> None:
+        self.fail(f"the task {name}", error)

@@ -1,0 +1,215 @@
+"""Puts a node process together, runs it, and takes it apart again."""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+import os
+import random
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable
+from typing import Any
+
+import uvloop
+
+from quorumlog.server.events import StopRequested
+from quorumlog.server.listening import ListenError, check_listening
+from quorumlog.server.log_output import Log, open_log, take_over_library_logs
+from quorumlog.server.metrics import Exporter, Meters
+from quorumlog.server.process.driver import DrivenNode, Driver
+from quorumlog.server.process.malloc import keep_freed_memory
+from quorumlog.server.settings import Settings, SettingsError
+from quorumlog.server.transport.admin_service import admin_handlers
+from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.transport.groups_service import GroupsService
+from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.storage.interface import StorageError
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.writer import StorageWriter
+
+#: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
+STARTING_INTERVAL_S = 0.05
+SETTLED_INTERVAL_S = 0.5
+#: A node that is not ready for longer says why, once per reason; most are sooner.
+TOLD_AFTER_S = 2.0
+#: Calls under way when the node has stopped get this long to end by themselves.
+STOP_GRACE_S = 0.2
+#: Beyond the node's own stop timeout: then the process ends without its consent.
+STOP_MARGIN_S = 2.0
+
+
+def run(settings: Settings, life_line: int | None = None) -> int:
+    """Runs one node until it is told to stop (SIGTERM, SIGINT) or fails.
+
+    Arguments:
+        life_line: a file descriptor to read; when it ends, so does the node. Whoever started the node holds the
+            other end, and cannot die without closing it.
+
+    Returns:
+        The exit status: 0 after a stop as asked; else 1, and one line on stderr has said what is wrong.
+    """
+    keep_freed_memory()
+    try:
+        check_listening(settings)
+        with Storage(settings.data_dir, map_size=settings.storage_map_size_bytes) as storage:
+            node = make_node(settings, storage)
+            log = open_log(settings.log_level, settings.log_format, settings.node_id)
+            take_over_library_logs(log)
+            with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+                runner.run(serve(settings, node, storage, log, life_line))
+    except (SettingsError, ListenError, StorageError, NodeError) as error:
+        print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
+        return 1
+    return 0
+
+
+class NodeError(Exception):
+    """The node cannot start, or could not go on. The message is one line."""
+
+
+def make_node(settings: Settings, storage: Storage) -> DrivenNode:
+    """The node of these settings, with what storage remembers of it.
+
+    Raises:
+        SettingsError: settings contradict each other.
+        NodeError: the data directory is not this node's.
+    """
+    from quorumlog.server.node.node import Node
+
+    options = settings.node_options()
+    now_us, wall_ms = time.monotonic_ns() // 1_000, time.time_ns() // 1_000_000
+    try:
+        return Node(options, storage, random.Random(secrets.randbits(64)), now_us, wall_ms, secrets.randbits(63))
+    except ValueError as error:
+        raise NodeError(f"data directory {settings.data_dir}: {error}") from error
+
+
+async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log, life_line: int | None = None) -> None:
+    """Serves until the node halts.
+
+    Raises:
+        ListenError: the address cannot be listened on.
+        NodeError: the node ended otherwise than asked.
+    """
+    meters = Meters()
+    driver = Driver(node, frozenset(settings.controllers), log, meters)
+    asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
+    server = _make_server(settings, node, driver, log, meters)
+    exporter = None
+    if settings.metrics_listen is not None:
+        exporter = Exporter(settings.metrics_listen, meters, node.gauges)
+    writer = StorageWriter(storage, driver.storage_completed)
+    try:
+        await server.start()
+        driver.start(writer)
+        log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
+        driver.supervisor.start(_watch_health(node, driver, server, log), "health")
+        stop_asked = _watch_for_stop(driver, life_line)
+        # Nothing made up to here is garbage: sparing it shortens every later collection.
+        gc.collect()
+        gc.freeze()
+        await _wait_for_end(settings, driver, server, stop_asked)
+    finally:
+        await driver.supervisor.stop()
+        driver.links.close()
+        driver.requests.close()
+        await server.stop(STOP_GRACE_S)
+        driver.jobs.stop()
+        writer.stop()
+        if exporter is not None:
+            exporter.close()
+    if driver.error is not None:
+        raise NodeError(f"node {settings.node_id} stopped: {driver.error}")
+    log.info("node_stopped")
+
+
+def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> GrpcServer:
+    peers = PeerService(
+        identity=lambda: node.identity,
+        founders=lambda: node.founders,
+        accepts=node.accepts_peer,
+        on_cluster=driver.heard_cluster,
+        links=driver.links,
+        log=log,
+    )
+    data_plane = DataPlaneService(driver.requests, settings.node_options().limits, meters)
+    groups = GroupsService(driver.requests, meters)
+    admin = admin_handlers(driver.requests, meters)
+    handlers = (data_plane.handlers(), groups.handlers(), admin, peers.handlers())
+    return GrpcServer(settings.listen, handlers)
+
+
+def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:
+    """Listens to signals and the life line; the event is set once a stop was asked for."""
+    loop = asyncio.get_running_loop()
+    asked = asyncio.Event()
+
+    def ask() -> None:
+        if not asked.is_set():
+            asked.set()
+            driver.emit(StopRequested())
+
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, ask)
+    if life_line is not None:
+        os.set_blocking(life_line, False)
+
+        def read(descriptor: int) -> None:
+            try:
+                ended = not os.read(descriptor, 1)
+            except BlockingIOError:
+                return
+            if ended:
+                loop.remove_reader(descriptor)
+                driver.halt("whoever started it is gone")
+
+        loop.add_reader(life_line, read, life_line)
+    return asked
+
+
+async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, stop_asked: asyncio.Event) -> None:
+    halted = asyncio.ensure_future(driver.wait_halted())
+    asked = asyncio.ensure_future(stop_asked.wait())
+    await asyncio.wait((halted, asked), return_when=asyncio.FIRST_COMPLETED)
+    asked.cancel()
+    if not halted.done():
+        await server.set_serving(False)
+        await asyncio.wait((halted,), timeout=settings.stop_timeout_ms / 1_000 + STOP_MARGIN_S)
+    if not halted.done():
+        halted.cancel()
+        driver.halt("it did not hand over and stop in time")
+
+
+async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
+    """Keeps the health service's answer in step with the node's readiness, and says what a node waits for. (Else one
+    that cannot reach the others at its first start is silent for ever.)"""
+    clock = asyncio.get_running_loop().time
+    was_ready_s, told = clock(), ""
+    while True:
+        described = node.describe()
+        ready = described.ready
+        if ready:
+            driver.become_settled()
+            if told:
+                log.info("node_ready")
+            was_ready_s, told = clock(), ""
+        elif described.reason != told and clock() > was_ready_s + TOLD_AFTER_S:
+            told = described.reason
+            log.warning("node_not_ready", reason=told)
+        await server.set_serving(ready)
+        await asyncio.sleep(SETTLED_INTERVAL_S if ready else STARTING_INTERVAL_S)
+
+
+def _unhandled(driver: Driver) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
+    """What the loop calls for an exception that nobody awaited: it is the node's failure like any other."""
+
+    def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+        error = context.get("exception")
+        if isinstance(error, Exception):
+            driver.fail(str(context.get("message", "a callback")), error)
+
+    return handle

@@ -1,0 +1,167 @@
+"""Deletion of records by command: the log start moves up, and the caller hears of it once that is applied."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import PartitionCommand, TrimLog
+
+#: Stands for the high watermark.
+HIGH_WATERMARK = -1
+
+
+@dataclass(slots=True)
+class _Deletion:
+    """One request. ``waiting``: by group, the slot and the log start and term that it waits for."""
+
+    request_id: int
+    deadline: int
+    response: admin_pb2.DeleteRecordsResponse
+    waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+
+class RecordDeletions:
+    """Serves DeleteRecords for the partitions that this node leads.
+
+    Arguments:
+        limit: requests that may wait.
+        touch: a group has something to do.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        limit: int,
+        reply: Callable[[int, ProtoMessage], None],
+        missing: Callable[[bytes, int], errors_pb2.Error],
+        touch: Callable[[int], None],
+    ) -> None:
+        self._partitions = partitions
+        self._limit = limit
+        self._reply = reply
+        self._missing = missing
+        self._touch = touch
+        self._deletions: dict[int, _Deletion] = {}
+        self._by_group: dict[int, set[int]] = {}
+
+    def delete(self, now: int, request_id: int, request: admin_pb2.DeleteRecordsRequest) -> None:
+        """Moves log starts up; answers once all of them have moved, or cannot."""
+        deletion = _Deletion(request_id, now + wait_us(request.timeout_ms), admin_pb2.DeleteRecordsResponse())
+        for wanted in request.partitions:
+            result = deletion.response.results.add(
+                topic_id=wanted.topic_id, partition=wanted.partition, log_start_offset=-1
+            )
+            problem = self._begin(now, deletion, wanted)
+            if problem is not None:
+                result.error.CopyFrom(problem)
+        self._deletions[request_id] = deletion
+        for group in deletion.waiting:
+            self._by_group.setdefault(group, set()).add(request_id)
+        self._finish_if_done(deletion)
+
+    def _begin(
+        self, now: int, deletion: _Deletion, wanted: admin_pb2.DeleteRecordsPartition
+    ) -> errors_pb2.Error | None:
+        """Starts on the last result of the response."""
+        partition = self._partitions.find(wanted.topic_id, wanted.partition)
+        if partition is None:
+            return self._missing(wanted.topic_id, wanted.partition)
+        before = partition.high_watermark if wanted.before_offset == HIGH_WATERMARK else wanted.before_offset
+        problem = partition.check_readable(-1) or _check_allowed(partition, before)
+        if problem is None and (partition.group in deletion.waiting or len(self._deletions) >= self._limit):
+            problem = error(ErrorCode.INVALID_REQUEST, f"{partition.name} is named twice; name each partition once")
+            if partition.group not in deletion.waiting:
+                problem = error(ErrorCode.SERVER_BUSY, "too many deletions wait here; try again after a pause")
+        if problem is not None:
+            return problem
+        slot = len(deletion.response.results) - 1
+        if before <= partition.log_start_offset:
+            deletion.response.results[slot].log_start_offset = partition.log_start_offset
+        elif partition.propose_command(now, PartitionCommand(trim_log=TrimLog(log_start_offset=before))):
+            deletion.waiting[partition.group] = (slot, before, partition.raft.term)
+            self._touch(partition.group)
+        else:
+            return error(ErrorCode.SERVER_BUSY, f"{partition.name} takes no commands for a moment; try again")
+        return None
+
+    def after_round(self, partition: Partition) -> None:
+        """The group was stepped: its log start may have moved, or its leader."""
+        for request_id in sorted(self._by_group.get(partition.group, ())):
+            deletion = self._deletions[request_id]
+            slot, before, term = deletion.waiting[partition.group]
+            result = deletion.response.results[slot]
+            if partition.log_start_offset >= before:
+                result.log_start_offset = partition.log_start_offset
+            elif not partition.leads or partition.raft.term != term:
+                result.error.CopyFrom(partition.not_leader())
+            else:
+                continue
+            self._forget(deletion, partition.group)
+            self._finish_if_done(deletion)
+
+    def _forget(self, deletion: _Deletion, group: int) -> None:
+        del deletion.waiting[group]
+        requests = self._by_group[group]
+        requests.discard(deletion.request_id)
+        if not requests:
+            del self._by_group[group]
+
+    def _finish_if_done(self, deletion: _Deletion) -> None:
+        if not deletion.waiting:
+            del self._deletions[deletion.request_id]
+            self._reply(deletion.request_id, deletion.response)
+
+    def group_gone(self, group: int) -> None:
+        """The replica has left this node: whoever waits for it asks again elsewhere."""
+        for request_id in sorted(self._by_group.get(group, ())):
+            deletion = self._deletions[request_id]
+            result = deletion.response.results[deletion.waiting[group][0]]
+            result.error.CopyFrom(self._missing(result.topic_id, result.partition))
+            self._forget(deletion, group)
+            self._finish_if_done(deletion)
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        deletion = self._deletions.pop(request_id, None)
+        if deletion is not None:
+            for group in list(deletion.waiting):
+                self._forget(deletion, group)
+
+    def on_time(self, now: int) -> None:
+        """Answers the requests whose time is up."""
+        late = "the log start did not move in time; it may yet, and asking again does no harm"
+        for deletion in [deletion for deletion in self._deletions.values() if deletion.deadline <= now]:
+            for group, (slot, _, _) in list(deletion.waiting.items()):
+                problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
+                deletion.response.results[slot].error.CopyFrom(problem)
+                self._forget(deletion, group)
+            self._finish_if_done(deletion)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return min((deletion.deadline for deletion in self._deletions.values()), default=None)
+
+
+def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:
+    if partition.config.compacts:
+        return error(
+            ErrorCode.POLICY_VIOLATION,
+            f"topic {partition.identity.topic} is compacted; records are deleted by offset only with"
+            " cleanup.policy=delete",
+        )
+    if not 0 <= before <= partition.high_watermark:
+        return error(
+            ErrorCode.OFFSET_OUT_OF_RANGE,
+            f"offset {before} of {partition.name} is outside 0..{partition.high_watermark}; -1 deletes all there is",
+        )
+    return None

@@ -1,0 +1,266 @@
+"""Fetches, as the node serves them: answered at once, or when one of their partitions has something to say.
+
+What changes in a partition is looked up there alone, however many others a waiting fetch or its session names.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.options import Limits
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.request_timeouts import MAX_WAIT_US
+from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSession, FetchSessions
+from quorumlog.server.requests.parked_fetches import Found, ParkedFetches, PendingFetch
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.entry import parse_header
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What of a partition its readers can notice.
+_Seen = tuple[int, int, int, bool]
+
+
+@dataclass(slots=True)
+class _Watch:
+    """A group that is being read: its state as of the last look, and who reads it."""
+
+    seen: _Seen
+    readers: dict[FetchedPartition, None] = field(default_factory=dict)
+
+
+class FetchRequests:
+    """Serves fetches from the partitions that this node leads.
+
+    Arguments:
+        reply: answers a request.
+        missing: the error for a partition without a replica here.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        limits: Limits,
+        reply: Callable[[int, ProtoMessage], None],
+        missing: Callable[[bytes, int], errors_pb2.Error],
+    ) -> None:
+        self._partitions = partitions
+        self._limits = limits
+        self._reply = reply
+        self._missing = missing
+        self._parked = ParkedFetches(limits.parked_fetches)
+        self._watches: dict[int, _Watch] = {}
+        self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
+
+    def __len__(self) -> int:
+        """Fetches that wait."""
+        return len(self._parked)
+
+    # -- requests ---------------------------------------------------------------------------------------------
+
+    def fetch(self, now: int, request_id: int, stream: int, request: data_plane_pb2.FetchRequest) -> None:
+        """Answers a fetch now if there is enough to say, else parks it.
+
+        Arguments:
+            stream: the stream that it came on, which its session belongs to; 0 without one.
+        """
+        if request.session_epoch == 0:
+            session = FetchSession(0)
+        else:
+            refusal = self.sessions.refusal(stream, request)
+            if refusal is not None:
+                self.stream_closed(stream)
+                self._reply(
+                    request_id, data_plane_pb2.FetchResponse(correlation_id=request.correlation_id, error=refusal)
+                )
+                return
+            session = self._go_on(now, stream, request)
+        for wanted in request.partitions:
+            self._want(session, wanted)
+        budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
+        deadline = now + min(request.max_wait_ms * 1000, MAX_WAIT_US)
+        fetch = PendingFetch(
+            request_id, request.correlation_id, session, deadline, max(1, min(request.min_bytes, budget)), budget
+        )
+        self._look(now, fetch)
+
+    def _go_on(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> FetchSession:
+        """The stream's session, ready for its next request."""
+        if request.session_epoch == 1:
+            self.stream_closed(stream)
+            session = self.sessions.begin(stream)
+        else:
+            found = self.sessions.get(stream)
+            assert found is not None
+            session = found
+        self._supersede(now, session)
+        session.epoch = request.session_epoch
+        for gone in request.forgotten:
+            self._unwatch(session.drop((gone.topic_id, gone.partition)))
+        return session
+
+    def _supersede(self, now: int, session: FetchSession) -> None:
+        """The request that waits in a session makes way for the next one, which says what it would have said."""
+        if session.waiting is not None:
+            fetch = self._parked.take(session.waiting)
+            session.waiting = None
+            if fetch is not None:
+                session.news = dict.fromkeys([*fetch.found, *session.news])
+                self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
+
+    def _want(self, session: FetchSession, wanted: data_plane_pb2.FetchPartition) -> None:
+        partition = self._partitions.find(wanted.topic_id, wanted.partition)
+        self._unwatch(session.drop((wanted.topic_id, wanted.partition)))
+        reader = session.put(wanted, None if partition is None else partition.group)
+        if partition is not None:
+            watch = self._watches.get(partition.group)
+            if watch is None:
+                watch = self._watches[partition.group] = _Watch(_seen(partition))
+            watch.readers[reader] = None
+
+    def _unwatch(self, reader: FetchedPartition | None) -> None:
+        if reader is None or reader.group is None:
+            return
+        watch = self._watches[reader.group]
+        del watch.readers[reader]
+        if not watch.readers:
+            del self._watches[reader.group]
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def _look(self, now: int, fetch: PendingFetch) -> None:
+        """Looks at the partitions that may have something to say, and answers if that is enough."""
+        session = fetch.session
+        for reader in list(session.news):
+            budget = fetch.max_bytes - fetch.size_bytes
+            if budget <= 0 and session.incremental:
+                break  # The others stay in the news, and come first in the next answer.
+            del session.news[reader]
+            before = fetch.found.get(reader)
+            found = self._read(reader, max(0, budget + (before.size_bytes if before is not None else 0)))
+            told = (found.high_watermark, found.log_start_offset)
+            silent = session.incremental and not found.entries and found.error is None and told == reader.told
+            fetch.put(reader, None if silent else found)
+        if fetch.urgent or fetch.size_bytes >= fetch.min_bytes or now >= fetch.deadline or not session.partitions:
+            self._answer(fetch)
+        elif session.waiting is None and self._parked.full:
+            busy = error(ErrorCode.SERVER_BUSY, "too many fetches wait here; try again after a pause")
+            for reader in list(session.partitions.values()):
+                fetch.put(reader, Found(error=busy))
+            self._answer(fetch)
+        elif session.waiting is None:
+            session.waiting = fetch.request_id
+            self._parked.park(fetch)
+            # Too little to answer is read again when there is enough: what waits holds no entries in memory.
+            for found in fetch.found.values():
+                found.entries = []
+
+    def _read(self, reader: FetchedPartition, budget: int) -> Found:
+        partition = self._partitions.find(reader.topic_id, reader.number)
+        if partition is None:
+            return Found(self._missing(reader.topic_id, reader.number))
+        problem = partition.check_readable(reader.leader_epoch) or partition.check_offset(reader.fetch_offset)
+        if problem is not None:
+            return Found(problem, -1, partition.log_start_offset, partition.raft.term)
+        entries: list[bytes] = []
+        if budget > 0:
+            entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+        size = sum(map(len, entries))
+        return Found(
+            None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
+            partition.compacted_offset,
+        )  # fmt: skip
+
+    def _answer(self, fetch: PendingFetch) -> None:
+        session = fetch.session
+        self._parked.take(fetch.request_id)
+        session.waiting = None
+        response = data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id)
+        for reader, found in fetch.found.items():
+            if found.size_bytes and not found.entries:
+                found = self._read(reader, found.size_bytes)  # the same, with its entries
+            response.results.add(
+                topic_id=reader.topic_id, partition=reader.number, error=found.error,
+                high_watermark=found.high_watermark, log_start_offset=found.log_start_offset,
+                leader_epoch=found.leader_epoch, entries=found.entries, compacted_offset=found.compacted_offset,
+            )  # fmt: skip
+            if found.error is not None:
+                self._unwatch(session.drop(reader.key))
+                continue
+            reader.told = (found.high_watermark, found.log_start_offset)
+            if found.entries:
+                reader.fetch_offset = parse_header(found.entries[-1]).last_offset + 1
+                session.news[reader] = None
+        if not session.incremental:
+            self._release(session)
+        self._reply(fetch.request_id, response)
+
+    # -- what happens meanwhile -------------------------------------------------------------------------------
+
+    def group_changed(self, now: int, partition: Partition) -> None:
+        """A group was stepped: who reads it hears of what it has to say now."""
+        watch = self._watches.get(partition.group)
+        if watch is None:
+            return
+        seen = _seen(partition)
+        if watch.seen != seen:
+            watch.seen = seen
+            self._tell(now, watch)
+
+    def group_gone(self, now: int, group: int) -> None:
+        """The node has no replica of a group any more: who reads it is told."""
+        watch = self._watches.get(group)
+        if watch is not None:
+            self._tell(now, watch)
+
+    def _tell(self, now: int, watch: _Watch) -> None:
+        for reader in list(watch.readers):
+            session = reader.session
+            session.news[reader] = None
+            fetch = self._parked.get(session.waiting) if session.waiting is not None else None
+            if fetch is not None:
+                self._look(now, fetch)
+
+    def on_time(self, now: int) -> None:
+        """Answers the fetches whose time is up."""
+        for fetch in list(self._parked.expired(now)):
+            self._answer(fetch)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._parked.next_deadline
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        fetch = self._parked.take(request_id)
+        if fetch is not None:
+            fetch.session.waiting = None
+            if not fetch.session.incremental:
+                self._release(fetch.session)
+
+    def stream_closed(self, stream: int) -> None:
+        """A stream has ended, and its session with it."""
+        session = self.sessions.end(stream)
+        if session is None:
+            return
+        if session.waiting is not None:
+            fetch = self._parked.take(session.waiting)
+            session.waiting = None
+            if fetch is not None:
+                self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
+        self._release(session)
+
+    def _release(self, session: FetchSession) -> None:
+        for reader in session.partitions.values():
+            self._unwatch(reader)
+        session.partitions = {}
+        session.news = {}
+
+
+def _seen(partition: Partition) -> _Seen:
+    return partition.high_watermark, partition.log_start_offset, partition.raft.term, partition.leads

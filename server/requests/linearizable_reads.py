@@ -1,0 +1,186 @@
+"""Metadata no older than the question, from any node.
+
+The node asks the controller for a read index of the metadata group and answers from its own image once that has
+applied it. The controller gives its commit index, once a quorum has confirmed that it led when it was asked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: How soon the controller is asked again when there was none, and how long its answer is waited for (µs).
+RETRY_US = 50_000
+ATTEMPT_US = 500_000
+
+Respond = Callable[[peer_pb2.ControllerResponse], None]
+#: Told None once the image is as new as the question, or why it cannot be.
+OnRead = Callable[[errors_pb2.Error | None], None]
+
+
+@dataclass(slots=True)
+class _Question:
+    """A read that waits here. ``index``: what the image must have applied, None until the controller has said so."""
+
+    deadline: int
+    done: OnRead
+    asked: bool = False
+    index: int | None = None
+
+
+@dataclass(slots=True, frozen=True)
+class _Confirmation:
+    """A read index that waits until a quorum has answered ``heartbeat``."""
+
+    deadline: int
+    respond: Respond
+    request_id: int
+    term: int
+    heartbeat: int
+    index: int
+
+
+class MetadataReads:
+    """Both sides of linearizable reads of the metadata: asking the controller, and answering as the controller.
+
+    Arguments:
+        metadata: this node's replica of the metadata group.
+        rounds: of heartbeats, shared with other reads.
+    """
+
+    def __init__(
+        self, options: NodeOptions, metadata: MetadataReplica, client: ControllerClient, rounds: HeartbeatRounds
+    ) -> None:
+        self._options = options
+        self._metadata = metadata
+        self._client = client
+        self._rounds = rounds
+        self._questions: list[_Question] = []
+        self._asking = False
+        self._ask_at = 0
+        self._confirmations: list[_Confirmation] = []
+
+    # -- any node ---------------------------------------------------------------------------------------------
+
+    def read(self, now: int, timeout_ms: int, done: OnRead) -> None:
+        """Calls ``done`` once this node's image shows all that was committed by now, or cannot in time."""
+        if len(self._questions) >= self._options.limits.controller_requests:
+            done(error(ErrorCode.SERVER_BUSY, "too many linearizable reads at once; try again after a pause"))
+        else:
+            self._questions.append(_Question(now + wait_us(timeout_ms), done))
+
+    def _ask(self, now: int) -> None:
+        """Asks the controller once for all questions that came since it was asked last: what is being asked already
+        may be answered with an index from before they came."""
+        batch = [question for question in self._questions if not question.asked]
+        if self._asking or not batch or now < self._ask_at:
+            return
+        self._asking = True
+        for question in batch:
+            question.asked = True
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            self._asking = False
+            failed = response is None or not response.HasField("metadata_read_index")
+            for question in batch:
+                question.asked = not failed
+                question.index = None if response is None or failed else response.metadata_read_index.index
+            if failed:
+                self._ask_at = now + RETRY_US
+
+        body = peer_pb2.MetadataReadIndex(timeout_ms=ATTEMPT_US // 1000)
+        self._client.ask(now + ATTEMPT_US, peer_pb2.ControllerRequest(metadata_read_index=body), answered)
+
+    def _finish(self) -> None:
+        applied = self._metadata.image.applied_index
+        waiting = []
+        for question in self._questions:
+            if question.index is not None and question.index <= applied:
+                question.done(None)
+            else:
+                waiting.append(question)
+        self._questions = waiting
+
+    # -- the controller ---------------------------------------------------------------------------------------
+
+    def serve(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
+        """Gives the commit index of the metadata group, once it is confirmed that this node led it by now."""
+        raft = self._metadata.raft
+        heartbeat = None
+        # Before an entry of its term is committed a leader does not know what is committed (raft.md 15).
+        if raft.leads_committed and len(self._confirmations) < self._options.limits.controller_requests:
+            heartbeat = self._rounds.begin(now, METADATA_GROUP)
+        if heartbeat is None:
+            respond(self._not_controller(request.request_id))
+            return
+        deadline = now + wait_us(request.metadata_read_index.timeout_ms)
+        self._confirmations.append(
+            _Confirmation(deadline, respond, request.request_id, raft.term, heartbeat, raft.commit_index)
+        )
+        self._confirm()
+
+    def _confirm(self) -> None:
+        raft = self._metadata.raft
+        still = []
+        for each in self._confirmations:
+            if not raft.is_leader or raft.term != each.term:
+                each.respond(self._not_controller(each.request_id))
+            elif raft.confirmed_round >= each.heartbeat:
+                answer = peer_pb2.MetadataReadIndexResponse(index=each.index)
+                each.respond(peer_pb2.ControllerResponse(request_id=each.request_id, metadata_read_index=answer))
+            else:
+                still.append(each)
+        self._confirmations = still
+
+    def _not_controller(self, request_id: int) -> peer_pb2.ControllerResponse:
+        raft = self._metadata.raft
+        problem = error(
+            ErrorCode.NOT_CONTROLLER,
+            "this node does not lead the metadata group, or cannot tell; ask again",
+            leader=raft.leader_id,
+            leader_epoch=raft.term,
+        )
+        return peer_pb2.ControllerResponse(request_id=request_id, error=problem)
+
+    # -- both -------------------------------------------------------------------------------------------------
+
+    def after_round(self) -> None:
+        """The metadata group was stepped: indexes may be confirmed or applied now."""
+        if self._confirmations:
+            self._confirm()
+        if self._questions:
+            self._finish()
+
+    def on_time(self, now: int) -> None:
+        """Asks what came in this step or is due again, and gives up whose time is over."""
+        self._confirmations = [each for each in self._confirmations if each.deadline > now]
+        late = [question for question in self._questions if question.deadline <= now]
+        if late:
+            self._questions = [question for question in self._questions if question.deadline > now]
+            problem = error(
+                ErrorCode.REQUEST_TIMED_OUT,
+                "no controller confirmed in time how new the metadata must be; try again, or ask without linearizable",
+            )
+            for question in late:
+                question.done(problem)
+        self._ask(now)
+        self._finish()
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        due = [each.deadline for each in self._confirmations]
+        due += [question.deadline for question in self._questions]
+        if not self._asking and any(not question.asked for question in self._questions):
+            due.append(self._ask_at)
+        return min(due, default=None)

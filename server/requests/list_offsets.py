@@ -1,0 +1,206 @@
+"""Where partitions begin, end and pass a time: linearizable look-ups.
+
+A leader answers only after a quorum has confirmed that it still leads (`read_index.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+EARLIEST = -2
+LATEST = -1
+#: Look-ups by time in one answer, and bytes of batches in it. The others are unfinished: the client asks again.
+TIMES_PER_ANSWER = 64
+ENTRY_BYTES_PER_ANSWER = 8 << 20
+
+
+@dataclass(slots=True)
+class _Lookup:
+    """One request.
+
+    Arguments:
+        waiting: slots by group, each with the term and heartbeat round that must be confirmed.
+        times, entry_bytes: look-ups by time that have been made for the answer, and bytes of batches in it.
+    """
+
+    request_id: int
+    deadline: int
+    wanted: Sequence[data_plane_pb2.ListOffsetsPartition]
+    response: data_plane_pb2.ListOffsetsResponse
+    waiting: dict[int, list[tuple[int, int, int]]] = field(default_factory=dict)
+    times: int = 0
+    entry_bytes: int = 0
+
+
+class OffsetRequests:
+    """Serves ListOffsets from the partitions that this node leads.
+
+    Arguments:
+        reader: durable state, for look-ups by time.
+        rounds: of heartbeats, shared with other reads.
+        limit: requests that may wait for confirmation.
+    """
+
+    def __init__(
+        self,
+        partitions: Partitions,
+        reader: StorageReader,
+        limit: int,
+        reply: Callable[[int, ProtoMessage], None],
+        missing: Callable[[bytes, int], errors_pb2.Error],
+        rounds: HeartbeatRounds,
+    ) -> None:
+        self._partitions = partitions
+        self._reader = reader
+        self._limit = limit
+        self._reply = reply
+        self._missing = missing
+        self._rounds = rounds
+        self._lookups: dict[int, _Lookup] = {}
+        self._by_group: dict[int, set[int]] = {}
+
+    def list_offsets(self, now: int, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
+        """Answers where partitions begin and end, once it is certain that this node leads them."""
+        response = data_plane_pb2.ListOffsetsResponse()
+        lookup = _Lookup(request_id, now + wait_us(request.timeout_ms), request.partitions, response)
+        for wanted in request.partitions:
+            self._begin(now, lookup, wanted)
+        self._lookups[request_id] = lookup
+        for group in lookup.waiting:
+            self._by_group.setdefault(group, set()).add(request_id)
+        self._finish_if_done(lookup)
+
+    def _begin(self, now: int, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition) -> None:
+        slot = len(lookup.response.results)
+        result = lookup.response.results.add(
+            topic_id=wanted.topic_id, partition=wanted.partition, offset=-1, timestamp_ms=-1
+        )
+        partition = self._partitions.find(wanted.topic_id, wanted.partition)
+        if partition is None:
+            result.error.CopyFrom(self._missing(wanted.topic_id, wanted.partition))
+            return
+        problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
+        heartbeat = None
+        if problem is None:
+            heartbeat = self._rounds.begin(now, partition.group)
+            if heartbeat is None or len(self._lookups) >= self._limit:
+                problem = error(ErrorCode.SERVER_BUSY, f"the leader of {partition.name} is stalled; try again shortly")
+        if problem is not None:
+            result.error.CopyFrom(problem)
+            return
+        assert heartbeat is not None
+        result.leader_epoch = partition.raft.term
+        lookup.waiting.setdefault(partition.group, []).append((slot, partition.raft.term, heartbeat))
+
+    def after_round(self, partition: Partition) -> None:
+        """The group was stepped: look-ups that it holds up may be certain now, or in vain."""
+        for request_id in sorted(self._by_group.get(partition.group, ())):
+            lookup = self._lookups[request_id]
+            still = []
+            for slot, term, heartbeat in lookup.waiting.get(partition.group, ()):
+                if not partition.leads or partition.raft.term != term:
+                    _fail(lookup.response.results[slot], partition.not_leader())
+                elif partition.raft.confirmed_round < heartbeat:
+                    still.append((slot, term, heartbeat))
+                else:
+                    self._answer(lookup, slot, partition)
+            self._update(lookup, partition.group, still)
+            self._finish_if_done(lookup)
+
+    def group_gone(self, group: int) -> None:
+        """The node has no replica of a group any more: look-ups that it holds up are told."""
+        self._rounds.forget(group)
+        for request_id in sorted(self._by_group.get(group, ())):
+            lookup = self._lookups[request_id]
+            for slot, _, _ in lookup.waiting.get(group, ()):
+                result = lookup.response.results[slot]
+                _fail(result, self._missing(result.topic_id, result.partition))
+            self._update(lookup, group, [])
+            self._finish_if_done(lookup)
+
+    def _answer(self, lookup: _Lookup, slot: int, partition: Partition) -> None:
+        """Fills a slot, now that what this leader knows is certain."""
+        wanted, result = lookup.wanted[slot], lookup.response.results[slot]
+        if wanted.timestamp_ms == EARLIEST:
+            result.offset = partition.log_start_offset
+        elif wanted.timestamp_ms == LATEST:
+            result.offset = partition.high_watermark
+        elif lookup.times >= TIMES_PER_ANSWER or lookup.entry_bytes >= ENTRY_BYTES_PER_ANSWER:
+            result.offset, result.unfinished = wanted.first_offset, True
+        else:
+            lookup.times += 1
+            found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            if found is None:
+                return
+            result.offset = found.offset
+            if found.header is None:
+                result.unfinished = True
+            elif found.append_time_ms >= 0:
+                result.timestamp_ms = found.append_time_ms
+            else:
+                result.entry = found.entry
+                lookup.entry_bytes += len(found.entry)
+
+    def _update(self, lookup: _Lookup, group: int, still: list[tuple[int, int, int]]) -> None:
+        if still:
+            lookup.waiting[group] = still
+            return
+        del lookup.waiting[group]
+        requests = self._by_group[group]
+        requests.discard(lookup.request_id)
+        if not requests:
+            del self._by_group[group]
+
+    def _finish_if_done(self, lookup: _Lookup) -> None:
+        if not lookup.waiting:
+            del self._lookups[lookup.request_id]
+            self._reply(lookup.request_id, lookup.response)
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        lookup = self._lookups.pop(request_id, None)
+        if lookup is not None:
+            for group in list(lookup.waiting):
+                self._update(lookup, group, [])
+
+    def on_time(self, now: int) -> None:
+        """Answers the look-ups whose time is up."""
+        for lookup in [lookup for lookup in self._lookups.values() if lookup.deadline <= now]:
+            late = error(ErrorCode.REQUEST_TIMED_OUT, "no quorum confirmed the leader in time; try again")
+            for group, slots in list(lookup.waiting.items()):
+                for slot, _, _ in slots:
+                    _fail(lookup.response.results[slot], late)
+                self._update(lookup, group, [])
+            self._finish_if_done(lookup)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return min((lookup.deadline for lookup in self._lookups.values()), default=None)
+
+
+def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -> None:
+    result.error.CopyFrom(problem)
+    result.offset = -1
+
+
+def _check_timestamp(timestamp_ms: int) -> errors_pb2.Error | None:
+    if timestamp_ms >= EARLIEST:
+        return None
+    return error(
+        ErrorCode.INVALID_REQUEST,
+        f"timestamp {timestamp_ms} ms: give milliseconds since 1970, or -1 for the end, -2 for the beginning",
+    )

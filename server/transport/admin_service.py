@@ -1,0 +1,34 @@
+"""Administration: every call is one request to the node."""
+
+from __future__ import annotations
+
+import grpc
+
+from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.unary_calls import Handlers, unary_handler
+from quorumlog.v1 import admin_pb2
+
+SERVICE = "quorumlog.v1.Admin"
+
+
+def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
+    """What the gRPC server serves."""
+    kinds = {
+        "CreateTopics": admin_pb2.CreateTopicsRequest,
+        "DeleteTopics": admin_pb2.DeleteTopicsRequest,
+        "CreatePartitions": admin_pb2.CreatePartitionsRequest,
+        "AlterConfigs": admin_pb2.AlterConfigsRequest,
+        "DescribeConfigs": admin_pb2.DescribeConfigsRequest,
+        "DeleteRecords": admin_pb2.DeleteRecordsRequest,
+        "ReassignPartitions": admin_pb2.ReassignPartitionsRequest,
+        "ListReassignments": admin_pb2.ListReassignmentsRequest,
+        "ElectLeaders": admin_pb2.ElectLeadersRequest,
+        "ListProducers": admin_pb2.ListProducersRequest,
+        "DeleteProducers": admin_pb2.DeleteProducersRequest,
+        "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
+        "DescribeNode": admin_pb2.DescribeNodeRequest,
+    }
+    return grpc.method_handlers_generic_handler(
+        SERVICE, {name: unary_handler(kind, requests, meters) for name, kind in kinds.items()}
+    )

@@ -1,0 +1,111 @@
+"""Requests of clients that the node works on: each is bounded, answered once, and forgotten when its client goes."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from itertools import count
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
+from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
+
+#: What a client reads whose request was under way when the node stopped.
+STOPPING = "the node is stopping: ask another one"
+
+#: Requests, and bytes of requests, that the node works on at once for all clients together.
+MAX_PENDING_REQUESTS = 20_000
+MAX_PENDING_BYTES = 256 << 20
+
+
+class NodeStoppingError(Exception):
+    """The node stops; the request may or may not have taken effect."""
+
+
+class ClientRequests:
+    """Gives requests their numbers and brings replies back.
+
+    Arguments:
+        emit: takes events for the node.
+    """
+
+    def __init__(self, emit: Callable[[Event], None]) -> None:
+        self._emit = emit
+        self._numbers = count(1)
+        self._pending: dict[int, tuple[int, Callable[[ProtoMessage], None]]] = {}
+        self._pending_bytes = 0
+        self.closed = asyncio.Event()
+
+    def has_room_for(self, size_bytes: int) -> bool:
+        """Whether another request of this size may be submitted."""
+        return len(self._pending) < MAX_PENDING_REQUESTS and self._pending_bytes + size_bytes <= MAX_PENDING_BYTES
+
+    def open_stream(self) -> int:
+        """The number of a new stream."""
+        return next(self._numbers)
+
+    def close_stream(self, stream: int) -> None:
+        """A stream has ended; its requests have been abandoned."""
+        self._emit(StreamClosed(stream))
+
+    def submit(
+        self,
+        message: ProtoMessage,
+        size_bytes: int,
+        on_reply: Callable[[ProtoMessage], None],
+        stream: int = 0,
+        client: ClientOrigin = UNKNOWN_CLIENT,
+    ) -> int:
+        """Hands a request to the node; returns its number. ``on_reply`` is called once, or never after ``abandon``."""
+        number = next(self._numbers)
+        self._pending[number] = (size_bytes, on_reply)
+        self._pending_bytes += size_bytes
+        self._emit(ClientRequest(number, message, stream=stream, client=client))
+        return number
+
+    def submit_unanswered(self, message: ProtoMessage) -> None:
+        """Hands over a request that has no reply (acks=0)."""
+        self._emit(ClientRequest(next(self._numbers), message))
+
+    def deliver(self, reply: Reply) -> None:
+        """Brings a reply to whoever waits for it, if anybody still does."""
+        entry = self._pending.pop(reply.request_id, None)
+        if entry is not None:
+            self._pending_bytes -= entry[0]
+            entry[1](reply.message)
+
+    def abandon(self, number: int) -> None:
+        """Nobody waits for this reply any more."""
+        entry = self._pending.pop(number, None)
+        if entry is not None:
+            self._pending_bytes -= entry[0]
+            self._emit(ClientGone(number))
+
+    def close(self) -> None:
+        """The node is stopping: whoever waits for a reply waits in vain."""
+        self.closed.set()
+
+    async def ask(self, message: ProtoMessage, size_bytes: int, timeout_s: float) -> ProtoMessage:
+        """Submits a request and waits for its reply.
+
+        Raises:
+            TimeoutError: none came in time; the node has been told that nobody waits.
+            NodeStoppingError: the node stopped before it answered.
+        """
+        answer: asyncio.Future[ProtoMessage] = asyncio.get_running_loop().create_future()
+
+        def take(reply: ProtoMessage) -> None:
+            if not answer.done():
+                answer.set_result(reply)
+
+        number = self.submit(message, size_bytes, take)
+        stopping = asyncio.ensure_future(self.closed.wait())
+        try:
+            await asyncio.wait((answer, stopping), timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED)
+            if answer.done():
+                return answer.result()
+            raise NodeStoppingError if stopping.done() else TimeoutError
+        finally:
+            stopping.cancel()
+            self.abandon(number)

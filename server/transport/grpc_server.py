@@ -1,0 +1,62 @@
+"""The gRPC server of a node: clients, peers, health and reflection on one port."""
+
+from __future__ import annotations
+
+import grpc
+import grpc.aio
+from grpc_health.v1 import health, health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection
+
+from quorumlog.server.listening import ListenError
+from quorumlog.server.transport.channel_options import SERVER_OPTIONS
+from quorumlog.server.transport.unary_calls import Handlers
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
+
+_SERVICES = (
+    *(service.full_name for service in data_plane_pb2.DESCRIPTOR.services_by_name.values()),
+    *(service.full_name for service in admin_pb2.DESCRIPTOR.services_by_name.values()),
+    *(service.full_name for service in groups_pb2.DESCRIPTOR.services_by_name.values()),
+)
+_PEER_SERVICES = tuple(service.full_name for service in peer_pb2.DESCRIPTOR.services_by_name.values())
+
+
+class GrpcServer:
+    """Serves handlers at one address, with health and reflection.
+
+    Raises:
+        ListenError: the address cannot be listened on.
+    """
+
+    def __init__(self, address: str, handlers: tuple[Handlers, ...]) -> None:
+        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+        self._server.add_generic_rpc_handlers(handlers)
+        self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
+        health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)
+        names = (*_SERVICES, *_PEER_SERVICES, health.SERVICE_NAME, reflection.SERVICE_NAME)
+        reflection.enable_server_reflection(names, self._server)
+        try:
+            port = self._server.add_insecure_port(address)
+        except RuntimeError:
+            port = 0
+        if port == 0:
+            raise ListenError(f"listen = {address}: cannot listen there")
+        self._serving: bool | None = None
+
+    async def start(self) -> None:
+        """Starts serving; not yet healthy."""
+        await self.set_serving(False)
+        await self._server.start()
+
+    async def set_serving(self, serving: bool) -> None:
+        """What the health service answers, for the node as a whole and for each client service."""
+        if serving == self._serving:
+            return
+        self._serving = serving
+        statuses = health_pb2.HealthCheckResponse
+        for name in ("", *_SERVICES):
+            await self._health.set(name, statuses.SERVING if serving else statuses.NOT_SERVING)
+
+    async def stop(self, grace_s: float) -> None:
+        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them."""
+        await self._health.enter_graceful_shutdown()
+        await self._server.stop(grace_s)

@@ -1,0 +1,143 @@
+"""What nodes serve to nodes: Identify, and the control, data and snapshot streams."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+import grpc
+import grpc.aio
+from google.protobuf.message import DecodeError
+
+from quorumlog.server.events import PeerIdentity, Stream
+from quorumlog.server.log_output import Log
+from quorumlog.server.transport.peer_codec import (
+    FrameError,
+    decode_identity,
+    encode_hello,
+    encode_identity,
+    parse_frame,
+)
+from quorumlog.server.transport.peer_links import PeerLinks
+from quorumlog.server.transport.peer_session import CLUSTER_KEY, GENERATION_KEY, HELLO_TIMEOUT_S, WANTED_KEY
+from quorumlog.server.transport.unary_calls import Context, Handlers
+from quorumlog.v1 import peer_pb2
+
+SERVICE = "quorumlog.v1.Peer"
+
+
+class PeerService:
+    """Serves peers.
+
+    Arguments:
+        identity: says who this node is now.
+        founders: the node's founders, empty before formation.
+        accepts: ``Node.accepts_peer``.
+        on_cluster: told the node id and cluster of every peer that comes.
+    """
+
+    def __init__(
+        self,
+        *,
+        identity: Callable[[], PeerIdentity],
+        founders: Callable[[], tuple[tuple[int, str, str], ...]],
+        accepts: Callable[[PeerIdentity], str | None],
+        on_cluster: Callable[[int, str], None],
+        links: PeerLinks,
+        log: Log,
+    ) -> None:
+        self._identity = identity
+        self._founders = founders
+        self._accepts = accepts
+        self._on_cluster = on_cluster
+        self._links = links
+        self._log = log
+        self._refused: dict[int, str] = {}
+
+    def handlers(self) -> Handlers:
+        """What the gRPC server serves."""
+        handlers = {
+            "Identify": grpc.unary_unary_rpc_method_handler(self.identify),
+            "Control": grpc.stream_stream_rpc_method_handler(self.control),
+            "Data": grpc.stream_stream_rpc_method_handler(self.data),
+            "Snapshot": grpc.stream_stream_rpc_method_handler(self.snapshot),
+        }
+        return grpc.method_handlers_generic_handler(SERVICE, handlers)
+
+    async def identify(self, data: bytes, context: Context) -> bytes:
+        """Says who this node is."""
+        try:
+            peer_pb2.IdentifyRequest.FromString(data)
+        except DecodeError:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
+        founders = [
+            peer_pb2.FoundingMember(node_id=node_id, directory_id=directory, address=address)
+            for node_id, directory, address in self._founders()
+        ]
+        answer = peer_pb2.IdentifyResponse(identity=encode_identity(self._identity()), founders=founders)
+        return answer.SerializeToString()
+
+    async def control(self, _unused: object, context: Context) -> None:
+        """Serves a control stream."""
+        await self._serve(Stream.CONTROL, context)
+
+    async def data(self, _unused: object, context: Context) -> None:
+        """Serves a data stream."""
+        await self._serve(Stream.DATA, context)
+
+    async def snapshot(self, _unused: object, context: Context) -> None:
+        """Serves a snapshot stream."""
+        await self._serve(Stream.SNAPSHOT, context)
+
+    async def _serve(self, stream: Stream, context: Context) -> None:
+        identity, generation = await self._greet(context)
+        reason = await self._links.serve(stream, identity, generation, context)
+        await context.abort(grpc.StatusCode.ABORTED, reason)
+
+    async def _greet(self, context: Context) -> tuple[PeerIdentity, int]:
+        """Reads who opened the stream and says who serves it; ends the call when the two do not belong together."""
+        try:
+            async with asyncio.timeout(HELLO_TIMEOUT_S):
+                first = await context.read()
+            if not isinstance(first, bytes):
+                raise FrameError("the stream ended before its first frame")
+            identity = decode_identity(parse_frame(first).identity)
+            generation = _generation(context)
+        except TimeoutError:
+            await context.abort(grpc.StatusCode.DEADLINE_EXCEEDED, "the first frame did not come in time")
+        except FrameError as error:
+            await context.abort(grpc.StatusCode.INVALID_ARGUMENT, str(error))
+        await self._admit(identity, context)
+        await context.write(encode_hello(self._identity()))
+        return identity, generation
+
+    async def _admit(self, identity: PeerIdentity, context: Context) -> None:
+        self._on_cluster(identity.node_id, identity.cluster_id)
+        own, wanted = self._identity(), _said(context, WANTED_KEY)
+        if wanted is not None and wanted != own.node_id:
+            refusal: str | None = f"node {own.node_id} answers at {own.address}, expected node {wanted}"
+        else:
+            refusal = self._accepts(identity)
+        if refusal is None:
+            self._refused.pop(identity.node_id, None)
+            return
+        # It will try again every second: one line per reason is enough.
+        if self._refused.get(identity.node_id) != refusal:
+            self._refused[identity.node_id] = refusal
+            self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
+
+
+def _generation(context: Context) -> int:
+    generation = _said(context, GENERATION_KEY)
+    if generation is None:
+        raise FrameError(f"the stream does not say {GENERATION_KEY}")
+    return generation
+
+
+def _said(context: Context, name: str) -> int | None:
+    """A number that the stream says of itself in its metadata."""
+    for key, value in context.invocation_metadata() or ():
+        if key == name and str(value).isdecimal():
+            return int(value)
+    return None

@@ -1,0 +1,193 @@
+"""Batches gather, linger, fill and stay within the producer's memory; time is the test's."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
+from quorumlog.sdk.producer.batch import ProducerBatch
+from quorumlog.sdk.producer.delivery import RecordFuture
+from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, to_log_schema
+
+
+class Bench:
+    """An accumulator with a clock that stands still until told."""
+
+    def __init__(
+        self, *, batch_size: int = 10_000, linger_s: float = 0.005, memory: int = 100_000, partitions: int = 3
+    ) -> None:
+        self.now = 100.0
+        self.wakes = 0
+        self.accumulator = Accumulator(
+            batch_size=batch_size, linger_s=linger_s, buffer_memory=memory, clock=lambda: self.now, wake=self.wake
+        )
+        self.topic = TopicBuffers("t")
+        self.topic.resize(partitions)
+        self.topic.available = list(range(partitions))
+        self.accumulator.topics["t"] = self.topic
+
+    def wake(self) -> None:
+        self.wakes += 1
+
+    def send(self, size: int = 100, partition: int | None = None) -> RecordFuture | None:
+        value = b"v" * (size - RECORD_OVERHEAD_BYTES)
+        return self.accumulator.append(self.topic, partition, None, value, 1, None, size)
+
+    def drain(self) -> list[ProducerBatch]:
+        return self.accumulator.drain(lambda buffer: True)[0]
+
+
+def test_a_record_waits_for_company_until_it_has_lingered() -> None:
+    bench = Bench()
+    bench.send()
+    batches, deadline = bench.accumulator.drain(lambda buffer: True)
+    assert (batches, deadline) == ([], 100.005)
+    bench.now = 100.004
+    bench.send()
+    assert bench.drain() == []
+    bench.now = 100.005
+    (batch,) = bench.drain()
+    assert batch.record_count == 2
+    assert bench.drain() == []
+
+
+def test_the_sender_is_woken_by_the_first_record_and_by_a_full_batch_not_by_each_record() -> None:
+    bench = Bench()
+    for _ in range(60):
+        bench.send()
+    assert bench.wakes == 1
+    for _ in range(60):
+        bench.send()
+    assert bench.wakes == 3
+    assert [batch.record_count for batch in bench.drain()] == [89]
+
+
+def test_records_without_a_key_stick_to_one_partition_until_its_batch_is_sent_and_then_go_on() -> None:
+    bench = Bench()
+    places = []
+    for _ in range(6):
+        bench.send()
+        bench.send()
+        bench.now += 0.005
+        (batch,) = bench.drain()
+        places.append(batch.partition)
+        assert batch.record_count == 2
+    assert sorted(places[:3]) == sorted(places[3:]) == [0, 1, 2]
+
+
+def test_batches_go_to_partitions_that_keep_up_while_another_has_no_leader() -> None:
+    bench = Bench(batch_size=1, memory=10_000_000)
+    for _ in range(300):
+        bench.send()
+        bench.accumulator.drain(lambda buffer: buffer.partition != 1)
+    assert len(bench.topic.partitions[1].waiting) < 5
+
+
+def test_memory_is_never_exceeded_and_comes_back_when_batches_are_settled() -> None:
+    bench = Bench(memory=40_000)
+    sent = 0
+    while bench.send() is not None:
+        sent += 1
+    assert 200 <= sent <= 400
+    assert bench.accumulator.free_bytes >= 0
+    woken: list[bool] = []
+    bench.accumulator.when_room(lambda: woken.append(True))
+    batches = []
+    while drained := bench.drain():  # Somebody waits: nothing lingers.
+        batches.extend(drained)
+    assert sum(batch.record_count for batch in batches) == sent
+    for batch in batches:
+        batch.delivery.succeed(0, -1)
+        bench.accumulator.complete(batch)
+    assert woken == [True]
+    assert bench.accumulator.free_bytes == 40_000
+    assert bench.send() is not None
+
+
+def test_a_record_larger_than_a_batch_gets_one_of_its_own() -> None:
+    bench = Bench()
+    bench.send(100, partition=0)
+    bench.send(50_000, partition=0)
+    bench.send(100, partition=0)
+    bench.now += 1
+    assert [[b.record_count for b in bench.drain()] for _ in range(3)] == [[1], [1], [1]]
+
+
+def test_a_flush_ends_lingering_and_one_more_batch_per_partition_comes_at_each_turn() -> None:
+    bench = Bench(partitions=2)
+    for _ in range(150):
+        bench.send(100, partition=0)
+    bench.send(100, partition=1)
+    begun = bench.accumulator.begin_flush()
+    assert len(begun) == 3
+    assert sorted((b.partition, b.record_count) for b in bench.drain()) == [(0, 89), (1, 1)]
+    assert [(b.partition, b.record_count) for b in bench.drain()] == [(0, 61)]
+    bench.accumulator.end_flush()
+    bench.send()
+    assert bench.drain() == []
+
+
+def test_arrow_batches_keep_their_place_behind_records_sent_before() -> None:
+    bench = Bench()
+    bench.send(100, partition=0)
+    columns = to_log_schema(pa.table({"value": [b"x"] * 10}), 1).to_batches()[0]
+    assert bench.accumulator.append_columns(bench.topic, 0, columns) is not None
+    bench.send(100, partition=0)
+    bench.now += 1
+    assert [[b.record_count for b in bench.drain()] for _ in range(3)] == [[1], [10], [1]]
+
+
+def test_batches_that_are_too_old_are_taken_out_oldest_first() -> None:
+    bench = Bench()
+    bench.send(100, partition=0)
+    bench.now = 200.0
+    bench.send(100, partition=1)
+    (late,) = bench.accumulator.expire(150.0)
+    assert (late.partition, late.record_count, late.closed) == (0, 1, True)
+    bench.now = 300.0
+    assert [batch.partition for batch in bench.drain()] == [1]
+
+
+@pytest.mark.parametrize("keyed_first", [True, False])
+def test_keys_and_missing_keys_stay_with_their_records(keyed_first: bool) -> None:
+    bench = Bench()
+    keys = [b"k", None, b"l"] if keyed_first else [None, b"k", None]
+    for key in keys:
+        bench.accumulator.append(bench.topic, 0, key, b"v", 1, None, 30)
+    bench.now += 1
+    (batch,) = bench.drain()
+    assert batch.keys == keys
+
+
+@given(
+    steps=st.lists(
+        st.tuples(st.sampled_from(["send", "drain", "settle", "tick"]), st.integers(30, 9_000)), max_size=200
+    )
+)
+@settings(max_examples=60, deadline=None)
+def test_memory_adds_up_whatever_happens(steps: list[tuple[str, int]]) -> None:
+    bench = Bench(memory=60_000)
+    unsettled: list[ProducerBatch] = []
+    sent = settled = 0
+    for step, number in steps:
+        if step == "send":
+            sent += bench.send(number, partition=number % 4 if number % 4 < 3 else None) is not None
+        elif step == "drain":
+            unsettled.extend(bench.drain())
+        elif step == "settle" and unsettled:
+            batch = unsettled.pop(number % len(unsettled))
+            settled += batch.record_count
+            bench.accumulator.complete(batch)
+        else:
+            bench.now += 0.002
+        reserved = sum(batch.reserved_bytes for batch in bench.accumulator.begin_flush())
+        bench.accumulator.end_flush()
+        assert bench.accumulator.free_bytes + reserved == 60_000
+        assert bench.accumulator.free_bytes >= 0
+    bench.now += 1
+    while drained := bench.drain():
+        unsettled.extend(drained)
+    assert settled + sum(batch.record_count for batch in unsettled) == sent

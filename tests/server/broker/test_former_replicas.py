@@ -1,0 +1,72 @@
+"""What a node remembers of replicas that were moved away from it."""
+
+from __future__ import annotations
+
+from quorumlog.raft.types import Configuration, HardState
+from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.metadata.records import METADATA_GROUP, Partition, Topic
+
+TOPIC = Topic("orders", bytes(16), {})
+
+
+def host_and_rows() -> tuple[GroupHost, dict[bytes, bytes]]:
+    return GroupHost(lambda group, message: None), {}
+
+
+def synced(host: GroupHost, rows: dict[bytes, bytes]) -> dict[int, object]:
+    """Carries out what gathers, and returns the writes by group."""
+    transaction = host.take_transaction(0)
+    assert transaction is not None
+    for key, row in transaction.node_state.items():
+        if row is None:
+            del rows[key]
+        else:
+            rows[key] = row
+    host.on_durable(0, transaction.number)
+    return {write.group: write for write in transaction.writes}
+
+
+def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() -> None:
+    host, rows = host_and_rows()
+    former = FormerReplicas(4, host, rows)
+    partition = Partition(TOPIC, 0, 1000, (1, 2, 4), (1,))
+    assert former.begin(partition).configuration == Configuration((1, 2, 4))
+    synced(host, rows)
+    former.ended(1000, 7)
+    host.destroy(1000, METADATA_GROUP)
+    synced(host, rows)
+    # After a restart it knows it still.
+    former = FormerReplicas(4, host, rows)
+    partition.replicas, partition.target, partition.moved_index = (1, 2, 3), (1, 2, 4), 40
+    assert former.votes_from(1000) == 0
+    state = former.begin(partition)
+    assert former.votes_from(1000) == 40, "no say before it has got as far as the move that removed it"
+    assert state.hard_state == HardState(8)
+    assert state.configuration == Configuration((1, 2, 3), (4,)), "a learner until the group says otherwise"
+    writes = synced(host, rows)
+    assert METADATA_GROUP in writes, "else a restart would destroy it once more for its having gone before"
+    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
+
+
+def test_a_partition_that_is_deleted_is_forgotten() -> None:
+    host, rows = host_and_rows()
+    former = FormerReplicas(4, host, rows)
+    former.ended(1000, 7)
+    former.ended(1001, 9)
+    synced(host, rows)
+    former.forget(lambda group: group == 1000)
+    synced(host, rows)
+    assert len(rows) == 1
+
+
+def test_no_replica_is_made_while_its_predecessor_is_being_destroyed() -> None:
+    host, rows = host_and_rows()
+    FormerReplicas(4, host, rows).begin(Partition(TOPIC, 0, 1000, (1, 2, 4), (1,)))
+    synced(host, rows)
+    host.destroy(1000, METADATA_GROUP)
+    assert host.is_ending(1000)
+    assert host.take_transaction(0) is not None
+    assert host.is_ending(1000), "it is not durable yet"
+    host.on_durable(0, 2)
+    assert not host.is_ending(1000)

@@ -1,0 +1,244 @@
+"""Topics are deleted, gain partitions, change their configuration: what the controller allows, and who wins a race."""
+
+import pytest
+from test_controller import Cluster, new_topic
+
+from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.topic_config import CONFIG_KEYS, describe_topic_config
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+from quorumlog.v1 import metadata_log_pb2 as log
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class Topics(Cluster):
+    """A controller that is asked for changes of topics."""
+
+    def assign(self, *replicas: tuple[int, ...], name: str = "orders", **fields: int) -> errors_pb2.Error:
+        topic = admin_pb2.NewTopic(name=name, num_partitions=-1, replication_factor=-1)
+        topic.MergeFrom(admin_pb2.NewTopic(**fields))  # type: ignore[arg-type]
+        topic.replica_assignments.extend(admin_pb2.ReplicaAssignment(replicas=nodes) for nodes in replicas)
+        return self.create(topic)[0].error
+
+    def delete(self, *names: str) -> list[errors_pb2.Error]:
+        response = self.ask(delete_topics=admin_pb2.DeleteTopicsRequest(names=names))
+        return [result.error for result in response.delete_topics.results]
+
+    def grow(self, name: str, total: int, *replicas: tuple[int, ...], dry: bool = False) -> errors_pb2.Error:
+        wanted = admin_pb2.NewPartitions(name=name, total_count=total)
+        wanted.replica_assignments.extend(admin_pb2.ReplicaAssignment(replicas=nodes) for nodes in replicas)
+        request = admin_pb2.CreatePartitionsRequest(topics=[wanted], validate_only=dry)
+        return self.ask(create_partitions=request).create_partitions.results[0].error
+
+    def alter(self, name: str, *clear: str, dry: bool = False, **values: str) -> errors_pb2.Error:
+        named = {key.replace("_", "."): value for key, value in values.items()}
+        change = admin_pb2.AlterTopicConfig(name=name, set=named, clear=clear)
+        request = admin_pb2.AlterConfigsRequest(topics=[change], validate_only=dry)
+        return self.ask(alter_configs=request).alter_configs.results[0].error
+
+    def replicas(self, name: str = "orders") -> list[tuple[int, ...]]:
+        return [partition.replicas for partition in self.image.topics[name].partitions]
+
+
+@pytest.fixture
+def topics() -> Topics:
+    made = Topics()
+    assert made.create(new_topic())[0].error.code == ErrorCode.NONE
+    return made
+
+
+def internal(cluster: Topics) -> None:
+    """A topic of the cluster itself, as only the cluster can make one."""
+    body = log.CreateTopic(name="__own", topic_id=b"i" * 16, partitions=[log.ReplicaSet(replicas=[1, 2, 3])])
+    cluster.image.apply(cluster.image.applied_index + 1, log.MetadataCommand(create_topic=body))
+
+
+# -- assignments --------------------------------------------------------------------------------------------------
+
+
+def test_replicas_go_where_the_request_says() -> None:
+    topics = Topics()
+    assert topics.assign((2, 1, 3), (3, 2, 1)).code == ErrorCode.NONE
+    assert topics.replicas() == [(2, 1, 3), (3, 2, 1)]
+    assert topics.assign((2,), (3,), name="single", num_partitions=2, replication_factor=1).code == ErrorCode.NONE
+
+
+@pytest.mark.parametrize(
+    ("replicas", "line"),
+    [
+        ([(1, 2, 2)], "partition 0 on nodes 1,2,2: a node cannot hold two replicas"),
+        ([(1, 2, 3), ()], "partition 1 on nodes none: every partition needs at least one replica"),
+        ([(1, 2, 3), (1,)], "partition 1 on nodes 1: every partition of a topic has as many replicas as the others"),
+        ([(1, 2, 9)], "node 9 is not registered; the nodes are 1, 2, 3"),
+        ([(1,)] * 3, "2 partitions are asked for, and 3 are assigned"),
+    ],
+)
+def test_a_senseless_assignment_is_refused_in_one_line(replicas: list[tuple[int, ...]], line: str) -> None:
+    fields = {"num_partitions": 2} if len(replicas) == 3 else {}
+    problem = Topics().assign(*replicas, **fields)
+    assert problem.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert line in problem.message
+    assert "\n" not in problem.message
+
+
+def test_an_assignment_follows_the_rules_of_every_topic() -> None:
+    topics = Topics(topics=TopicLimits(topic_partitions=2))
+    assert topics.assign((1, 2)).code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert topics.assign((1,), (2,), (3,)).code == ErrorCode.INVALID_PARTITIONS
+    assert topics.assign((1, 2, 3), replication_factor=1).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    topics.beat(1, 3)
+    topics.run_until(topics.now + 4_000_000, beating=(1, 3))
+    assert topics.fenced() == [2]
+    assert topics.assign((2,)).message.startswith("partition 0 on nodes 2: node 2 is down")
+    assert topics.assign((2, 1, 3)).code == ErrorCode.NONE
+
+
+# -- deletion -----------------------------------------------------------------------------------------------------
+
+
+def test_a_deleted_topic_is_gone_and_its_name_is_free(topics: Topics) -> None:
+    before = topics.image.topics["orders"]
+    groups = set(topics.image.partitions)
+    assert topics.delete("orders")[0].code == ErrorCode.NONE
+    assert not topics.image.topics
+    assert not topics.image.partitions
+    assert before.topic_id not in topics.image.topics_by_id
+    assert topics.create(new_topic())[0].error.code == ErrorCode.NONE
+    again = topics.image.topics["orders"]
+    assert again.topic_id != before.topic_id
+    assert min(topics.image.partitions) > max(groups)
+    assert all(topics.image.topic_table.was_deleted(group) for group in groups)
+    copy = MetadataImage.from_snapshot(topics.image.to_snapshot())
+    assert all(copy.topic_table.was_deleted(group) for group in groups)
+    assert not any(copy.topic_table.was_deleted(group) for group in topics.image.partitions)
+
+
+def test_a_deletion_frees_a_name_that_collided() -> None:
+    topics = Topics()
+    topics.create(new_topic("a.b"))
+    topics.delete("a.b")
+    assert topics.create(new_topic("a_b"))[0].error.code == ErrorCode.NONE
+
+
+def test_what_cannot_be_deleted_is_refused_and_the_others_are_deleted(topics: Topics) -> None:
+    internal(topics)
+    codes = [problem.code for problem in topics.delete("nope", "__own", "orders")]
+    assert codes == [ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, ErrorCode.INVALID_TOPIC, ErrorCode.NONE]
+    assert [problem.code for problem in topics.delete("__own", "__own")] == [ErrorCode.INVALID_REQUEST] * 2
+    assert list(topics.image.topics) == ["__own"]
+
+
+def test_a_delayed_change_never_hits_the_next_topic_of_the_name(topics: Topics) -> None:
+    delayed = [
+        topics.decide(delete_topics=admin_pb2.DeleteTopicsRequest(names=["orders"])),
+        topics.decide(
+            create_partitions=admin_pb2.CreatePartitionsRequest(
+                topics=[admin_pb2.NewPartitions(name="orders", total_count=9)]
+            )
+        ),
+        topics.decide(
+            alter_configs=admin_pb2.AlterConfigsRequest(
+                topics=[admin_pb2.AlterTopicConfig(name="orders", set={"retention.ms": "1"})]
+            )
+        ),
+    ]
+    topics.delete("orders")
+    topics.create(new_topic())
+    kinds = ("delete_topics", "create_partitions", "alter_configs")
+    for kind, decision in zip(kinds, delayed, strict=True):
+        (result,) = getattr(topics.commit(decision), kind).results
+        assert (result.name, result.error.code) == ("orders", ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert len(topics.replicas()) == 3
+    assert topics.image.topics["orders"].configs == {}
+
+
+def test_a_leader_of_a_deleted_partition_is_told_and_nothing_else_happens(topics: Topics) -> None:
+    group = min(topics.image.partitions)
+    topics.delete("orders")
+    report = peer_pb2.LeaderReport(group=group, leader_epoch=1)
+    body = peer_pb2.ReportLeaders(node_id=1, broker_epoch=topics.epoch(1), reports=[report])
+    (result,) = topics.ask(report_leaders=body).partition_changes.results
+    assert result.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+# -- partitions ---------------------------------------------------------------------------------------------------
+
+
+def test_a_topic_gains_partitions_behind_those_that_it_has(topics: Topics) -> None:
+    before = topics.replicas()
+    assert topics.grow("orders", 5).code == ErrorCode.NONE
+    assert topics.replicas()[:3] == before
+    assert [partition.number for partition in topics.image.topics["orders"].partitions] == [0, 1, 2, 3, 4]
+    assert topics.grow("orders", 6, (3, 1, 2)).code == ErrorCode.NONE
+    assert topics.replicas()[5] == (3, 1, 2)
+
+
+def test_what_cannot_grow_is_refused_in_one_line(topics: Topics) -> None:
+    internal(topics)
+    for wrong, code, line in (
+        (("orders", 3), ErrorCode.INVALID_PARTITIONS, "has 3 partitions, 3 are asked for: it can only gain some"),
+        (("orders", 2), ErrorCode.INVALID_PARTITIONS, "it can only gain some"),
+        (("orders", 2_001), ErrorCode.INVALID_PARTITIONS, "1 to 2000 are allowed"),
+        (("orders", 5, (1, 2, 3)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "2 partitions are to be added"),
+        (("orders", 4, (1, 2)), ErrorCode.INVALID_REPLICA_ASSIGNMENT, "partition 3 on nodes 1,2: every partition of"),
+        (("nope", 4), ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "topic nope does not exist"),
+        (("__own", 4), ErrorCode.INVALID_TOPIC, "belongs to the cluster itself"),
+    ):
+        problem = topics.grow(*wrong)
+        assert (problem.code, line in problem.message) == (code, True), problem
+
+
+def test_of_two_additions_under_way_the_first_in_the_log_wins(topics: Topics) -> None:
+    request = admin_pb2.CreatePartitionsRequest(topics=[admin_pb2.NewPartitions(name="orders", total_count=4)])
+    first, second = topics.decide(create_partitions=request), topics.decide(create_partitions=request)
+    assert not topics.commit(first).create_partitions.results[0].HasField("error")
+    lost = topics.commit(second).create_partitions.results[0].error
+    assert (lost.code, lost.message) == (
+        ErrorCode.INVALID_PARTITIONS,
+        "topic orders has 4 partitions by now: look again",
+    )
+
+
+def test_a_node_takes_no_more_replicas_than_it_may() -> None:
+    topics = Topics(topics=TopicLimits(node_replicas=4))
+    topics.create(new_topic())
+    assert "node 1 would hold 5 replicas, at most 4" in topics.grow("orders", 5).message
+    assert topics.grow("orders", 4, dry=True).code == ErrorCode.NONE
+    assert len(topics.replicas()) == 3
+    assert topics.grow("orders", 4).code == ErrorCode.NONE
+
+
+# -- configuration ------------------------------------------------------------------------------------------------
+
+
+def test_single_keys_are_set_and_cleared(topics: Topics) -> None:
+    assert topics.alter("orders", retention_ms=" 5 ", max_message_bytes="2048").code == ErrorCode.NONE
+    assert topics.alter("orders", "retention.ms", min_insync_replicas="2").code == ErrorCode.NONE
+    assert topics.image.topics["orders"].configs == {"max.message.bytes": "2048", "min.insync.replicas": "2"}
+    assert topics.alter("orders", "max.message.bytes", dry=True).code == ErrorCode.NONE
+    assert "max.message.bytes" in topics.image.topics["orders"].configs
+
+
+def test_a_senseless_change_is_refused_in_one_line(topics: Topics) -> None:
+    internal(topics)
+    invalid = ErrorCode.INVALID_CONFIG
+    assert topics.alter("orders").message == "no key is to be set or cleared: name at least one"
+    assert "to be set and to be cleared" in topics.alter("orders", "retention.ms", retention_ms="1").message
+    assert "did you mean retention.ms?" in topics.alter("orders", "retention.mss").message
+    assert "expected an integer number of milliseconds" in topics.alter("orders", retention_ms="week").message
+    assert "more than the replication factor 3" in topics.alter("orders", min_insync_replicas="4").message
+    assert topics.alter("orders", retention_ms="-2").code == invalid
+    assert topics.alter("__own", retention_ms="1").code == ErrorCode.INVALID_TOPIC
+    assert topics.alter("nope", retention_ms="1").code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert topics.image.topics["orders"].configs == {}
+
+
+def test_every_key_is_described_with_unit_and_range() -> None:
+    described = {key.name: key for key in describe_topic_config({"retention.ms": "5"})}
+    assert set(described) == set(CONFIG_KEYS)
+    assert (described["retention.ms"].value, described["retention.ms"].default) == ("5", "604800000")
+    assert [key.name for key in described.values() if key.is_set] == ["retention.ms"]
+    assert described["message.timestamp.type"].value == "CreateTime"
+    assert "One of: CreateTime, LogAppendTime." in described["message.timestamp.type"].doc
+    assert "A number of bytes, from 1024 to 8388608." in described["max.message.bytes"].doc
+    assert all(CONFIG_KEYS[name].parse(key.default) is not None for name, key in described.items())

@@ -1,0 +1,253 @@
+"""LocalCluster: real processes that come up, take what tests do to them, and leave nothing behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import psutil
+import pytest
+
+from quorumlog.server.local import ClusterError, LocalCluster
+from quorumlog.server.local.janitor import start_time
+from quorumlog.server.local.ports import ReservedPorts
+
+pytestmark = pytest.mark.cluster
+
+
+def wait_until(condition: Callable[[], object], timeout_s: float = 15.0) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, "the condition did not come true in time"
+        time.sleep(0.02)
+
+
+def is_gone(pid: int) -> bool:
+    return start_time(pid) == ""
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[LocalCluster]:
+    with LocalCluster(nodes=3) as running:
+        yield running
+
+
+def test_every_node_is_ready_when_the_block_begins(cluster: LocalCluster) -> None:
+    assert cluster.node_ids == cluster.controller_ids == (1, 2, 3)
+    assert [status.ready for status in cluster.status()] == [True, True, True]
+    assert cluster.bootstrap_servers == ",".join(cluster.address(node) for node in (1, 2, 3))
+    assert cluster.leader() in cluster.node_ids
+    assert cluster.leader("no-such-topic", 0) is None
+    assert all(cluster.log_path(node).stat().st_size for node in cluster.node_ids)
+
+
+def test_a_killed_controller_is_replaced_and_comes_back_on_its_data(cluster: LocalCluster) -> None:
+    killed = cluster.leader()
+    assert killed is not None
+    directory = sorted(path.name for path in cluster.data_dir(killed).iterdir())
+    cluster.kill(killed)
+    assert cluster.pid(killed) is None
+    assert not cluster.is_running(killed)
+    wait_until(lambda: cluster.leader() not in (None, killed))
+    cluster.start(killed)
+    cluster.wait_ready()
+    assert sorted(path.name for path in cluster.data_dir(killed).iterdir()) == directory
+
+
+def test_a_paused_controller_loses_its_place_and_follows_when_resumed(cluster: LocalCluster) -> None:
+    paused = cluster.leader()
+    assert paused is not None
+    cluster.pause(paused)
+    try:
+        wait_until(lambda: cluster.leader() not in (None, paused))
+        # Its connections stay open, so nothing tells the others but that it does not answer.
+        other = next(node for node in cluster.node_ids if node != paused)
+        wait_until(lambda: f"link_broken node={other} peer={paused}" in cluster.log_path(other).read_text())
+    finally:
+        cluster.resume(paused)
+    cluster.wait_ready()
+    assert cluster.is_running(paused)
+
+
+def test_a_stopped_node_ends_well(cluster: LocalCluster) -> None:
+    stopped = cluster.leader()
+    assert stopped is not None
+    cluster.stop(stopped)
+    assert "node_stopped" in cluster.log_path(stopped).read_text()
+    with pytest.raises(ClusterError, match="is not running"):
+        cluster.kill(stopped)
+    cluster.start(stopped)
+    cluster.wait_ready()
+    with pytest.raises(ClusterError, match="is running already"):
+        cluster.start(stopped)
+
+
+def test_an_unknown_node_is_named(cluster: LocalCluster) -> None:
+    with pytest.raises(ClusterError, match="there is no node 9: nodes are 1, 2, 3"):
+        cluster.kill(9)
+
+
+def test_nothing_is_left_after_an_exception() -> None:
+    class StoryError(Exception):
+        pass
+
+    before = {child.pid for child in psutil.Process().children()}
+    cluster = LocalCluster(nodes=1)
+
+    def story() -> None:
+        with cluster:
+            assert cluster.is_running(1)
+            raise StoryError
+
+    with pytest.raises(StoryError):
+        story()
+    assert not cluster.root.exists()
+    assert {child.pid for child in psutil.Process().children()} == before
+
+
+_OWNER = """
+import sys, time
+from quorumlog.server.local import LocalCluster
+with LocalCluster(nodes=2, controllers=1) as cluster:
+    cluster.pause(2)
+    print(cluster.root, cluster.pid(1), cluster.pid(2), flush=True)
+    while True:  # a signal just before one long sleep would not be seen until its end
+        time.sleep(0.05)
+"""
+
+
+def test_nothing_is_left_when_the_owner_is_killed_not_even_a_paused_node() -> None:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, text=True) as owner:
+        assert owner.stdout is not None
+        root, *pids = owner.stdout.readline().split()
+        assert len(pids) == 2
+        assert Path(root).exists()
+        owner.send_signal(signal.SIGKILL)
+    wait_until(lambda: all(is_gone(int(pid)) for pid in pids))
+    wait_until(lambda: not Path(root).exists())
+
+
+def test_ctrl_c_ends_the_nodes_in_order() -> None:
+    with subprocess.Popen([sys.executable, "-c", _OWNER], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as owner:
+        try:
+            assert owner.stdout is not None
+            root, *pids = owner.stdout.readline().decode().split()
+            owner.send_signal(signal.SIGINT)
+            owner.communicate(timeout=20)
+        finally:
+            owner.kill()
+    assert all(is_gone(int(pid)) for pid in pids)
+    assert not Path(root).exists()
+
+
+def test_a_forked_child_leaves_the_cluster_alone() -> None:
+    with LocalCluster(nodes=1) as cluster:
+        child = os.fork()
+        if child == 0:
+            cluster.shutdown()
+            os._exit(0)
+        os.waitpid(child, 0)
+        assert cluster.is_running(1)
+        assert cluster.root.exists()
+
+
+def test_kept_data_goes_on_at_the_same_addresses(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as first:
+        addresses = first.bootstrap_servers
+    with LocalCluster(nodes=1, data_dir=tmp_path) as second:
+        assert second.bootstrap_servers == addresses
+    with pytest.raises(ClusterError, match=r"holds a cluster of 1 nodes at 127\.0\.0\.1:\d+: start it with the same"):
+        LocalCluster(nodes=3, data_dir=tmp_path)
+
+
+def test_a_detached_cluster_outlives_its_owner_and_is_found_again(tmp_path: Path) -> None:
+    starter = (
+        "import sys\nfrom quorumlog.server.local import LocalCluster\n"
+        "LocalCluster(nodes=1, data_dir=sys.argv[1], detached=True).up()"
+    )
+    subprocess.run([sys.executable, "-c", starter, str(tmp_path)], check=True, timeout=60)
+    found = LocalCluster.attach(tmp_path)
+    try:
+        (status,) = found.status()
+        assert status.ready
+        assert status.pid is not None
+        found.kill(1)
+        assert is_gone(status.pid)
+        found.start(1)
+        found.wait_ready()
+        again = LocalCluster.attach(tmp_path)
+        assert again.pid(1) == found.pid(1) != status.pid
+        with pytest.raises(ClusterError, match="running already"):
+            LocalCluster(nodes=1, data_dir=tmp_path).up()
+    finally:
+        found.shutdown()
+    assert not LocalCluster.attach(tmp_path).is_running(1)
+
+
+def test_a_pid_that_now_belongs_to_a_stranger_is_never_signalled(tmp_path: Path) -> None:
+    cluster = LocalCluster(nodes=1, data_dir=tmp_path, detached=True)
+    state = cluster._state
+    state.nodes[0].pid, state.nodes[0].started = os.getpid(), "1"
+    state.save(tmp_path)
+    found = LocalCluster.attach(tmp_path)
+    assert not found.is_running(1)
+    found.shutdown()
+
+
+def test_a_directory_without_a_cluster_says_how_to_make_one(tmp_path: Path) -> None:
+    with pytest.raises(ClusterError, match="quorumlog cluster up --data-dir"):
+        LocalCluster.attach(tmp_path)
+
+
+def test_a_node_that_cannot_start_is_an_error_with_its_own_words() -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        with pytest.raises(ClusterError, match=f"listen = .*: port {port} is in use by another process"):
+            LocalCluster(nodes=1, base_port=port).up()
+    with pytest.raises(ClusterError, match=r"node 1 ended: unknown setting 'heartbeat_interval' .*did you mean"):
+        LocalCluster(nodes=1, settings={"heartbeat_interval": 5}).up()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        ({"nodes": 0}, "1 to 64 nodes, not 0"),
+        ({"nodes": 2, "controllers": 3}, "1 to 2 can be controllers, not 3"),
+        ({"base_port": 65_535}, "leaves no 3 ports"),
+        ({"detached": True}, "needs a data_dir"),
+    ],
+)
+def test_arguments_that_make_no_cluster_are_refused(arguments: dict[str, int], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        LocalCluster(**arguments)  # type: ignore[arg-type]
+
+
+def test_reserved_ports_are_given_to_nobody_else_but_can_be_listened_on() -> None:
+    reserved = ReservedPorts(20)
+    others = ReservedPorts(20)
+    assert not set(reserved.ports) & set(others.ports)
+    with socket.socket() as listener:
+        listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        listener.bind(("127.0.0.1", reserved.ports[0]))
+        listener.listen()
+    reserved.close()
+    others.close()
+
+
+def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
+    pytester.makeini("[pytest]\nquorumlog_cluster_nodes = 1\nasyncio_default_fixture_loop_scope = function\n")
+    pytester.makepyfile(
+        """
+        def test_uses_it(quorumlog_cluster):
+            assert quorumlog_cluster.status()[0].ready
+        """
+    )
+    pytester.runpytest_subprocess().assert_outcomes(passed=1)

@@ -1,0 +1,113 @@
+"""Topic configuration: defaults, values, and one clear line for each mistake."""
+
+import pytest
+
+from quorumlog.server.metadata.topic_config import (
+    CONFIG_KEYS,
+    InvalidTopicConfigError,
+    TopicConfig,
+    check_against_replication,
+    parse_topic_config,
+)
+from quorumlog.v1.entry import TimestampType
+
+
+def test_defaults_are_kafkas() -> None:
+    assert parse_topic_config({}) == TopicConfig(
+        retention_ms=604_800_000,
+        retention_bytes=-1,
+        cleanup_policy="delete",
+        delete_retention_ms=86_400_000,
+        min_cleanable_dirty_ratio=0.5,
+        max_message_bytes=1_048_576,
+        min_insync_replicas=1,
+        message_timestamp_type=TimestampType.CREATE_TIME,
+    )
+
+
+def test_values_are_read_as_what_they_are() -> None:
+    config = parse_topic_config(
+        {"retention.ms": " -1 ", "min.insync.replicas": "2", "message.timestamp.type": "LogAppendTime"}
+    )
+    assert (config.retention_ms, config.min_insync_replicas) == (-1, 2)
+    assert config.message_timestamp_type is TimestampType.LOG_APPEND_TIME
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "line"),
+    [
+        ("retention.ms", "abc", "retention.ms=abc: expected an integer number of milliseconds, at least -1"),
+        (
+            "retention.ms",
+            "-2",
+            "retention.ms=-2: out of range, expected an integer number of milliseconds, at least -1",
+        ),
+        ("retention.bytes", "1.5", "retention.bytes=1.5: expected an integer number of bytes, at least -1"),
+        (
+            "max.message.bytes",
+            "999999999999",
+            "max.message.bytes=999999999999: out of range, expected an integer number of bytes, from 1024 to 8388608",
+        ),
+        (
+            "min.insync.replicas",
+            "0",
+            "min.insync.replicas=0: out of range, expected an integer number of replicas, from 1 to 101",
+        ),
+        ("cleanup.policy", "shred", "cleanup.policy=shred: expected delete or compact"),
+        (
+            "cleanup.policy",
+            "compact,delete",
+            "cleanup.policy=compact,delete: expected one of them, not several: delete or compact",
+        ),
+        (
+            "delete.retention.ms",
+            "-1",
+            "delete.retention.ms=-1: out of range, expected an integer number of milliseconds, at least 0",
+        ),
+        (
+            "min.cleanable.dirty.ratio",
+            "1.5",
+            "min.cleanable.dirty.ratio=1.5: expected a number from 0 to 1",
+        ),
+        ("min.cleanable.dirty.ratio", "nan", "min.cleanable.dirty.ratio=nan: expected a number from 0 to 1"),
+        (
+            "message.timestamp.type",
+            "createtime",
+            "message.timestamp.type=createtime: expected CreateTime or LogAppendTime",
+        ),
+        ("retention.m", "1", "unknown topic configuration key retention.m: did you mean retention.ms?"),
+        (
+            "replica.lag.time.max.ms",
+            "1",
+            "replica.lag.time.max.ms: this is a setting of nodes, not of topics; set it in the nodes' configuration",
+        ),
+    ],
+)
+def test_each_mistake_is_told_in_one_line(key: str, value: str, line: str) -> None:
+    with pytest.raises(InvalidTopicConfigError) as caught:
+        parse_topic_config({key: value})
+    assert str(caught.value) == line
+
+
+def test_a_key_like_no_other_gets_the_list() -> None:
+    with pytest.raises(InvalidTopicConfigError, match=r"known keys: retention\.ms, retention\.bytes, "):
+        parse_topic_config({"zzz": "1"})
+
+
+def test_text_from_users_cannot_break_the_line() -> None:
+    with pytest.raises(InvalidTopicConfigError) as caught:
+        parse_topic_config({"retention.ms": "1\n2" + "x" * 500})
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 200
+
+
+def test_more_minimum_replicas_than_replicas_are_refused() -> None:
+    config = parse_topic_config({"min.insync.replicas": "3"})
+    check_against_replication(config, 3)
+    with pytest.raises(InvalidTopicConfigError, match=r"^min\.insync\.replicas=3: more than the replication factor 1"):
+        check_against_replication(config, 1)
+
+
+def test_every_key_is_documented_and_has_its_field() -> None:
+    assert {key.attribute for key in CONFIG_KEYS.values()} == set(TopicConfig.__dataclass_fields__)
+    assert all(key.doc for key in CONFIG_KEYS.values())

@@ -1,0 +1,77 @@
+"""Formation: once, by one, and never over data that exists."""
+
+from quorumlog.server.events import PeerIdentity
+from quorumlog.server.node.formation import Formation, Membership
+
+CONTROLLERS = {1: "a:1", 2: "b:1", 3: "c:1"}
+
+
+def formation(node: int) -> Formation:
+    return Formation(node, f"dir{node}", CONTROLLERS[node], CONTROLLERS)
+
+
+def identity(node: int, cluster: str = "", directory: str | None = None) -> PeerIdentity:
+    return PeerIdentity(
+        cluster, node, f"dir{node}" if directory is None else directory, 1, CONTROLLERS.get(node, "x:1")
+    )
+
+
+def formed() -> Membership:
+    first = formation(1)
+    assert first.on_identified(identity(2), ()) is None
+    membership = first.on_identified(identity(3), ())
+    assert isinstance(membership, Membership)
+    return membership
+
+
+def test_a_cluster_forms_when_all_controllers_are_empty() -> None:
+    membership = formed()
+    assert [node for node, _, _ in membership.founders] == [1, 2, 3]
+    assert Membership.decode(membership.encode()) == membership
+
+
+def test_only_the_lowest_controller_decides() -> None:
+    second = formation(2)
+    assert second.on_identified(identity(1), ()) is None
+    assert second.on_identified(identity(3), ()) is None
+
+
+def test_the_others_adopt_what_was_decided() -> None:
+    membership = formed()
+    adopted = formation(3).on_identified(identity(1, membership.cluster_id), membership.founders)
+    assert adopted == membership
+
+
+def test_a_wiped_founder_does_not_join_as_if_it_remembered() -> None:
+    """raft.md 19."""
+    membership = formed()
+    wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
+    refusal = wiped.on_identified(identity(1, membership.cluster_id), membership.founders)
+    assert isinstance(refusal, str)
+    assert "another data directory of node 3" in refusal
+
+
+def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
+    """raft.md 19: the third answers that it is formed."""
+    membership = formed()
+    wiped = Formation(1, "new1", "a:1", CONTROLLERS)
+    assert wiped.on_identified(identity(2, directory="new2"), ()) is None
+    assert isinstance(wiped.on_identified(identity(3, membership.cluster_id), membership.founders), str)
+
+
+def test_a_single_controller_forms_at_once() -> None:
+    alone = Formation(4, "d", "x:1", {4: "x:1"})
+    assert isinstance(alone.decide(), Membership)
+
+
+def test_a_stranger_or_one_without_a_directory_does_not_count() -> None:
+    first = formation(1)
+    first.on_identified(identity(9), ())
+    first.on_identified(identity(2, directory=""), ())
+    assert first.waiting_for == [2, 3]
+
+
+def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
+    membership = formed()
+    broker = Formation(4, "dir4", "d:1", CONTROLLERS)
+    assert broker.on_identified(identity(2, membership.cluster_id), membership.founders) == membership

@@ -1,0 +1,69 @@
+"""Refusing appends on a disk that is nearly full, with a gap between refusing and resuming."""
+
+from collections.abc import Callable
+
+from quorumlog.server.node.space_watch import BUSY_CHECK_INTERVAL_US, CHECK_INTERVAL_US, SpaceWatch
+from quorumlog.server.options import Limits
+from quorumlog.storage.transaction import Space
+
+GIB = 1 << 30
+Log = Callable[..., None]
+
+
+class Disk:
+    """A storage of 100 GiB, of which ``used`` GiB are in use."""
+
+    def __init__(self) -> None:
+        self.used = 10
+        self.looks = 0
+
+    def space(self) -> Space:
+        self.looks += 1
+        return Space(self.used * GIB, (100 - self.used) * GIB)
+
+
+def watch(disk: Disk, log: Log | None = None) -> SpaceWatch:
+    return SpaceWatch(disk, Limits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
+
+
+def test_refusing_begins_above_one_level_and_ends_below_another() -> None:
+    disk = Disk()
+    space = watch(disk)
+    seen = []
+    for second, used in enumerate((84, 86, 84, 81, 79), start=1):
+        disk.used = used
+        space.on_time(second * CHECK_INTERVAL_US)
+        seen.append(space.refusal() is None)
+    assert seen == [True, False, False, False, True]
+
+
+def test_the_log_says_once_when_it_begins_and_when_it_ends() -> None:
+    disk, lines = Disk(), list[tuple[str, str, object]]()
+    space = watch(disk, lambda level, event, **fields: lines.append((level, event, fields["free_mib"])))
+    for second, used in enumerate((84, 86, 90, 90, 81, 79, 50), start=1):
+        disk.used = used
+        space.on_time(second * CHECK_INTERVAL_US)
+    space.failed()
+    space.failed()
+    assert lines == [
+        ("warning", "appends_refused", 14 << 10),
+        ("info", "appends_taken_again", 21 << 10),
+        ("warning", "appends_refused", 50 << 10),
+    ]
+
+
+def test_a_failed_write_refuses_at_once() -> None:
+    space = watch(Disk())
+    space.failed()
+    refusal = space.refusal()
+    assert refusal is not None
+    assert refusal.retriable
+    assert refusal.definite
+
+
+def test_the_use_is_looked_at_more_often_under_load() -> None:
+    disk = Disk()
+    space = watch(disk)
+    for now in range(0, CHECK_INTERVAL_US, 1_000):
+        space.wrote(now)
+    assert disk.looks == CHECK_INTERVAL_US // BUSY_CHECK_INTERVAL_US

@@ -1,0 +1,135 @@
+"""A pass keeps the last value of each key, and several points in one pass leave what they leave one by one."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.v1.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
+from tests.support.compaction_samples import Compacted, Model, Placed, Sample, records_in, stored_batch
+
+#: Larger than any test's log.
+WHOLE = 1 << 30
+
+records = st.builds(
+    Sample,
+    key=st.none() | st.sampled_from([b"", b"a", b"b", b"c", b"dd"]),
+    value=st.none() | st.binary(max_size=3),
+    timestamp_ms=st.integers(0, 50),
+    headers=st.lists(st.tuples(st.sampled_from(["", "h"]), st.none() | st.binary(max_size=2)), max_size=2).map(tuple),
+)
+
+
+@st.composite
+def logs_with_points(draw: st.DrawFn) -> tuple[list[bytes], list[CompactionPoint]]:
+    """A log, and points at ends of its batches. Clocks of different leaders may go back."""
+    batches, ends, offset = [], [], 0
+    for content in draw(st.lists(st.lists(records, min_size=1, max_size=5), min_size=1, max_size=12)):
+        append_time_ms = draw(st.none() | st.integers(0, 50))
+        batches.append(stored_batch(offset, content, draw(st.sampled_from(list(Codec))), append_time_ms))
+        offset += len(content)
+        ends.append(offset)
+    points, start = [], 0
+    for end in sorted(draw(st.sets(st.sampled_from(ends), min_size=1, max_size=6))):
+        start = draw(st.integers(start, min(end, start + 4)))
+        points.append(CompactionPoint(end, draw(st.integers(0, 30)), draw(st.integers(0, 15)), start))
+    return batches, points
+
+
+@given(
+    sample=logs_with_points(),
+    cuts=st.lists(st.booleans(), min_size=6, max_size=6),
+    batch_bytes=st.sampled_from([1, 200, WHOLE]),
+    chunk_bytes=st.sampled_from([1, 900, WHOLE]),
+)
+@settings(max_examples=150, deadline=None)
+def test_points_leave_the_same_whether_carried_out_one_by_one_or_together(
+    sample: tuple[list[bytes], list[CompactionPoint]], cuts: list[bool], batch_bytes: int, chunk_bytes: int
+) -> None:
+    log, points = sample
+    model, one_by_one, grouped = Model(), Compacted(WHOLE), Compacted(batch_bytes, chunk_bytes)
+    placed = list(records_in(log))
+    waiting: list[CompactionPoint] = []
+    for point, cut in zip(points, cuts, strict=False):
+        model.compact(placed, point)
+        one_by_one.compact(log, [point])
+        assert list(records_in(one_by_one.batches)) == model.content
+        waiting.append(point)
+        if cut or point is points[-1]:
+            grouped.compact(log, waiting)
+            waiting = []
+            assert list(records_in(grouped.batches)) == model.content
+            assert grouped.hash == one_by_one.hash
+    assert all(
+        parse_header(before).last_offset < parse_header(after).base_offset
+        for before, after in pairwise(grouped.batches)
+    )
+
+
+def compacted(*batches: list[Sample], points: list[tuple[int, int, int]]) -> list[Placed]:
+    log, offset = [], 0
+    for content in batches:
+        log.append(stored_batch(offset, content))
+        offset += len(content)
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(end, time, retention, 0) for end, time, retention in points])
+    return list(records_in(state.batches))
+
+
+def test_the_last_value_of_each_key_stays_where_it_was() -> None:
+    kept = compacted([Sample(b"a", b"1"), Sample(b"b", b"2")], [Sample(b"a", b"3")], points=[(3, 0, 10)])
+    assert [(placed.offset, placed.record.value) for placed in kept] == [(1, b"2"), (2, b"3")]
+
+
+def test_records_without_a_key_stay() -> None:
+    kept = compacted([Sample(None, b"1"), Sample(None, None), Sample(b"a", b"2")], points=[(3, 100, 0)])
+    assert [placed.offset for placed in kept] == [0, 1, 2]
+
+
+@pytest.mark.parametrize(("second_ms", "stays"), [(109, True), (110, False), (111, False)])
+def test_a_tombstone_stays_until_its_horizon_and_its_key_never_comes_back(second_ms: int, stays: bool) -> None:
+    log = [
+        stored_batch(0, [Sample(b"a", b"1")]),
+        stored_batch(1, [Sample(b"a", None)]),
+        stored_batch(2, [Sample(b"z", b"")]),
+    ]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(2, 100, 10, 0)])
+    assert [placed.record for placed in records_in(state.batches)] == [Sample(b"a", None)]
+    state.compact(log, [CompactionPoint(3, second_ms, 10, 0)])
+    assert [placed.offset for placed in records_in(state.batches)] == ([1, 2] if stays else [2])
+
+
+def test_what_was_compacted_before_goes_when_its_key_gets_a_new_value() -> None:
+    log = [stored_batch(0, [Sample(b"a", b"1"), Sample(b"b", b"2")]), stored_batch(2, [Sample(b"a", b"3")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(2, 0, 0, 0)])
+    state.compact(log, [CompactionPoint(3, 0, 0, 0)])
+    assert [placed.offset for placed in records_in(state.batches)] == [1, 2]
+
+
+def test_a_batch_that_is_not_arrow_stays_as_it_is() -> None:
+    foreign = build_batch(b"nonsense", record_count=3, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)
+    entry = seal_batch(foreign, group=7, term=1, index=2, previous_hash=0, base_offset=1)
+    log = [stored_batch(0, [Sample(b"a", b"1")]), entry, stored_batch(4, [Sample(b"a", b"2")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(5, 0, 0, 0)])
+    assert state.batches[0] == entry
+    assert [parse_envelope(batch).flags for batch in state.batches] == [Flags.NONE, Flags.GAPS]
+    before = state.hash
+    again = [*log, stored_batch(5, [Sample(b"b", b"3")])]
+    state.compact(again, [CompactionPoint(6, 0, 0, 2)])
+    assert [placed.offset for placed in records_in(state.batches[1:])] == [4, 5] and state.hash != before
+
+
+def test_batches_come_out_near_the_size_asked_for_and_a_pass_in_small_pieces() -> None:
+    log = [stored_batch(100 * n, [Sample(b"%d" % (100 * n + i), b"v" * 100) for i in range(100)]) for n in range(50)]
+    state = Compacted(64 << 10, 32 << 10)
+    state.compact(log, [CompactionPoint(5_000, 0, 0, 0)])
+    assert [placed.offset for placed in records_in(state.batches)] == list(range(5_000))
+    assert 10 < len(state.batches) < 40
+    assert max(map(len, state.batches)) < 80 << 10

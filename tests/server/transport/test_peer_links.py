@@ -1,0 +1,339 @@
+"""Links between nodes over real loopback connections: up, broken once and at once, refused, and up again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import socket
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from typing import TypeVar
+
+import grpc.aio
+import pytest
+from recorded_log import RecordedLog
+
+from quorumlog.raft.types import (
+    AppendRequest,
+    Configuration,
+    Entry,
+    EntryId,
+    EntryKind,
+    Heartbeat,
+)
+from quorumlog.server.events import (
+    Event,
+    FrameReceived,
+    PeerConnected,
+    PeerDisconnected,
+    PeerFrame,
+    PeerIdentified,
+    PeerIdentity,
+    SnapshotChunk,
+    SnapshotOffer,
+    Stream,
+)
+from quorumlog.server.local.ports import ReservedPorts
+from quorumlog.server.metrics import Meters
+from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.peer_codec import encode_hello
+from quorumlog.server.transport.peer_links import PeerLinks
+from quorumlog.server.transport.peer_service import PeerService
+from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
+from quorumlog.server.transport.supervision import Supervisor
+from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import seal
+
+Wanted = TypeVar("Wanted")
+
+
+class End:
+    """One end: links and the server that peers connect to, as in a node process."""
+
+    def __init__(self, node_id: int, port: int, boot_id: int = 1) -> None:
+        self.address = f"127.0.0.1:{port}"
+        self.identity = PeerIdentity("cluster", node_id, f"directory-{node_id}", boot_id, self.address)
+        self.events: list[Event] = []
+        self.log = RecordedLog()
+        self.failures: list[BaseException] = []
+        self.clusters: list[tuple[int, str]] = []
+        self.refusal: str | None = None
+        self._supervisor = Supervisor(lambda name, error: self.failures.append(error))
+        self.links = PeerLinks(
+            identity=lambda: self.identity,
+            accepts=lambda identity: self.refusal,
+            emit=self.events.append,
+            supervisor=self._supervisor,
+            log=self.log,
+            meters=Meters(),
+            on_cluster=lambda node, cluster: self.clusters.append((node, cluster)),
+        )
+        service = PeerService(
+            identity=lambda: self.identity,
+            founders=lambda: ((1, "directory-1", "127.0.0.1:1"),),
+            accepts=lambda identity: self.refusal,
+            on_cluster=lambda node, cluster: self.clusters.append((node, cluster)),
+            links=self.links,
+            log=self.log,
+        )
+        self._server = GrpcServer(self.address, (service.handlers(),))
+
+    async def start(self) -> End:
+        await self._server.start()
+        return self
+
+    async def stop(self) -> None:
+        await self._supervisor.stop()
+        self.links.close()
+        await self._server.stop(0)
+        assert self.failures == []
+
+    def of(self, kind: type[Wanted]) -> list[Wanted]:
+        return [event for event in self.events if isinstance(event, kind)]
+
+    def said(self, event: str) -> list[dict[str, object]]:
+        return [fields for _, name, fields in self.log.lines if name == event]
+
+
+async def until(condition: Callable[[], object], timeout_s: float = 15) -> None:
+    async with asyncio.timeout(timeout_s):
+        while not condition():  # noqa: ASYNC110  # what is waited for does not know of the test
+            await asyncio.sleep(0.005)
+
+
+@pytest.fixture
+async def ends() -> AsyncIterator[tuple[End, End]]:
+    reserved = ReservedPorts(2)
+    first, second = [End(node, port) for node, port in enumerate(reserved.ports, start=1)]
+    await first.start()
+    await second.start()
+    yield first, second
+    await first.stop()
+    await second.stop()
+    reserved.close()
+
+
+def join(first: End, second: End) -> None:
+    first.links.connect({2: second.address})
+    second.links.connect({1: first.address})
+
+
+async def joined(first: End, second: End) -> None:
+    join(first, second)
+    await until(lambda: first.of(PeerConnected) and second.of(PeerConnected))
+
+
+def a_heartbeat(stream: Stream, round_: int = 5, sequence: int = 0) -> PeerFrame:
+    return PeerFrame(stream, sequence, messages=[(3, Heartbeat(1, 2, 1, 0, round_))])
+
+
+async def test_frames_of_every_stream_arrive_in_order(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    assert first.of(PeerConnected) == [PeerConnected(2, second.identity)]
+    sent: dict[Stream, list[PeerFrame]] = {}
+    for stream in Stream:
+        sent[stream] = [a_heartbeat(stream, n, n if stream is Stream.DATA else 0) for n in range(1, 50)]
+        for frame in sent[stream]:
+            first.links.send(2, frame)
+    await until(lambda: len(second.of(FrameReceived)) == 6 * 49)
+    for stream, frames in sent.items():
+        assert [e.frame for e in second.of(FrameReceived) if e.frame.stream is stream] == frames
+    assert {event.peer for event in second.of(FrameReceived)} == {1}
+
+
+async def test_a_peer_that_dies_is_news_at_once_told_once_and_taken_up_again(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    await second.stop()
+    await until(lambda: first.of(PeerDisconnected), timeout_s=1)
+    reborn = await End(2, int(second.address.rpartition(":")[2]), boot_id=2).start()
+    reborn.links.connect({1: first.address})
+    await until(lambda: len(first.of(PeerConnected)) == 2 and reborn.of(PeerConnected), timeout_s=3)
+    assert first.of(PeerConnected)[1].identity.boot_id == 2
+    kinds = [type(e) for e in first.events if isinstance(e, PeerConnected | PeerDisconnected)]
+    assert kinds == [PeerConnected, PeerDisconnected, PeerConnected]
+    assert len(first.said("link_broken")) == 1
+    reborn.links.send(1, a_heartbeat(Stream.DATA, sequence=1))
+    await until(lambda: first.of(FrameReceived))
+    await reborn.stop()
+
+
+async def test_a_node_at_the_address_of_a_lost_one_keeps_its_links(ends: tuple[End, End]) -> None:
+    """Where a lost node's machine goes on under a new node id, the lost one stays registered at that address."""
+    first, second = ends
+    first.links.connect({2: second.address, 3: second.address})
+    second.links.connect({1: first.address})
+    await until(lambda: first.of(PeerConnected) and second.of(PeerConnected))
+    await until(lambda: first.links._peers[3].generation > first.links._peers[2].generation + 3)
+    await carries_both_ways(first, second)
+    assert [connections(end) for end in ends] == [1, 1]
+    assert [end.said("link_broken") for end in ends] == [[], []]
+    [unreachable] = [fields for fields in first.said("peer_unreachable") if fields["peer"] == 3]
+    assert unreachable["reason"] == f"node 2 answers at {second.address}, expected node 3"
+
+
+async def test_who_never_was_a_peer_is_not_told_of_as_a_broken_link(ends: tuple[End, End]) -> None:
+    """A node that came back without its data tries on and on, and has said why it is refused."""
+    first, second = ends
+    first.refusal = "node 2 is known with another data directory"
+    first.links.connect({2: second.address})
+    await until(lambda: first.links._peers[2].generation > 3)
+    await until(lambda: second.of(PeerDisconnected))
+    assert second.said("link_broken") == []
+    assert [fields["reason"] for fields in first.said("peer_unreachable")] == [f"refused: {first.refusal}"]
+
+
+def connections(end: End) -> int:
+    return len(end.of(PeerConnected))
+
+
+async def carries_both_ways(first: End, second: End) -> None:
+    """Waits until frames on our streams and answers on the peer's arrive, at both ends."""
+    marks = [len(end.events) for end in (first, second)]
+
+    def arrived() -> bool:
+        for end, peer in ((first, 2), (second, 1)):
+            end.links.send(peer, a_heartbeat(Stream.CONTROL))
+            end.links.send(peer, a_heartbeat(Stream.CONTROL_ANSWER))
+        fresh = [end.events[mark:] for end, mark in zip((first, second), marks, strict=True)]
+        streams = [{event.frame.stream for event in events if isinstance(event, FrameReceived)} for events in fresh]
+        return streams == [{Stream.CONTROL, Stream.CONTROL_ANSWER}] * 2
+
+    await until(arrived)
+
+
+async def test_both_ends_settle_after_breaking_at_the_same_moment(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    for round_ in range(2, 12):
+        for one, peer in ((first, 2), (second, 1)):
+            one.links._break(one.links._peer(peer), "the test says so")
+        await until(partial(lambda wanted: min(connections(first), connections(second)) >= wanted, round_))
+        await carries_both_ways(first, second)
+    for one in (first, second):
+        told = [type(e) for e in one.events if isinstance(e, PeerConnected | PeerDisconnected)]
+        assert told[::2] == [PeerConnected] * len(told[::2])
+        assert told[1::2] == [PeerDisconnected] * len(told[1::2])
+
+
+async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]) -> None:
+    first, second = ends
+    second.refusal = "you belong to another cluster"
+    first.links.connect({2: second.address})
+    await until(lambda: first.said("peer_unreachable"))
+    await until(lambda: first.links._peer(2).generation > 2)
+    assert [line["reason"] for line in first.said("peer_unreachable")] == ["you belong to another cluster"]
+    assert len(second.said("peer_refused")) == 1
+    assert first.of(PeerConnected) == []
+    assert (2, "cluster") in first.clusters
+    assert (1, "cluster") in second.clusters
+
+
+async def test_an_unexpected_node_at_an_address_is_not_taken_for_the_peer(ends: tuple[End, End]) -> None:
+    first, second = ends
+    first.links.connect({3: second.address})
+    await until(lambda: first.said("peer_unreachable"))
+    assert f"node 2 answers at {second.address}, expected node 3" in str(first.said("peer_unreachable")[0])
+    assert first.of(PeerConnected) == []
+
+
+async def test_a_corrupt_entry_breaks_the_link_and_never_reaches_the_node(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    sealed = bytearray(seal(3, 1, 1, 0, WireKind.COMMAND, b"body"))
+    sealed[-1] ^= 1
+    entry = Entry(1, 1, EntryKind.COMMAND, 0, bytes(sealed))
+    first.links.send(2, PeerFrame(Stream.DATA, 1, messages=[(3, AppendRequest(1, 2, 1, 0, 0, 0, [entry]))]))
+    await until(lambda: second.of(PeerDisconnected) and first.of(PeerDisconnected))
+    assert second.of(FrameReceived) == []
+    (line,) = second.said("link_broken")
+    assert "cannot be believed: checksum of entry 1 in group 3" in str(line["reason"])
+    await until(lambda: len(first.of(PeerConnected)) == 2)
+
+
+async def test_a_process_that_listens_but_never_answers_is_given_up_in_time(ends: tuple[End, End]) -> None:
+    first, _ = ends
+    with socket.socket() as silent:
+        silent.bind(("127.0.0.1", 0))
+        silent.listen()
+        first.links.connect({9: f"127.0.0.1:{silent.getsockname()[1]}"})
+        await until(lambda: first.said("peer_unreachable"), timeout_s=8)
+    first.links.connect({})
+
+
+async def test_a_peer_that_cancels_every_call_is_tried_again_and_again(ends: tuple[End, End]) -> None:
+    first, _ = ends
+
+    async def cancel(_unused: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await context.read()
+        await context.abort(grpc.StatusCode.CANCELLED, "")
+
+    methods = {name: grpc.stream_stream_rpc_method_handler(cancel) for name in ("Control", "Data", "Snapshot")}
+    server = grpc.aio.server()
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("quorumlog.v1.Peer", methods),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    first.links.connect({9: f"127.0.0.1:{port}"})
+    await until(lambda: first.links._peer(9).generation > 3)
+    first.links.connect({})
+    await server.stop(0)
+
+
+async def test_a_peer_no_longer_wanted_is_let_go(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    first.links.connect({})
+    await until(lambda: second.of(PeerDisconnected))
+    assert len(first.of(PeerDisconnected)) == 1
+
+
+async def test_an_older_attempt_does_not_replace_a_newer_one(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    channel = grpc.aio.insecure_channel(second.address)
+    for generation, accepted in (("0", False), ("99", True)):
+        call = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)(
+            None, metadata=((GENERATION_KEY, generation),)
+        )
+        await call.write(encode_hello(first.identity))
+        assert isinstance(await call.read(), bytes)
+        if accepted:
+            await until(lambda: second.of(PeerDisconnected))
+        else:
+            with contextlib.suppress(grpc.aio.AioRpcError):
+                await call.read()
+            assert await call.code() is grpc.StatusCode.ABORTED
+            assert second.of(PeerDisconnected) == []
+        call.cancel()
+    await channel.close()
+
+
+async def test_slices_of_a_snapshot_do_not_hold_up_heartbeats(ends: tuple[End, End]) -> None:
+    first, second = ends
+    await joined(first, second)
+    offer = SnapshotOffer(1, EntryId(9, 3, 77), Configuration((1, 2)), 40, 40 << 20, 0)
+    for number in range(40):
+        chunk = SnapshotChunk(3, 1, number, bytes(1 << 20), offer if number == 0 else None)
+        first.links.send(2, PeerFrame(Stream.SNAPSHOT, chunks=[chunk]))
+    first.links.send(2, a_heartbeat(Stream.CONTROL))
+    await until(lambda: len(second.of(FrameReceived)) == 41)
+    streams = [event.frame.stream for event in second.of(FrameReceived)]
+    assert streams.index(Stream.CONTROL) < 40, "the heartbeat came last"
+    assert [e.frame.chunks[0].number for e in second.of(FrameReceived) if e.frame.chunks] == list(range(40))
+
+
+async def test_identify_finds_a_node_and_its_founders(ends: tuple[End, End]) -> None:
+    first, second = ends
+    first.links.identify(second.address)
+    first.links.identify("127.0.0.1:1")
+    await until(lambda: first.of(PeerIdentified))
+    assert first.of(PeerIdentified) == [PeerIdentified(second.identity, ((1, "directory-1", "127.0.0.1:1"),))]
+
+
+async def test_a_queue_takes_no_more_than_its_bounds() -> None:
+    many, large = FrameQueue(), FrameQueue()
+    assert all(many.put(b"") for _ in range(MAX_QUEUED_FRAMES))
+    assert not many.put(b"")
+    block = bytes(MAX_QUEUED_BYTES // 4)
+    assert [large.put(block) for _ in range(5)] == [True, True, True, True, False]

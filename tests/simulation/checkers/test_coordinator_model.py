@@ -1,0 +1,174 @@
+"""The model of a coordinator's log takes what a leader should decide, and names what it should not."""
+
+from __future__ import annotations
+
+import pytest
+
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.models.coordinator_model import CommitLabel, CoordinatorModel
+from quorumlog.chaos.models.members_heard import HeardMembers, Removal
+from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.v1 import group_log_pb2 as log
+from quorumlog.v1 import groups_pb2 as pb
+from quorumlog.v1.entry import ENVELOPE_BYTES
+
+TOPIC = bytes(16)
+SECOND = 1_000_000
+LOG_END = 10
+
+
+def member(
+    name: str, epoch: int = 1, assigned: tuple[int, ...] = (), revoking: tuple[int, ...] = (), since: int = 1
+) -> log.GroupMember:
+    """A member with a session of 2 s and a second to give up."""
+    row = log.GroupMember(
+        member_id=name, member_epoch=epoch, session_timeout_ms=2_000, rebalance_timeout_ms=1_000, topics=["t"]
+    )
+    if assigned:
+        row.assigned.add(topic_id=TOPIC, assignment_epoch=since, partitions=assigned)
+    if revoking:
+        row.revoking.add(topic_id=TOPIC, assignment_epoch=since, partitions=revoking)
+    return row
+
+
+def offset(place: int, who: str, epoch: int, partition: int = 0, number: int = 1) -> pb.CommittedOffset:
+    """An offset with its label."""
+    label = str(CommitLabel(who, epoch, number))
+    return pb.CommittedOffset(topic_id=TOPIC, partition=partition, offset=place, metadata=label)
+
+
+class Log:
+    """A coordinator's log of one group."""
+
+    def __init__(self) -> None:
+        self.heard = HeardMembers()
+        self.model = CoordinatorModel(1_000, self.heard, lambda partition: LOG_END)
+        self.index = 0
+        self.version = 0
+        self.commands: list[log.GroupCommand] = []
+
+    def put(self, *, at_us: int = 0, epoch: int = 1, base: int | None = None, **fields: object) -> None:
+        """Commits a change."""
+        change = log.GroupChange(
+            group_id="g",
+            base_version=self.version if base is None else base,
+            version=self.version + 1,
+            header=log.GroupHeader(group_epoch=epoch, assignment_epoch=epoch),
+            **fields,  # type: ignore[arg-type]
+        )
+        self.version += 1
+        self.index += 1
+        command = log.GroupCommand(changes=[change])
+        self.commands.append(command)
+        data = bytes(ENVELOPE_BYTES) + command.SerializeToString()
+        self.model.commit(Entry(self.index, 1, EntryKind.COMMAND, 0, data), at_us, 0)
+
+    def snapshot(self) -> log.GroupsSnapshot:
+        """What a replica should hold that took in only the first change."""
+        whole = log.GroupChange()
+        whole.CopyFrom(self.commands[0].changes[0])
+        return log.GroupsSnapshot(groups=[whole], applied_index=1)
+
+
+@pytest.fixture
+def shared() -> Log:
+    """Two members with a partition each; the first is told to give a third one up."""
+    shared = Log()
+    shared.put(
+        members=[member("a", assigned=(0,), revoking=(2,)), member("b", assigned=(1,))],
+        targets=[pb_target("a", 0), pb_target("b", 1, 2)],
+    )
+    for name in ("a", "b"):
+        shared.heard.answered(pb.GroupHeartbeatRequest(group_id="g", member_id=name, member_epoch=1), 0)
+    return shared
+
+
+def pb_target(name: str, *partitions: int) -> log.MemberTarget:
+    """A member's part."""
+    return log.MemberTarget(member_id=name, topics=[pb.TopicPartitions(topic_id=TOPIC, partitions=partitions)])
+
+
+def test_a_partition_is_given_once_it_is_released(shared: Log) -> None:
+    shared.put(epoch=2, members=[member("a", 2, assigned=(0,))])
+    shared.put(epoch=2, members=[member("b", 2, assigned=(1, 2))])
+    assert shared.model.commands == 3
+
+
+def test_a_partition_given_before_it_is_released_is_named(shared: Log) -> None:
+    with pytest.raises(Violation, match=r"000000-2 belongs to both a and b"):
+        shared.put(epoch=2, members=[member("b", 2, assigned=(1, 2))])
+
+
+@pytest.mark.parametrize(
+    ("row", "message"),
+    [
+        (offset(3, "a", 1), None),
+        (offset(3, "a", 1, partition=2), None),
+        (offset(3, "a", 0), "committed by a in epoch 0; it belongs to a since epoch 1"),
+        (offset(3, "a", 2), "committed by a in epoch 2"),
+        (offset(3, "b", 1), "committed by b in epoch 1; it belongs to a since epoch 1"),
+        (offset(3, "c", 1), "committed by c in epoch 1"),
+        (offset(3, "b", 1, partition=3), None),
+        (offset(LOG_END + 1, "a", 1), "11 of 000000-0 is committed, its log ends at 10"),
+    ],
+)
+def test_only_owners_commit(shared: Log, row: pb.CommittedOffset, message: str | None) -> None:
+    if message is None:
+        shared.put(offsets=[row])
+        return
+    with pytest.raises(Violation, match=message):
+        shared.put(offsets=[row])
+
+
+@pytest.mark.parametrize("late", [offset(2, "a", 1, partition=3), offset(2, "b", 1, partition=3, number=9)])
+def test_committed_offsets_do_not_go_back(shared: Log, late: pb.CommittedOffset) -> None:
+    shared.put(offsets=[offset(3, "a", 1, partition=3, number=2)])
+    with pytest.raises(Violation, match=r"goes back from 3 \(a 1 2\) to 2"):
+        shared.put(offsets=[late])
+
+
+def test_a_member_may_take_its_own_commit_back(shared: Log) -> None:
+    shared.put(offsets=[offset(3, "a", 1, number=2)])
+    shared.put(offsets=[offset(2, "a", 1, number=3)])
+
+
+def test_a_member_is_put_out_after_a_session_of_silence(shared: Log) -> None:
+    with pytest.raises(Violation, match="b is put out, which was heard 1999000 µs ago"):
+        shared.put(at_us=1_999_000, removed_members=["b"])
+
+
+@pytest.mark.parametrize(("name", "at_us", "why"), [("b", 2 * SECOND, Removal.SILENT), ("a", SECOND, Removal.OVERDUE)])
+def test_the_reason_is_kept_why_a_member_was_put_out(shared: Log, name: str, at_us: int, why: Removal) -> None:
+    shared.put(at_us=at_us, removed_members=[name])
+    assert shared.heard.removals[("g", name)].why is why
+
+
+def test_who_says_so_goes_at_once(shared: Log) -> None:
+    shared.heard.sent(pb.GroupHeartbeatRequest(group_id="g", member_id="b", member_epoch=-1))
+    shared.put(removed_members=["b"])
+    assert shared.heard.removals[("g", "b")].why is Removal.LEFT
+
+
+def test_a_change_based_on_another_version_is_named(shared: Log) -> None:
+    with pytest.raises(Violation, match="it is based on version 0, the log has 1"):
+        shared.put(base=0)
+
+
+def test_epochs_do_not_go_back_and_no_member_is_ahead(shared: Log) -> None:
+    shared.put(epoch=3)
+    with pytest.raises(Violation, match=r"epochs go from \(3, 3\) to \(2, 2\)"):
+        shared.put(epoch=2)
+    with pytest.raises(Violation, match="a is in epoch 4, the targets in 3"):
+        shared.put(epoch=3, members=[member("a", 4, assigned=(0,))], base=3)
+
+
+def test_a_replica_must_hold_what_the_log_says(shared: Log) -> None:
+    held = shared.snapshot()
+    shared.model.check_table("it", 1, held.SerializeToString())
+    shared.put(offsets=[offset(3, "a", 1)])
+    shared.model.check_table("it", 1, held.SerializeToString())
+    del held.groups[0].targets[:]
+    with pytest.raises(Violation, match="it as of entry 1 is not what the log says"):
+        shared.model.check_table("it", 1, held.SerializeToString())
+    with pytest.raises(Violation, match="calls itself a state of entry 1; it is of 2"):
+        shared.model.check_table("it", 2, held.SerializeToString())

@@ -1,0 +1,118 @@
+"""The tests are not blind: planted faults are found. All patches must fit the source; a few are tried here.
+
+``make mutants`` tries them all.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from quorumlog.chaos.mutate import CheckError, Workshop, main
+from quorumlog.chaos.mutation.checks import seeded, seeds_of
+from quorumlog.chaos.mutation.mutant import (
+    CHECKOUT,
+    Change,
+    Mutant,
+    StalePatchError,
+    copy_packages,
+    copy_tree,
+    load_mutants,
+)
+
+MUTANTS = load_mutants()
+#: One of the core's elections, of its log, of the host, of the node and of storage: each is found within seconds.
+TRIED_HERE = (
+    "vote_not_persisted",
+    "delayed_append_truncates",
+    "hard_state_in_a_later_transaction",
+    "deduplication_skipped",
+    "offset_rows_left_by_truncation",
+)
+HARMLESS = Change("raft/quorum.py", "len(voters) // 2 + 1\n", "1 + len(voters) // 2\n")
+
+
+@pytest.fixture(scope="module")
+def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
+    return Workshop(tmp_path_factory.mktemp("workshop"))
+
+
+def mutant(*changes: Change, checks: tuple[str, ...] = ("storms 0..1",), name: str = "planted") -> Mutant:
+    return Mutant(name, "a story", 0, checks, changes)
+
+
+@pytest.fixture(scope="module")
+def pristine(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    tree = tmp_path_factory.mktemp("copies") / "pristine"
+    copy_packages(tree)
+    return tree
+
+
+@pytest.mark.parametrize("planted", MUTANTS, ids=lambda planted: planted.name)
+def test_every_patch_fits_the_source_and_its_checks_exist(planted: Mutant, pristine: Path, tmp_path: Path) -> None:
+    copy_tree(pristine, tmp_path / "copy")
+    planted.apply(tmp_path / "copy")
+    for change in planted.changes:
+        source = (tmp_path / "copy" / "quorumlog" / change.file).read_text()
+        compile(source, change.file, "exec")
+        assert source != (CHECKOUT / change.file).read_text(), "the patch changes nothing"
+    for check in planted.checks:
+        parts = seeded(check)
+        assert (CHECKOUT / check.partition("::")[0]).is_file() if parts is None else list(seeds_of(parts[1]))
+
+
+def test_there_are_mutants_of_every_floor() -> None:
+    floors = {change.file.partition("/")[0] for planted in MUTANTS for change in planted.changes}
+    assert floors == {"raft", "storage", "server", "sdk"}
+    assert len(MUTANTS) >= 24
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize("name", TRIED_HERE)
+def test_a_planted_fault_is_found(name: str, workshop: Workshop) -> None:
+    (planted,) = (planted for planted in MUTANTS if planted.name == name)
+    outcome = workshop.try_mutant(planted)
+    assert outcome.verdict is not None, f"survived {outcome.silent}"
+    assert not workshop.check_pristine([outcome.verdict])
+
+
+def test_a_harmless_change_survives(workshop: Workshop) -> None:
+    outcome = workshop.try_mutant(mutant(HARMLESS))
+    assert outcome.verdict is None
+    assert outcome.silent == ("storms 0..1",)
+
+
+def test_a_patch_that_no_longer_fits_is_called_stale(workshop: Workshop) -> None:
+    with pytest.raises(StalePatchError, match=r"of gone is stale: raft/quorum\.py holds .* 0 times"):
+        workshop.try_mutant(mutant(Change("raft/quorum.py", "not there", ""), name="gone"))
+
+
+def test_a_check_that_does_not_load_the_mutant_has_no_say(workshop: Workshop) -> None:
+    change = Change("server/partition/producer_state.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
+    with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.partition\.producer_state"):
+        workshop.try_mutant(mutant(change, name="not_loaded"))
+
+
+def test_a_check_that_does_not_end_has_no_say(tmp_path: Path) -> None:
+    impatient = Workshop(tmp_path / "workshop", timeout_s=0.2)
+    outcome = impatient.try_mutant(mutant(HARMLESS, checks=("storms 0..100000",)))
+    assert outcome.verdict is None
+    assert outcome.silent == ("storms 0..100000 (no end in 0 s)",)
+
+
+def test_seeds_are_ranges_with_both_ends_or_lists() -> None:
+    assert list(seeds_of("4,16,20..22")) == [4, 16, 20, 21, 22]
+
+
+@pytest.mark.parametrize("text", ["story = ", 'story = "s"', 'story = "s"\nchecks = []\nchange = []\nmore = 1'])
+def test_a_file_that_is_no_mutant_is_named(tmp_path: Path, text: str) -> None:
+    (tmp_path / "strange.toml").write_text(text)
+    with pytest.raises(ValueError, match=r"strange\.toml: "):
+        load_mutants(tmp_path)
+
+
+def test_an_unknown_mutant_is_named(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["--only", "nobody"])
+    assert "no such mutant: nobody" in capsys.readouterr().err

@@ -1,0 +1,62 @@
+"""What an idle cluster says: as much for many partitions as for one, and nobody campaigns."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
+from quorumlog.chaos.simulator.convergence import Calm, missing_for_convergence
+from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.events import PeerFrame
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.v1 import admin_pb2
+
+SECOND = 1_000_000
+IDLE_SECONDS = 10
+
+
+class Idle:
+    """Three nodes with a topic that nobody uses."""
+
+    def __init__(self, partitions: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.scheduler = Scheduler(1)
+        self.cluster = SimCluster(self.scheduler, ClusterOptions())
+        self.frames = 0
+        self.messages: Counter[bool] = Counter()
+        send = self.cluster.network.send
+
+        def counted(sender: int, receiver: int, frame: PeerFrame) -> None:
+            self.frames += 1
+            self.messages.update(group == METADATA_GROUP for group, _ in frame.messages)
+            send(sender, receiver, frame)
+
+        monkeypatch.setattr(self.cluster.network, "send", counted)
+        for node in self.cluster.node_ids:
+            self.cluster.start(node)
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=5_000)
+        request.topics.add(name="unused", num_partitions=partitions, replication_factor=3)
+        while missing := missing_for_convergence(self.cluster, ["unused"], []):
+            assert self.scheduler.now < 60 * SECOND, missing
+            self.cluster.request("admin", 1, request, lambda answer: None)
+            self.run(1)
+        self.run(3)
+
+    def run(self, seconds: int) -> None:
+        self.scheduler.run(self.scheduler.now + seconds * SECOND)
+
+
+def test_idle_partitions_say_nothing_and_nobody_campaigns(monkeypatch: pytest.MonkeyPatch) -> None:
+    frames = {}
+    for partitions in (1, 60):
+        idle = Idle(partitions, monkeypatch)
+        calm = Calm(idle.cluster)
+        idle.frames = 0
+        idle.messages.clear()
+        idle.run(IDLE_SECONDS)
+        calm.check()
+        assert idle.messages[False] == 0, f"{partitions} idle partitions sent {idle.messages[False]} messages"
+        frames[partitions] = idle.frames
+    print(f"frames in {IDLE_SECONDS} idle seconds: {frames}")
+    assert frames[60] <= 1.1 * frames[1]

@@ -1,0 +1,140 @@
+"""Records in batches, and the plain model of what compaction makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from quorumlog.server.partition.compaction_pass import CompactionPass
+from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.v1.entry import (
+    Attributes,
+    Codec,
+    Flags,
+    TimestampType,
+    build_batch,
+    parse_envelope,
+    parse_header,
+    seal_batch,
+    verify_batch,
+)
+from quorumlog.v1.payload import LOG_SCHEMA, OFFSET_DELTA, null_headers, read_payload, write_payload
+
+GROUP = 7
+
+
+class Sample(NamedTuple):
+    """One record; ``headers`` are pairs."""
+
+    key: bytes | None
+    value: bytes | None
+    timestamp_ms: int = 0
+    headers: Sequence[tuple[str, bytes | None]] = ()
+
+
+class Placed(NamedTuple):
+    """A record in the log."""
+
+    offset: int
+    record: Sample
+
+
+def unsealed_batch(records: Sequence[Sample], codec: Codec = Codec.NONE) -> bytes:
+    """A batch as a producer sends it."""
+    count = len(records)
+    headers = [[{"key": name, "value": value} for name, value in record.headers] or None for record in records]
+    columns = pa.RecordBatch.from_arrays(
+        [
+            pa.array([record.key for record in records], pa.binary()),
+            pa.array([record.value for record in records], pa.binary()),
+            pa.array([record.timestamp_ms * 1_000 for record in records], pa.int64()).view(LOG_SCHEMA.field(2).type),
+            pa.array(headers, LOG_SCHEMA.field(3).type) if any(headers) else null_headers(count),
+        ],
+        schema=LOG_SCHEMA,
+    )
+    times = [record.timestamp_ms for record in records]
+    return build_batch(
+        write_payload(columns, codec), record_count=count, codec=codec,
+        base_timestamp_ms=min(times), max_timestamp_ms=max(times),
+        attributes=Attributes.NULL_KEYS if columns.column(0).null_count else Attributes.NONE,
+    )  # fmt: skip
+
+
+def stored_batch(
+    base_offset: int, records: Sequence[Sample], codec: Codec = Codec.NONE, append_time_ms: int | None = None
+) -> bytes:
+    """The same, sealed."""
+    batch = unsealed_batch(records, codec)
+    return seal_batch(
+        batch, group=GROUP, term=1, index=1, previous_hash=0, base_offset=base_offset, append_time_ms=append_time_ms
+    )
+
+
+def records_in(entries: Sequence[bytes]) -> Iterator[Placed]:
+    """What batches hold, compacted or not, with the timestamps that readers see."""
+    for entry in entries:
+        header = parse_header(entry)
+        verify_batch(entry)
+        columns = read_payload(entry, header)
+        gaps = parse_envelope(entry).flags is Flags.GAPS
+        deltas = columns.column(OFFSET_DELTA).to_pylist() if gaps else range(columns.num_rows)
+        times = pc.divide(columns.column(2).view(pa.int64()), 1_000).to_pylist()
+        if not gaps and header.timestamp_type is TimestampType.LOG_APPEND_TIME:
+            times = [header.max_timestamp_ms] * columns.num_rows
+        for delta, key, value, time, headers in zip(
+            deltas, columns.column(0).to_pylist(), columns.column(1).to_pylist(), times, columns.column(3).to_pylist(),
+            strict=True,
+        ):  # fmt: skip
+            pairs = tuple((pair["key"], pair["value"]) for pair in headers or ())
+            yield Placed(header.base_offset + delta, Sample(key, value, time, pairs))
+
+
+class Model:
+    """Compaction, point by point, as one would say it aloud."""
+
+    def __init__(self) -> None:
+        self.content: list[Placed] = []
+        self.horizons: dict[int, int] = {}
+        self.end = 0
+
+    def compact(self, log: Sequence[Placed], point: CompactionPoint) -> None:
+        """Carries out one point over what is kept and what came since."""
+        section = [placed for placed in log if self.end <= placed.offset < point.end_offset]
+        whole = self.content + section
+        last = {placed.record.key: placed.offset for placed in whole}
+        kept = []
+        for placed in whole:
+            key, value = placed.record.key, placed.record.value
+            horizon = self.horizons.get(placed.offset)
+            if placed.offset < point.log_start_offset:
+                continue
+            if key is not None and last[key] != placed.offset:
+                continue
+            if horizon is not None and point.timestamp_ms >= horizon:
+                continue
+            if key is not None and value is None and placed.offset not in self.horizons:
+                self.horizons[placed.offset] = point.delete_horizon_ms
+            kept.append(placed)
+        self.content, self.end = kept, point.end_offset
+
+
+class Compacted:
+    """A replica's compacted log, made by the real pass."""
+
+    def __init__(self, batch_bytes: int, chunk_bytes: int = 1 << 20) -> None:
+        self.batches: list[bytes] = []
+        self.end = 0
+        self.hash = b""
+        self.sizes = (batch_bytes, chunk_bytes)
+
+    def compact(self, log: Sequence[bytes], points: Sequence[CompactionPoint]) -> None:
+        """Carries out some points in one pass."""
+        end = points[-1].end_offset
+        dirty = [entry for entry in log if self.end <= parse_header(entry).base_offset < end]
+        batches = list(self.batches)
+        compaction = CompactionPass(GROUP, points, lambda: batches, lambda: dirty, *self.sizes)
+        self.batches = [batch for work in compaction.run() for batch in work.batches]
+        self.hash, self.end = compaction.content_hash, end
