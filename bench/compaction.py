@@ -17,7 +17,7 @@ from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.server.local import ClusterError, LocalCluster
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compaction_pass import CompactionPass
 from quorumlog.server.partition.compaction_points import CompactionPoint
 from quorumlog.v1.entry import Codec, build_batch, seal_batch
@@ -65,7 +65,7 @@ def pass_rates(megabytes: int) -> tuple[float, float]:
 def _pass(clean: list[bytes], dirty: list[bytes], end_batch: int) -> tuple[list[bytes], float]:
     point = CompactionPoint(end_batch * RECORDS_PER_BATCH, 0, 0, 0)
     began = time.perf_counter()
-    compaction = CompactionPass(1, [point], lambda: clean, lambda: dirty, Limits().compaction_batch_bytes)
+    compaction = CompactionPass(1, [point], lambda: clean, lambda: dirty, NodeLimits().compaction_batch_bytes)
     made = [batch for work in compaction.run() for batch in work.batches]
     return made, sum(map(len, clean + dirty)) / 1e6 / (time.perf_counter() - began)
 
@@ -146,4 +146,4 @@ def main(arguments: list[str]) -> int:
 
 
 def _limit_mb() -> float:
-    return Limits().compaction_bytes_per_second / 1e6
+    return NodeLimits().compaction_bytes_per_second / 1e6

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import uvloop
 
 from quorumlog.sdk.aio import AsyncConsumer
-from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, Heartbeat
+from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, MemberHeartbeat
 from quorumlog.v1 import groups_pb2
 
 
@@ -59,7 +59,7 @@ class _Ears:
 
         def listening(
             membership: GroupMembership,
-            heartbeat: Heartbeat,
+            heartbeat: MemberHeartbeat,
             response: groups_pb2.GroupHeartbeatResponse,
             now_s: float,
         ) -> Change:

@@ -21,7 +21,7 @@ import uvloop
 from quorumlog.sdk.consumer.group_membership import (
     Change,
     GroupMembership,
-    Heartbeat,
+    MemberHeartbeat,
     MembershipConfig,
     MembershipState,
 )
@@ -86,9 +86,9 @@ class _Stream:
         self._stub = stub
         self._crowd = crowd
         self._outgoing: asyncio.Queue[groups_pb2.GroupHeartbeatRequest] = asyncio.Queue()
-        self._waiting: dict[int, tuple[_Member, Heartbeat]] = {}
+        self._waiting: dict[int, tuple[_Member, MemberHeartbeat]] = {}
 
-    def send(self, member: _Member, heartbeat: Heartbeat) -> None:
+    def send(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
         """Sends a heartbeat; the crowd hears of its answer."""
         heartbeat.request.correlation_id = number = next(self._crowd.numbers)
         self._waiting[number] = member, heartbeat
@@ -126,7 +126,7 @@ class _Node:
         self.stub = groups_pb2_grpc.GroupsStub(grpc.aio.insecure_channel(address))
         self.streams = [_Stream(self.stub, crowd) for _ in range(streams)]
 
-    def send(self, member: _Member, heartbeat: Heartbeat) -> None:
+    def send(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
         """Sends a heartbeat on the member's stream."""
         self.streams[member.number % len(self.streams)].send(member, heartbeat)
 
@@ -242,7 +242,7 @@ class _Crowd:
             member.looked_at_s = due
             heapq.heappush(self._timers, (due, member.number))
 
-    def heard(self, member: _Member, heartbeat: Heartbeat, response: groups_pb2.GroupHeartbeatResponse) -> None:
+    def heard(self, member: _Member, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse) -> None:
         """Takes an answer, gives up at once what is to be given up, and goes on."""
         if response.HasField("error"):
             self.errors[errors_pb2.ErrorCode.Name(response.error.code)] += 1
@@ -255,7 +255,7 @@ class _Crowd:
             member.membership.release(change.revoked)
         self._go_on(member)
 
-    def unanswered(self, member: _Member, heartbeat: Heartbeat) -> None:
+    def unanswered(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
         """The stream broke."""
         member.membership.unanswered(heartbeat, time.monotonic())
         self._go_on(member)

@@ -26,7 +26,7 @@ from quorumlog.server.node.node import Node
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.storage.batch_row import BatchRow
-from quorumlog.storage.transaction import GroupState, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as wire
 
@@ -54,7 +54,7 @@ class MemoryDisk:
                 self._groups[write.group] = after
         self._rows.update({key: value for key, value in transaction.node_state.items() if value is not None})
 
-    def groups(self) -> dict[int, GroupState]:
+    def groups(self) -> dict[int, RaftGroupState]:
         """Nothing: a node is started once, on an empty disk."""
         return {}
 

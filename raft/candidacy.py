@@ -11,10 +11,10 @@ from collections.abc import Callable
 
 from quorumlog.raft.election import Ballot, ElectionTimer, Turn, claim, is_up_to_date, turn_of
 from quorumlog.raft.errors import InvariantViolationError
-from quorumlog.raft.log import ChainCheck, Log
+from quorumlog.raft.log import ChainCheck, RaftLog
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.outbox import Outbox
-from quorumlog.raft.quorum import Outcome
+from quorumlog.raft.quorum import VoteOutcome
 from quorumlog.raft.replication import NEVER, Replication
 from quorumlog.raft.types import (
     NO_NODE,
@@ -111,7 +111,7 @@ class Candidacy:
         self._options = options
         self._sealer = sealer
         self._votes_from = votes_from
-        self._log = Log(
+        self._log = RaftLog(
             store=store,
             anchor=anchor,
             last=last,
@@ -231,12 +231,12 @@ class Candidacy:
         # asked for again in any case.
         absent = self._lost_peers if self.role is Role.CANDIDATE else frozenset()
         outcome = self._ballot.outcome(self.configuration.halves, absent)
-        if outcome is Outcome.WON:
+        if outcome is VoteOutcome.WON:
             if self.role is Role.PRE_CANDIDATE:
                 self._ask_for_votes(now, transfer=False)
             else:
                 self._become_leader(now)
-        elif outcome is Outcome.LOST:
+        elif outcome is VoteOutcome.LOST:
             self.role = Role.FOLLOWER
             self._timer.retry_soon(now, self._turn())
 

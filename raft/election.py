@@ -8,7 +8,7 @@ from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.quorum import Halves, Outcome, outcome
+from quorumlog.raft.quorum import Halves, VoteOutcome, outcome
 from quorumlog.raft.types import EntryId
 
 
@@ -143,7 +143,7 @@ class Ballot:
         """A vote came in."""
         self._votes.setdefault(voter, granted)
 
-    def outcome(self, halves: Halves, absent: AbstractSet[int] = frozenset()) -> Outcome:
+    def outcome(self, halves: Halves, absent: AbstractSet[int] = frozenset()) -> VoteOutcome:
         """How it stands, expecting nothing more of ``absent`` nodes."""
         return outcome(halves, self._votes, absent)
 

@@ -1,7 +1,7 @@
 """A replica's log: a tail in memory over the durable store, with commit and applied indexes.
 
 In memory are all entries that are not durable yet, and before them some recent durable ones. Everything older is
-read from the store. ``Log`` knows nothing of roles or messages.
+read from the store. ``RaftLog`` knows nothing of roles or messages.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ def size_of(entries: list[Entry]) -> int:
     return sum(len(entry.data) for entry in entries)
 
 
-class Log:
+class RaftLog:
     """One replica's log.
 
     Attributes (indexes obey: anchor <= applied <= commit <= last; durable <= handed <= last):

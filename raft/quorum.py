@@ -13,7 +13,7 @@ from enum import Enum
 Halves = tuple[tuple[int, ...], ...]
 
 
-class Outcome(Enum):
+class VoteOutcome(Enum):
     """How a vote stands."""
 
     WON = "won"
@@ -34,7 +34,7 @@ def reached_by_quorum(halves: Halves, value_of: Callable[[int], int]) -> int:
     return min(sorted(map(value_of, voters), reverse=True)[len(voters) // 2] for voters in halves)
 
 
-def outcome(halves: Halves, votes: Mapping[int, bool], absent: AbstractSet[int] = frozenset()) -> Outcome:
+def outcome(halves: Halves, votes: Mapping[int, bool], absent: AbstractSet[int] = frozenset()) -> VoteOutcome:
     """How a vote stands: WON with a majority of yes in every half, LOST once some half cannot reach one.
 
     Arguments:
@@ -48,6 +48,6 @@ def outcome(halves: Halves, votes: Mapping[int, bool], absent: AbstractSet[int] 
         yes = sum(1 for voter in voters if votes.get(voter) is True)
         no = sum(1 for voter in voters if votes.get(voter, voter not in absent) is False)
         if len(voters) - no < needed:
-            return Outcome.LOST
+            return VoteOutcome.LOST
         won = won and yes >= needed
-    return Outcome.WON if won else Outcome.PENDING
+    return VoteOutcome.WON if won else VoteOutcome.PENDING

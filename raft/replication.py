@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
-from quorumlog.raft.log import Log, size_of
+from quorumlog.raft.log import RaftLog, size_of
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Inflights, Progress, ProgressState
 from quorumlog.raft.quorum import Halves, reached_by_quorum
@@ -43,7 +43,7 @@ class Replication:
     )
 
     def __init__(
-        self, *, node_id: int, term: int, log: Log, options: RaftOptions, configuration: Configuration, now: int
+        self, *, node_id: int, term: int, log: RaftLog, options: RaftOptions, configuration: Configuration, now: int
     ) -> None:
         self._node_id = node_id
         self._log = log

@@ -15,7 +15,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.raft.types import Configuration, EntryId, Message
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
-from quorumlog.storage.interface import StorageError
+from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import peer_pb2
 
@@ -197,7 +197,7 @@ class StorageFailed:
     Anything else is fatal."""
 
     number: int
-    error: StorageError
+    error: StorageEngineError
 
 
 @dataclass(slots=True)

@@ -9,7 +9,7 @@ from quorumlog.server.consumer_group_limits import GroupLimits
 
 
 @dataclass(slots=True, frozen=True)
-class Limits:
+class NodeLimits:
     """Bounds of everything that could grow. Past each comes a retriable error."""
 
     #: Bytes of batches in one produce request.
@@ -123,7 +123,7 @@ class NodeOptions:
     rack: str = ""
     version: str = "0.1.0"
     raft: RaftOptions = field(default_factory=RaftOptions)
-    limits: Limits = field(default_factory=Limits)
+    limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     groups: GroupOptions = field(default_factory=GroupOptions)
     heartbeat_interval_us: int = 100_000

@@ -27,7 +27,7 @@ from pydantic_settings import (
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.options import BalanceOptions, GroupOptions, Limits, NodeOptions
+from quorumlog.server.options import BalanceOptions, GroupOptions, NodeLimits, NodeOptions
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
@@ -212,7 +212,7 @@ class Settings(BaseSettings):
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             ),
-            limits=Limits(
+            limits=NodeLimits(
                 request_bytes=self.max_request_bytes,
                 batch_bytes=self.max_batch_bytes,
                 fetch_bytes=self.max_fetch_bytes,

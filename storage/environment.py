@@ -20,7 +20,7 @@ from typing import TypeAlias
 import lmdb
 
 from quorumlog.storage import rows
-from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageEngineError
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
@@ -57,7 +57,7 @@ class DirectoryLock:
             holder = os.read(self._descriptor, 32).decode(errors="replace").strip()
             os.close(self._descriptor)
             if error.errno not in (errno.EWOULDBLOCK, errno.EACCES):
-                raise StorageError(f"cannot lock {data_dir}: {error.strerror}") from error
+                raise StorageEngineError(f"cannot lock {data_dir}: {error.strerror}") from error
             by = f" by process {holder}" if holder else ""
             raise DataDirectoryLockedError(
                 f"data directory {data_dir} is in use{by}: stop that node, or give this one a directory of its own"
@@ -117,7 +117,7 @@ class Environment:
                 self._lock.close()
                 raise
         except OSError as error:
-            raise StorageError(f"cannot use data directory {data_dir}: {error.strerror}") from error
+            raise StorageEngineError(f"cannot use data directory {data_dir}: {error.strerror}") from error
 
     def _open(self) -> None:
         self.found = examine(self.data_file)
@@ -153,9 +153,9 @@ class Environment:
             txn.put(rows.FORMAT_KEY, row, db=self.databases[rows.FORMAT_DB])
         _sync_directory(self.data_dir)
 
-    def _refusal(self, error: lmdb.Error) -> StorageError:
+    def _refusal(self, error: lmdb.Error) -> StorageEngineError:
         if isinstance(error, lmdb.MemoryError):
-            return StorageError(
+            return StorageEngineError(
                 f"cannot map {self.map_size} bytes for {self.data_dir}: raise the limit of address space (ulimit -v)"
             )
         if isinstance(error, _DAMAGE):

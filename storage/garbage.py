@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from quorumlog.storage import rows
-from quorumlog.storage.raft_group_log import GroupLog
+from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 
 #: Databases in which a group has many rows, or may have.
@@ -33,7 +33,7 @@ class Garbage:
         return Garbage(dict(self.logs), dict(self.stages))
 
 
-def find_garbage(reading: LogReading, logs: Mapping[int, GroupLog]) -> Garbage:
+def find_garbage(reading: LogReading, logs: Mapping[int, RaftGroupLog]) -> Garbage:
     """What compactions, destroyed groups, and snapshots that never became whole have left."""
     garbage = Garbage()
     for database in MANY_PER_GROUP:

@@ -16,7 +16,7 @@ from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
 from quorumlog.storage.interface import FatalStorageError
-from quorumlog.storage.raft_group_log import GroupLog
+from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
@@ -41,7 +41,7 @@ class GroupWriter:
         self._entries: list[tuple[bytes, bytes]] = []
         self._offsets: list[tuple[bytes, bytes]] = []
 
-    def write(self, log: GroupLog | None, write: GroupWrite) -> GroupLog | None:
+    def write(self, log: RaftGroupLog | None, write: GroupWrite) -> RaftGroupLog | None:
         """Carries out one write.
 
         Arguments:
@@ -106,7 +106,7 @@ class GroupWriter:
 
     # -- the steps ------------------------------------------------------------------------------------------------
 
-    def _create(self, group: int, log: GroupLog | None, configuration: Configuration) -> GroupLog:
+    def _create(self, group: int, log: RaftGroupLog | None, configuration: Configuration) -> RaftGroupLog:
         if log is not None:
             raise _refusal(group, "create of a replica that exists")
         # An earlier replica of this group may not have been swept away yet: its rows must not come back to life.
@@ -116,7 +116,7 @@ class GroupWriter:
         self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(configuration))
         self._put_row(rows.ANCHORS, key, rows.pack_entry_id(ORIGIN))
         self._put_row(rows.HARD_STATES, key, rows.pack_hard_state(state))
-        return GroupLog(ORIGIN, ORIGIN, state, None)
+        return RaftGroupLog(ORIGIN, ORIGIN, state, None)
 
     def _drop_rows(self, group: int) -> None:
         """Ends a replica: without these rows it does not exist, and whatever else it has is garbage to sweep."""
@@ -124,7 +124,7 @@ class GroupWriter:
         for name in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS):
             self._txn.delete(key, db=self._databases[name])
 
-    def _install(self, group: int, log: GroupLog, snapshot: Snapshot) -> GroupLog:
+    def _install(self, group: int, log: RaftGroupLog, snapshot: Snapshot) -> RaftGroupLog:
         # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
         # below is garbage by the new anchor.
         last = snapshot.last
@@ -138,7 +138,7 @@ class GroupWriter:
         self._delete_table(group)
         self._put_row(rows.ANCHORS, key, rows.pack_entry_id(last))
         self._put_row(rows.CONFIGURATIONS, key, rows.pack_configuration(snapshot.configuration))
-        return GroupLog(last, last, log.hard_state, None)
+        return RaftGroupLog(last, last, log.hard_state, None)
 
     def _stage(self, group: int, slices: list[SnapshotSlice]) -> None:
         current = self._reading.snapshot(group)
@@ -169,7 +169,7 @@ class GroupWriter:
                 raise _refusal(group, f"unstage of {stage:#x}, the data of its snapshot")
             self.left_stages.append((group, stage))
 
-    def _truncate(self, group: int, log: GroupLog, index: int) -> GroupLog:
+    def _truncate(self, group: int, log: RaftGroupLog, index: int) -> RaftGroupLog:
         if index <= max(log.anchor.index, log.hard_state.commit):
             kept = f"anchor {log.anchor.index} and commit index {log.hard_state.commit}"
             raise _refusal(group, f"truncation from {index}, with {kept}")
@@ -178,9 +178,9 @@ class GroupWriter:
         self._delete_entries_from(group, index)
         self._delete_offsets_from(group, index)
         last = log.anchor if index - 1 == log.anchor.index else self._reading.entry_id(group, index - 1)
-        return GroupLog(log.anchor, last, log.hard_state, self._reading.last_batch(group, log.anchor.index))
+        return RaftGroupLog(log.anchor, last, log.hard_state, self._reading.last_batch(group, log.anchor.index))
 
-    def _append(self, group: int, log: GroupLog, entries: list[Entry]) -> GroupLog:
+    def _append(self, group: int, log: RaftGroupLog, entries: list[Entry]) -> RaftGroupLog:
         index, term, previous_hash = log.last
         last_batch = log.last_batch
         for entry in entries:
@@ -205,7 +205,7 @@ class GroupWriter:
             self.payload_bytes += len(data)
             if entry.kind is EntryKind.BATCH:
                 last_batch = self._index_batch(group, index, last_batch, data)
-        return GroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
+        return RaftGroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
 
     def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
         base, count, max_timestamp_ms = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
@@ -216,13 +216,13 @@ class GroupWriter:
         self._offsets.append((key, rows.seal_row(rows.OFFSETS, key, rows.pack_batch_row(row))))
         return row
 
-    def _set_hard_state(self, group: int, log: GroupLog, state: HardState) -> GroupLog:
+    def _set_hard_state(self, group: int, log: RaftGroupLog, state: HardState) -> RaftGroupLog:
         old = log.hard_state
         kept_vote = state.term > old.term or state.vote == old.vote or old.vote < 0
         if state.term < old.term or not kept_vote or not old.commit <= state.commit <= log.last.index:
             raise _refusal(group, f"hard state {state} after {old}, log ends at {log.last.index}")
         self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
-        return GroupLog(log.anchor, log.last, state, log.last_batch)
+        return RaftGroupLog(log.anchor, log.last, state, log.last_batch)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
         full_key = rows.group_key(group) + key
@@ -233,19 +233,19 @@ class GroupWriter:
         else:
             self._put_row(rows.TABLES, full_key, value)
 
-    def _keep_checkpoint(self, group: int, log: GroupLog, snapshot: Snapshot) -> None:
+    def _keep_checkpoint(self, group: int, log: RaftGroupLog, snapshot: Snapshot) -> None:
         self._require_entry(group, log, snapshot.last, "checkpoint at")
         self._switch(group, snapshot)
 
-    def _compact(self, group: int, log: GroupLog, anchor: EntryId) -> GroupLog:
+    def _compact(self, group: int, log: RaftGroupLog, anchor: EntryId) -> RaftGroupLog:
         if anchor.index == log.anchor.index:
             return log
         self._require_entry(group, log, anchor, "compaction to")
         self._put_row(rows.ANCHORS, rows.group_key(group), rows.pack_entry_id(anchor))
         kept = log.last_batch if log.last_batch is not None and log.last_batch.index > anchor.index else None
-        return GroupLog(anchor, log.last, log.hard_state, kept)
+        return RaftGroupLog(anchor, log.last, log.hard_state, kept)
 
-    def _require_entry(self, group: int, log: GroupLog, wanted: EntryId, what: str) -> None:
+    def _require_entry(self, group: int, log: RaftGroupLog, wanted: EntryId, what: str) -> None:
         """The log must hold that very entry: a snapshot of another history must not replace ours."""
         if not log.anchor.index <= wanted.index <= log.last.index:
             raise _refusal(group, f"{what} {wanted}, log is {log}")

@@ -18,7 +18,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.entry_rows import KEY_BYTES
 from quorumlog.storage.environment import LOCK_FILE, DirectoryLock
-from quorumlog.storage.interface import DamageError, StorageError
+from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.opening import SMALL_DATABASES, check_format
 from quorumlog.storage.page_file import PageFile
@@ -26,8 +26,8 @@ from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import (
     BatchHeader,
     CorruptEntryError,
-    EntryKind,
     Envelope,
+    EnvelopeKind,
     entry_hash,
     parse_envelope,
     parse_header,
@@ -72,7 +72,7 @@ class EntryRow:
     group: int
     index: int
     term: int | None
-    kind: EntryKind | None
+    kind: EnvelopeKind | None
     length_bytes: int
     previous_hash: int | None
     hash: int | None
@@ -94,7 +94,7 @@ class Inspection:
         self.data_dir = Path(data_dir)
         data_file = self.data_dir / DATA_FILE
         if not data_file.is_file():
-            raise StorageError(f"there is no {DATA_FILE} in {self.data_dir}: give a node's data directory")
+            raise StorageEngineError(f"there is no {DATA_FILE} in {self.data_dir}: give a node's data directory")
         self._lock = DirectoryLock(self.data_dir, create=False) if (self.data_dir / LOCK_FILE).exists() else None
         try:
             self._pages = PageFile(data_file)
@@ -260,7 +260,7 @@ def _entry_row(group: int, index: int, data: bytes, previous_hash: int | None) -
     problem: str | None = None
     try:
         envelope = parse_envelope(data)
-        header = parse_header(data) if envelope.kind is EntryKind.BATCH else None
+        header = parse_header(data) if envelope.kind is EnvelopeKind.BATCH else None
         verify_entry(data)
     except CorruptEntryError as error:
         problem = str(error)

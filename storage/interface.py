@@ -7,7 +7,7 @@ from typing import Protocol
 
 from quorumlog.raft.types import Entry
 from quorumlog.storage.batch_row import BatchRow
-from quorumlog.storage.transaction import GroupState, Space
+from quorumlog.storage.transaction import RaftGroupState, Space
 
 
 class StorageReader(Protocol):
@@ -19,7 +19,7 @@ class StorageReader(Protocol):
         DamageError: bytes on disk are not what was written; says which group and index.
     """
 
-    def groups(self) -> dict[int, GroupState]:
+    def groups(self) -> dict[int, RaftGroupState]:
         """Every group with a replica here, as found at opening (read once, at start)."""
 
     def node_state(self) -> dict[bytes, bytes]:
@@ -54,21 +54,21 @@ class StorageReader(Protocol):
         """Use of the storage now."""
 
 
-class StorageError(Exception):
+class StorageEngineError(Exception):
     """Base of storage's errors. The message is one line that says what to do."""
 
 
-class DamageError(StorageError):
+class DamageError(StorageEngineError):
     """Bytes on disk are not what was written."""
 
 
-class DataDirectoryLockedError(StorageError):
+class DataDirectoryLockedError(StorageEngineError):
     """Another process has the data directory open."""
 
 
-class DiskFullError(StorageError):
+class DiskFullError(StorageEngineError):
     """No room for a transaction. Nothing of it was written; it may be tried again once there is room."""
 
 
-class FatalStorageError(StorageError):
+class FatalStorageError(StorageEngineError):
     """An I/O error on commit: the process must end (LMDB would go on over lost pages)."""

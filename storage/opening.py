@@ -14,9 +14,9 @@ from pathlib import Path
 from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.storage import rows
 from quorumlog.storage.garbage import Garbage, find_garbage
-from quorumlog.storage.interface import StorageError
+from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.page_file import PageFile
-from quorumlog.storage.raft_group_log import GroupLog
+from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import parse_header
 
@@ -44,7 +44,7 @@ SMALL_DATABASES = (
 class Found:
     """What a data file holds: every group's log, and what is left to sweep."""
 
-    logs: dict[int, GroupLog]
+    logs: dict[int, RaftGroupLog]
     garbage: Garbage
 
 
@@ -103,7 +103,7 @@ def check_format(pages: PageFile) -> None:
     found = int.from_bytes(body, "little")
     if found != rows.FORMAT:
         right = "a newer" if found > rows.FORMAT else "an older"
-        raise StorageError(
+        raise StorageEngineError(
             f"{pages.data_file} has storage format {found}, this version reads {rows.FORMAT}: use {right} quorumlog"
         )
     missing = [name.decode() for name in rows.DATABASES if name not in pages.databases]
@@ -111,7 +111,7 @@ def check_format(pages: PageFile) -> None:
         raise pages.damage(f"database {missing[0]} is missing")
 
 
-def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
+def load_log(reading: LogReading, group: int, groups: int) -> RaftGroupLog:
     """The ends of a group's log, its tail having been verified.
 
     Arguments:
@@ -128,7 +128,7 @@ def load_log(reading: LogReading, group: int, groups: int) -> GroupLog:
     last = anchor
     if last_index > anchor.index:
         last = _verify_tail(reading, group, anchor, last_index, groups)
-    return GroupLog(anchor, last, state, reading.last_batch(group, anchor.index))
+    return RaftGroupLog(anchor, last, state, reading.last_batch(group, anchor.index))
 
 
 def _verify_tail(reading: LogReading, group: int, anchor: EntryId, last_index: int, groups: int) -> EntryId:

@@ -9,7 +9,7 @@ from quorumlog.storage.batch_row import BatchRow
 
 
 @dataclass(slots=True, frozen=True)
-class GroupLog:
+class RaftGroupLog:
     """What every write of a group is checked against. Replaced as a whole once a transaction is durable, so that
     the node's thread reads a consistent one while the storage thread writes.
 

@@ -11,7 +11,7 @@ import lmdb
 
 from quorumlog.storage import rows
 from quorumlog.storage.environment import Environment
-from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.meta_pages import META_PAGES, read_meta
 from quorumlog.storage.reserve import Reserve
 from quorumlog.storage.transaction import Space
@@ -75,7 +75,7 @@ class Room:
         used, extent = self._pages()
         return (extent - used) * self._page_bytes
 
-    def failed_commit(self, error: lmdb.Error, payload_bytes: int) -> StorageError:
+    def failed_commit(self, error: lmdb.Error, payload_bytes: int) -> StorageEngineError:
         """What an error of LMDB's means after a commit has been aborted."""
         if isinstance(error, lmdb.MapFullError):
             return DiskFullError(

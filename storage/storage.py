@@ -17,12 +17,12 @@ from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.garbage import Garbage
 from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
-from quorumlog.storage.raft_group_log import GroupLog
+from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
 from quorumlog.storage.sweep import Sweeper
-from quorumlog.storage.transaction import GroupState, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 
 #: Rows of garbage deleted per transaction: a few milliseconds' work.
 MAX_DELETES = 512
@@ -30,7 +30,7 @@ MAX_DELETES = 512
 #: grow for as long as a log is appended to and trimmed.
 SWEEP_AHEAD = 2
 _Result = TypeVar("_Result")
-_Written: TypeAlias = tuple[dict[int, GroupLog], Garbage]
+_Written: TypeAlias = tuple[dict[int, RaftGroupLog], Garbage]
 
 
 class Storage:
@@ -69,7 +69,7 @@ class Storage:
         self._failure: FatalStorageError | None = None
         self._payload_bytes = 0
         found = self._environment.found
-        self._logs: dict[int, GroupLog] = found.logs if found else {}
+        self._logs: dict[int, RaftGroupLog] = found.logs if found else {}
         self._garbage = found.garbage if found else Garbage()
 
     def __enter__(self) -> Storage:
@@ -91,7 +91,7 @@ class Storage:
 
     # -- reads ----------------------------------------------------------------------------------------------------
 
-    def groups(self) -> dict[int, GroupState]:
+    def groups(self) -> dict[int, RaftGroupState]:
         """Every group with a replica here."""
         return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
 
@@ -203,7 +203,7 @@ class Storage:
 
     def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
         writer = GroupWriter(self._environment, txn)
-        changed: dict[int, GroupLog | None] = {}
+        changed: dict[int, RaftGroupLog | None] = {}
         garbage = self._garbage.copy()
         for write in transaction.writes:
             group = write.group
@@ -272,15 +272,15 @@ class Storage:
             with self._commit_lock, self._environment.reading() as reading:
                 return read(reading)
 
-    def _log(self, group: int) -> GroupLog:
+    def _log(self, group: int) -> RaftGroupLog:
         log = self._logs.get(group)
         if log is None:
             raise LookupError(f"there is no replica of group {group} in {self.data_dir}")
         return log
 
-    def _group_state(self, reading: LogReading, group: int) -> GroupState:
+    def _group_state(self, reading: LogReading, group: int) -> RaftGroupState:
         log = self._log(group)
-        return GroupState(
+        return RaftGroupState(
             group=group,
             configuration=reading.configuration(group),
             hard_state=log.hard_state,
@@ -291,7 +291,7 @@ class Storage:
         )
 
 
-def _require_within(log: GroupLog, group: int, first: int, last: int) -> None:
+def _require_within(log: RaftGroupLog, group: int, first: int, last: int) -> None:
     if not log.anchor.index < first <= last <= log.last.index:
         raise LookupError(
             f"entries {first} to {last} of group {group} are not within {log.anchor.index + 1} to {log.last.index}"

@@ -63,7 +63,7 @@ class Transaction:
 
 
 @dataclass(slots=True, frozen=True)
-class GroupState:
+class RaftGroupState:
     """What is durable of one group, as found at opening.
 
     ``anchor`` is the entry before the first one kept (ORIGIN, or the end of what a snapshot or compaction replaced);

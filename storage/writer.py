@@ -6,7 +6,7 @@ import queue
 import threading
 from collections.abc import Callable
 
-from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import Transaction
 
@@ -23,7 +23,7 @@ class StorageWriter:
     """
 
     def __init__(
-        self, storage: Storage, completed: Callable[[int, StorageError | None], None], *, capacity: int = CAPACITY
+        self, storage: Storage, completed: Callable[[int, StorageEngineError | None], None], *, capacity: int = CAPACITY
     ) -> None:
         """Starts the thread.
 
@@ -36,7 +36,7 @@ class StorageWriter:
         self._queue: queue.Queue[Transaction | None] = queue.Queue(capacity + 1)
         self._capacity = capacity
         self._stopped = False
-        self._failure: StorageError | None = None
+        self._failure: StorageEngineError | None = None
         # A daemon, so that a process that dies of something else is not held up; LMDB's commits are atomic.
         self._thread = threading.Thread(target=self._run, name="quorumlog-storage", daemon=True)
         self._thread.start()
@@ -48,9 +48,11 @@ class StorageWriter:
             StorageError: the writer has been stopped, or ``capacity`` transactions wait already.
         """
         if self._stopped:
-            raise StorageError(f"transaction {transaction.number} was submitted after the storage thread was stopped")
+            raise StorageEngineError(
+                f"transaction {transaction.number} was submitted after the storage thread was stopped"
+            )
         if self._queue.qsize() >= self._capacity:
-            raise StorageError(f"more than {self._capacity} transactions wait for the storage thread")
+            raise StorageEngineError(f"more than {self._capacity} transactions wait for the storage thread")
         self._queue.put_nowait(transaction)
 
     def stop(self) -> None:
@@ -74,14 +76,14 @@ class StorageWriter:
             more_garbage = error is None
             self._completed(transaction.number, error)
 
-    def _commit(self, transaction: Transaction) -> StorageError | None:
+    def _commit(self, transaction: Transaction) -> StorageEngineError | None:
         if self._failure is not None:
             return self._failure
         try:
             self._storage.commit(transaction)
         except DiskFullError as error:
             return error
-        except StorageError as error:
+        except StorageEngineError as error:
             self._failure = error
         except Exception as error:
             self._failure = FatalStorageError(f"the storage thread failed: {error!r}")
@@ -94,7 +96,7 @@ class StorageWriter:
             return self._failure is None and self._storage.sweep()
         except DiskFullError:
             return False
-        except StorageError as error:
+        except StorageEngineError as error:
             # Answers the next transaction: that is where the node looks.
             self._failure = error
             return False

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from quorumlog.chaos.models.coordinator_model import CoordinatorModel, ModelGroup, TopicPartition
 from quorumlog.chaos.models.members_heard import HeardMembers
 from quorumlog.raft.types import Entry
-from quorumlog.server.metadata.records import Partition
+from quorumlog.server.metadata.records import PartitionRecord
 
 
 class CoordinatorModels:
@@ -37,7 +37,7 @@ class CoordinatorModels:
     def __getitem__(self, raft_group: int) -> CoordinatorModel:
         return self._models[raft_group]
 
-    def learn(self, applied: int, partitions: Iterable[Partition]) -> None:
+    def learn(self, applied: int, partitions: Iterable[PartitionRecord]) -> None:
         """What some node knows of the cluster's partitions.
 
         Arguments:

@@ -11,7 +11,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW, CompactionState
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupState
+from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1.entry import parse_header, verify_batch
 from quorumlog.v1.payload import KEY, OFFSET_DELTA, VALUE, read_payload
 
@@ -52,7 +52,7 @@ def compacted_replicas_agree(data_dirs: Mapping[int, Path]) -> tuple[int, list[A
     return count, found
 
 
-def _records(storage: Storage, group: int, state: GroupState) -> list[Kept]:
+def _records(storage: Storage, group: int, state: RaftGroupState) -> list[Kept]:
     assert state.snapshot is not None
     records: list[Kept] = []
     for batch in CompactedLog.of_snapshot(storage, group, state.snapshot.data).batches():

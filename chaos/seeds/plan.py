@@ -17,7 +17,7 @@ from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import BalanceOptions, Limits
+from quorumlog.server.options import BalanceOptions, NodeLimits
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
@@ -160,7 +160,7 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
             keepalive_us=rng.choice((600_000, 2_000_000)),
         ),
         raft=_draw_raft(rng, pace),
-        limits=Limits(
+        limits=NodeLimits(
             frame_bytes=rng.choice((400, 4_000, 1 << 20)),
             producers_per_partition=rng.choice((50, 5_000)),
         ),

@@ -17,7 +17,7 @@ from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
-from quorumlog.storage.transaction import GroupState, GroupWrite, Space, Transaction
+from quorumlog.storage.transaction import GroupWrite, RaftGroupState, Space, Transaction
 
 #: Called when a transaction is about to become durable, with the disk as it still is.
 Witness = Callable[["SimDisk", Transaction], None]
@@ -176,10 +176,10 @@ class SimDisk:
             self.found_damage = True
             raise DamageError(f"entry {index} of group {group} on node {self.node_id} is damaged")
 
-    def groups(self) -> dict[int, GroupState]:
+    def groups(self) -> dict[int, RaftGroupState]:
         """Every group with a replica here."""
         return {
-            number: GroupState(
+            number: RaftGroupState(
                 number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table)
             )
             for number, g in sorted(self.synced.items())

@@ -25,7 +25,7 @@ from quorumlog.sdk.consumer.group_membership import (
     Change,
     GroupMembership,
     GroupPartition,
-    Heartbeat,
+    MemberHeartbeat,
     MembershipConfig,
     MembershipState,
 )
@@ -237,7 +237,7 @@ class SimMember:
             when = max(self._virtual_us(when_s) + 1, self._scheduler.now + least_us)
             self._timer = self._scheduler.at(when, lambda: self.process.run(self._beat))
 
-    def _send(self, heartbeat: Heartbeat) -> None:
+    def _send(self, heartbeat: MemberHeartbeat) -> None:
         assert self._stream is not None
         request, sent_us, node = heartbeat.request, self._scheduler.now, self._stream.node
         self._heartbeats += 1
@@ -254,7 +254,7 @@ class SimMember:
 
         self._stream.send(request, answered, served)
 
-    def _heard_answer(self, heartbeat: Heartbeat, answer: pb.GroupHeartbeatResponse) -> None:
+    def _heard_answer(self, heartbeat: MemberHeartbeat, answer: pb.GroupHeartbeatResponse) -> None:
         code = answer.error.code
         change = self.membership.heard(heartbeat, answer, self._now_s)
         if self.membership.state is MembershipState.REFUSED:

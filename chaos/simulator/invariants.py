@@ -19,7 +19,7 @@ from quorumlog.chaos.simulator.durable_group import DurableGroup
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, Partition
+from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.storage.transaction import GroupWrite, Transaction
@@ -135,7 +135,7 @@ class ClusterInvariants:
         if applied > self._newest_table[0]:
             self._newest_table = (applied, table.next_group, frozenset(table.partitions))
 
-    def hosts_at(self, node: int, partitions: Mapping[int, Partition]) -> None:
+    def hosts_at(self, node: int, partitions: Mapping[int, PartitionRecord]) -> None:
         """What a node's metadata say of the replicas on its disk: those that were moved away it may destroy."""
         for group in self._disks[node].synced:
             if group in partitions and node not in partitions[group].hosts:

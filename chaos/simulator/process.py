@@ -24,7 +24,7 @@ from quorumlog.server.events import (
     StopRequested,
     StreamClosed,
 )
-from quorumlog.server.hosting.raft_host import Replica
+from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.node.node import Node
 from quorumlog.server.options import NodeOptions
@@ -108,7 +108,7 @@ class SimProcess:
         return self.node is not None
 
     @property
-    def replicas(self) -> Mapping[int, Replica]:
+    def replicas(self) -> Mapping[int, HostedReplica]:
         """The running node's replicas by group; none when it does not run."""
         return {} if self.node is None else self.node.replicas
 

@@ -15,7 +15,13 @@ import grpc.aio
 from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.fork import connecting
-from quorumlog.v1 import admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, groups_pb2, groups_pb2_grpc
+from quorumlog.v1 import (
+    admin_pb2_grpc,
+    data_plane_pb2,
+    data_plane_pb2_grpc,
+    groups_pb2,
+    groups_pb2_grpc,
+)
 
 #: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
 MAX_MESSAGE_BYTES = 256 * 1024 * 1024
@@ -53,7 +59,7 @@ Response = TypeVar("Response", bound=_Correlated)
 Reply = TypeVar("Reply")
 
 
-class RequestStream(Generic[Request, Response]):
+class ClientStream(Generic[Request, Response]):
     """Pipelined requests over one bidirectional stream, each answered once by its correlation id.
 
     When the stream breaks, every unanswered request fails with :class:`NetworkError`, which is indefinite: the node may
@@ -210,7 +216,7 @@ class NodeConnection:
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
         self._admin = admin_pb2_grpc.AdminStub(self._channel)
         self._groups = groups_pb2_grpc.GroupsStub(self._channel)
-        self.produce: RequestStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = RequestStream(
+        self.produce: ClientStream[OutgoingProduce, data_plane_pb2.ProduceResponse] = ClientStream(
             self._channel.stream_stream(
                 "/quorumlog.v1.DataPlane/Produce",
                 request_serializer=OutgoingProduce.to_bytes,
@@ -219,11 +225,11 @@ class NodeConnection:
             address,
             self._heard,
         )
-        self.fetch: RequestStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = RequestStream(
+        self.fetch: ClientStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = ClientStream(
             self._data_plane.Fetch, address, self._heard
         )
-        self.heartbeats: RequestStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
-            RequestStream(self._groups.Heartbeat, address, self._heard)
+        self.heartbeats: ClientStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
+            ClientStream(self._groups.Heartbeat, address, self._heard)
         )
 
     @property

@@ -20,7 +20,10 @@ from quorumlog.v1 import errors_pb2, groups_pb2
 
 #: An answer that concerns one group.
 GroupReply = TypeVar(
-    "GroupReply", groups_pb2.CommitOffsetsResponse, groups_pb2.FetchOffsetsResponse, groups_pb2.DeleteOffsetsResponse
+    "GroupReply",
+    groups_pb2.CommitOffsetsResponse,
+    groups_pb2.FetchOffsetsResponse,
+    groups_pb2.DeleteOffsetsResponse,
 )
 #: One group's part of an answer.
 GroupResult = TypeVar("GroupResult", groups_pb2.GroupDescription, groups_pb2.GroupOutcome)

@@ -78,7 +78,7 @@ class MembershipConfig:
 
 
 @dataclass(slots=True, eq=False)
-class Heartbeat:
+class MemberHeartbeat:
     """One heartbeat as sent.
 
     Attributes:
@@ -141,7 +141,7 @@ class GroupMembership:
     _subscribed: tuple[str, ...] = ()
     _pattern: str = ""
     _known_to_coordinator: bool = False
-    _in_flight: Heartbeat | None = None
+    _in_flight: MemberHeartbeat | None = None
     _news: int = 0
     _told: int = -1
     _full: bool = True
@@ -179,7 +179,7 @@ class GroupMembership:
             self._news += 1
         return Change(gained=again)
 
-    def leave(self, now_s: float) -> Heartbeat | None:
+    def leave(self, now_s: float) -> MemberHeartbeat | None:
         """Is no member any more. A static one keeps its name and its partitions for the session timeout.
 
         Returns:
@@ -196,11 +196,11 @@ class GroupMembership:
             member_epoch=LEAVE_STATIC_EPOCH if self.config.instance_id else LEAVE_EPOCH,
             instance_id=self.config.instance_id,
         )
-        return Heartbeat(request, now_s, now_s + ANSWER_PATIENCE_S)
+        return MemberHeartbeat(request, now_s, now_s + ANSWER_PATIENCE_S)
 
     # --- what the coordinator hears ------------------------------------------------------------------------------
 
-    def heartbeat(self, now_s: float) -> Heartbeat | None:
+    def heartbeat(self, now_s: float) -> MemberHeartbeat | None:
         """The next heartbeat, if one is to be sent now; it counts as sent."""
         if not self.is_due(now_s):
             return None
@@ -223,7 +223,7 @@ class GroupMembership:
         self._told = self._news
         self._full = False
         self._known_to_coordinator = True
-        self._in_flight = Heartbeat(request, now_s, now_s + request.max_wait_ms / 1000 + ANSWER_PATIENCE_S)
+        self._in_flight = MemberHeartbeat(request, now_s, now_s + request.max_wait_ms / 1000 + ANSWER_PATIENCE_S)
         return self._in_flight
 
     def is_due(self, now_s: float) -> bool:
@@ -237,13 +237,13 @@ class GroupMembership:
         self._in_flight = None
         self._retry(now_s)
 
-    def unanswered(self, heartbeat: Heartbeat, now_s: float) -> None:
+    def unanswered(self, heartbeat: MemberHeartbeat, now_s: float) -> None:
         """A heartbeat gets no answer: its stream broke, or it is overdue. It may have taken effect."""
         if heartbeat is self._in_flight:
             self._in_flight = None
             self._retry(now_s)
 
-    def overdue(self, now_s: float) -> Heartbeat | None:
+    def overdue(self, now_s: float) -> MemberHeartbeat | None:
         """The heartbeat whose answer is late, if it is."""
         late = self._in_flight
         return late if late is not None and now_s >= late.answer_by_s else None
@@ -272,7 +272,7 @@ class GroupMembership:
 
     # --- what it says --------------------------------------------------------------------------------------------
 
-    def heard(self, heartbeat: Heartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float) -> Change:
+    def heard(self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float) -> Change:
         """Takes in an answer; that to the newest heartbeat counts, no other.
 
         (Else a member would take up, from an earlier answer, a partition that its newest heartbeat does not name as its

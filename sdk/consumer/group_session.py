@@ -15,7 +15,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, Coordinators
-from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, Heartbeat, MembershipState
+from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, MemberHeartbeat, MembershipState
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
 from quorumlog.v1 import groups_pb2
 
@@ -114,14 +114,14 @@ class GroupSession:
         else:
             self._on_change(self.membership.refused(error, now))
 
-    def _answered(self, heartbeat: Heartbeat, future: asyncio.Future[groups_pb2.GroupHeartbeatResponse]) -> None:
+    def _answered(self, heartbeat: MemberHeartbeat, future: asyncio.Future[groups_pb2.GroupHeartbeatResponse]) -> None:
         error = None if future.cancelled() else future.exception()
         if not self._closed and not future.cancelled():
             self._guarded(lambda: self._take_answer(heartbeat, future, error))
 
     def _take_answer(
         self,
-        heartbeat: Heartbeat,
+        heartbeat: MemberHeartbeat,
         future: asyncio.Future[groups_pb2.GroupHeartbeatResponse],
         error: BaseException | None,
     ) -> None:

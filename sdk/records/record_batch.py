@@ -15,7 +15,7 @@ import pyarrow.compute as pc
 
 from quorumlog.sdk.errors import CorruptRecordError, IllegalArgumentError
 from quorumlog.sdk.types import Headers
-from quorumlog.v1.entry import Attributes, BatchHeader, Codec, CorruptEntryError, EntryKind, parse_header, verify
+from quorumlog.v1.entry import Attributes, BatchHeader, Codec, CorruptEntryError, EnvelopeKind, parse_header, verify
 from quorumlog.v1.payload import (
     HEADERS,
     HEADERS_TYPE,
@@ -121,7 +121,7 @@ def decode(entry: bytes) -> DecodedBatch:
     """
     try:
         envelope = verify(entry)
-        if envelope.kind is not EntryKind.BATCH:
+        if envelope.kind is not EnvelopeKind.BATCH:
             raise CorruptRecordError(f"expected a record batch, got an entry of kind {envelope.kind.name}")
         header = parse_header(entry)
         return DecodedBatch(header, envelope.term, read_payload(entry, header))

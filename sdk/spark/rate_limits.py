@@ -27,7 +27,7 @@ def shares(limit: int, backlog: Mapping[Partition, int]) -> dict[Partition, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class RateLimits:
     """What one call allows: at most so many offsets, and none before there are at least so many."""
 
     most: int | None = None

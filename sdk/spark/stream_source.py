@@ -30,7 +30,7 @@ from quorumlog.sdk.spark.errors import OptionError, plain_errors
 from quorumlog.sdk.spark.group_mirror import GroupMirror
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable
 from quorumlog.sdk.spark.options import StreamOptions, parse_stream_options
-from quorumlog.sdk.spark.rate_limits import Limits, TriggerDelay
+from quorumlog.sdk.spark.rate_limits import RateLimits, TriggerDelay
 from quorumlog.sdk.spark.schema import check_projection
 from quorumlog.sdk.spark.stream_offsets import StreamOffset, ranges_between
 from quorumlog.sdk.spark.stream_planning import LogView, Standing, initial_offset, seems_changed, standing
@@ -125,16 +125,16 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             self._mirror.flush(_LAST_COMMIT_S)
         return start if end is None else end.to_json()
 
-    def _limits(self, limit: ReadLimit) -> Limits:
+    def _limits(self, limit: ReadLimit) -> RateLimits:
         if isinstance(limit, ReadAllAvailable):
-            return Limits()
+            return RateLimits()
         # Spark knows single limits only: the other one of a pair comes from the options.
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
         least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
         # Whoever takes what is there and ends would wait for more in vain.
-        return Limits(most, least if self._target is None else None)
+        return RateLimits(most, least if self._target is None else None)
 
-    def _advance(self, start: StreamOffset, limits: Limits) -> StreamOffset | None:
+    def _advance(self, start: StreamOffset, limits: RateLimits) -> StreamOffset | None:
         """The end of a micro-batch; None where there is none, after waiting for one if the query has nothing to do."""
         may_wait = self._idle and self._target is None
         deadline_s = time.monotonic() + LONG_POLL_S

@@ -12,9 +12,9 @@ import struct
 from collections.abc import Callable, Mapping
 
 from quorumlog.raft.types import ORIGIN, Configuration, HardState
-from quorumlog.server.hosting.raft_host import GroupHost
-from quorumlog.server.metadata.records import METADATA_GROUP, Partition
-from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
+from quorumlog.storage.transaction import GroupWrite, RaftGroupState
 
 _PREFIX = b"former-replica/"
 _ROW = struct.Struct("<QQ")
@@ -27,7 +27,7 @@ class FormerReplicas:
         rows: of the node's own state, as found on disk.
     """
 
-    def __init__(self, node_id: int, host: GroupHost, rows: Mapping[bytes, bytes]) -> None:
+    def __init__(self, node_id: int, host: RaftHost, rows: Mapping[bytes, bytes]) -> None:
         self._node_id = node_id
         self._host = host
         #: Term in which the former replica ended, and from which index on the one that came back has a say.
@@ -37,7 +37,7 @@ class FormerReplicas:
                 term, votes_from = _ROW.unpack(row)
                 self._lives[int(key.removeprefix(_PREFIX))] = (term, votes_from)
 
-    def begin(self, record: Partition) -> GroupState:
+    def begin(self, record: PartitionRecord) -> RaftGroupState:
         """Creates a replica, with the next transaction. Where the partition is being moved here it is a learner: it
         neither votes as a founder nor campaigns before the group has made it a voter."""
         group = record.group
@@ -49,7 +49,7 @@ class FormerReplicas:
         if former is not None:
             self._keep(group, former[0], record.moved_index)
         self._host.create(GroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
-        return GroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
+        return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
 
     def ended(self, group: int, term: int) -> None:
         """A replica was moved away; with the transaction that destroys it, its term is kept."""

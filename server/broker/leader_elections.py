@@ -15,11 +15,11 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.hosting.partition_replica import Hosted
-from quorumlog.server.hosting.peer_queues import Links
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.records import Partition as PartitionRecord
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -54,8 +54,8 @@ class LeaderElections:
     def __init__(
         self,
         options: NodeOptions,
-        host: GroupHost,
-        links: Links,
+        host: RaftHost,
+        links: PeerQueues,
         partitions: Partitions,
         client: ControllerClient,
         reply: Callable[[int, ProtoMessage], None],
@@ -115,7 +115,7 @@ class LeaderElections:
             displaced.append(Displaced(partition.group, preferred, connected_at, able, caught_up, transferring))
         return displaced
 
-    def _obstacle(self, partition: Hosted, record: PartitionRecord) -> str:
+    def _obstacle(self, partition: PartitionReplica, record: PartitionRecord) -> str:
         """Why the preferred leader cannot lead a partition that this node leads; empty if it can."""
         preferred = record.replicas[0]
         if self._partitions.is_fenced(preferred):

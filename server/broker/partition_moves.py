@@ -20,11 +20,11 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import Configuration
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.hosting.partition_replica import Hosted
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import Partition as PartitionRecord
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -44,7 +44,7 @@ class Reassignments:
     def __init__(
         self,
         options: NodeOptions,
-        host: GroupHost,
+        host: RaftHost,
         partitions: Partitions,
         image: Callable[[], MetadataImage],
         broker: Broker,
@@ -91,7 +91,7 @@ class Reassignments:
             marks[record.group] = (raft.term, raft.last_id.index)
         self._marks = marks
 
-    def _may_move(self, record: PartitionRecord, partition: Hosted) -> bool:
+    def _may_move(self, record: PartitionRecord, partition: PartitionReplica) -> bool:
         """Only a leader that the metadata know: its report is what the end of the move is compared with."""
         raft = partition.raft
         known = partition.leads and raft.leads_committed and record.leader_epoch == raft.term

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.hosting.partition_replica import Hosted
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
@@ -27,12 +27,12 @@ class ReplicaEndings:
     def __init__(
         self,
         node_id: int,
-        host: GroupHost,
+        host: RaftHost,
         partitions: Partitions,
         snapshots: Snapshots,
         former: FormerReplicas,
         image: Callable[[], MetadataImage],
-        ended: Callable[[Hosted], None],
+        ended: Callable[[PartitionReplica], None],
         forget_group: Callable[[int], None],
         log: Callable[..., None],
     ) -> None:

@@ -15,18 +15,17 @@ from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.isr import IsrTracker
 from quorumlog.server.coordinator.coordinator import Coordinator, decode_applied
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
-from quorumlog.server.hosting.log_store import GroupLog, check_chain
-from quorumlog.server.hosting.partition_replica import Hosted, PartitionId
-from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.log_store import DurableLog, check_chain
+from quorumlog.server.hosting.partition_replica import PartitionId, PartitionReplica
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC
-from quorumlog.server.metadata.records import Partition as PartitionRecord
+from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import read_whole
-from quorumlog.storage.transaction import GroupState
+from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import peer_pb2
 
 
@@ -46,7 +45,7 @@ class Partitions:
     def __init__(
         self,
         options: NodeOptions,
-        host: GroupHost,
+        host: RaftHost,
         reader: StorageReader,
         rng: random.Random,
         image: Callable[[], MetadataImage],
@@ -60,14 +59,14 @@ class Partitions:
         self._image = image
         self._checkpoints = checkpoints
         self._former = former
-        self._by_group: dict[int, Hosted] = {}
+        self._by_group: dict[int, PartitionReplica] = {}
         self.logs: dict[int, Partition] = {}
         self.coordinators: dict[int, Coordinator] = {}
         self._by_name: dict[tuple[bytes, int], Partition] = {}
-        self._found: dict[int, GroupState] = {}
+        self._found: dict[int, RaftGroupState] = {}
         self._trackers: dict[int, tuple[int, IsrTracker]] = {}
 
-    def found(self, states: dict[int, GroupState]) -> None:
+    def found(self, states: dict[int, RaftGroupState]) -> None:
         """Replicas found on disk at opening. Each begins to take part once the metadata name it."""
         self._found = dict(states)
 
@@ -97,7 +96,7 @@ class Partitions:
         """Whether anything of a group is here, be it only on disk."""
         return group in self._by_group or group in self._found
 
-    def remove(self, group: int) -> Hosted | None:
+    def remove(self, group: int) -> PartitionReplica | None:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""
         self._found.pop(group, None)
         self._trackers.pop(group, None)
@@ -123,12 +122,12 @@ class Partitions:
         hosted = make(now, PartitionId(record.topic.topic_id, record.topic.name, record.number), state)
         hosted.configure(record.topic.configs)
         self._by_group[group] = hosted
-        self._host.add(group, Replica(hosted.raft, hosted, lazy_commit=True))
+        self._host.add(group, HostedReplica(hosted.raft, hosted, lazy_commit=True))
         if fresh and record.replicas[0] == self._options.node_id and not record.is_moving:
             # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
             hosted.raft.campaign(now)
 
-    def _log(self, now: int, identity: PartitionId, state: GroupState) -> Hosted:
+    def _log(self, now: int, identity: PartitionId, state: RaftGroupState) -> PartitionReplica:
         group, sealer = state.group, GroupSealer(state.group)
         applied = decode_meta(state.table.get(META_ROW))[0]
         raft = make_group(
@@ -144,7 +143,7 @@ class Partitions:
         self.logs[group] = self._by_name[(identity.topic_id, identity.number)] = log
         return log
 
-    def _coordinator(self, now: int, identity: PartitionId, state: GroupState) -> Hosted:
+    def _coordinator(self, now: int, identity: PartitionId, state: RaftGroupState) -> PartitionReplica:
         group, sealer = state.group, GroupSealer(state.group)
         raft = make_group(
             self._options, state, state.anchor.index, decode_applied(state.table), sealer, self._reader, self._rng, now,
@@ -157,10 +156,10 @@ class Partitions:
         self.coordinators[group] = coordinator
         return coordinator
 
-    def __getitem__(self, group: int) -> Hosted:
+    def __getitem__(self, group: int) -> PartitionReplica:
         return self._by_group[group]
 
-    def get(self, group: int) -> Hosted | None:
+    def get(self, group: int) -> PartitionReplica | None:
         """The replica of a group, if there is one here."""
         return self._by_group.get(group)
 
@@ -168,7 +167,7 @@ class Partitions:
         """The replica of a topic's partition, if there is one here and it is a log."""
         return self._by_name.get((topic_id, number))
 
-    def __iter__(self) -> Iterator[Hosted]:
+    def __iter__(self) -> Iterator[PartitionReplica]:
         return iter(self._by_group.values())
 
     def __len__(self) -> int:
@@ -176,7 +175,7 @@ class Partitions:
 
     # -- by the metadata --------------------------------------------------------------------------------------
 
-    def record(self, partition: Hosted) -> PartitionRecord | None:
+    def record(self, partition: PartitionReplica) -> PartitionRecord | None:
         """What the metadata say of a partition."""
         return self._image().partitions.get(partition.group)
 
@@ -203,7 +202,7 @@ class Partitions:
 
     # -- reports to the controller ----------------------------------------------------------------------------
 
-    def needs_report(self, partition: Hosted) -> bool:
+    def needs_report(self, partition: PartitionReplica) -> bool:
         """Whether this node leads a partition for good and the metadata do not say so."""
         record = self._image().partitions.get(partition.group)
         return (
@@ -213,7 +212,7 @@ class Partitions:
             and record.leader_epoch < partition.raft.term
         )
 
-    def is_settled(self, partition: Hosted, reachable: Container[int]) -> bool:
+    def is_settled(self, partition: PartitionReplica, reachable: Container[int]) -> bool:
         """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
         group sleep, for nobody looks at the in-sync set of one that does."""
         record = self._image().partitions.get(partition.group)
@@ -249,7 +248,7 @@ class Partitions:
             if self.needs_report(partition)
         ]
 
-    def _awake_led(self) -> Iterator[Hosted]:
+    def _awake_led(self) -> Iterator[PartitionReplica]:
         """Led partitions whose group is awake. The others are reported, and in sync as far as they can be reached."""
         for group in sorted(self._host.awake_led):
             partition = self._by_group.get(group)
@@ -303,7 +302,7 @@ def _epoch(image: MetadataImage, node: int) -> int:
 
 def make_group(
     options: NodeOptions,
-    state: GroupState,
+    state: RaftGroupState,
     applied: int,
     committed: int,
     sealer: GroupSealer,
@@ -331,7 +330,7 @@ def make_group(
         first_index=state.anchor.index + 1,
         anchor=EntryId(*state.anchor),
         applied=max(applied, state.anchor.index),
-        store=GroupLog(state.group, reader),
+        store=DurableLog(state.group, reader),
         sealer=sealer,
         # One for all groups: a generator of its own would cost each of them 2.5 KiB.
         rng=rng,

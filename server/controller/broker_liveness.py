@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import Broker
+from quorumlog.server.metadata.records import BrokerRecord
 
 
 @dataclass(slots=True)
@@ -52,7 +52,7 @@ class BrokerLiveness:
         session.stopping = session.stopping or stopping
         self._schedule(now)
 
-    def due(self, now: int) -> tuple[list[Broker], list[Broker]]:
+    def due(self, now: int) -> tuple[list[BrokerRecord], list[BrokerRecord]]:
         """Brokers to fence and to unfence, as of ``now``.
 
         Each is named once; again only if a whole session later the image still has not changed, for then the command
@@ -60,8 +60,8 @@ class BrokerLiveness:
         """
         self._notice(now)
         self._forget_settled(now)
-        fence: list[Broker] = []
-        unfence: list[Broker] = []
+        fence: list[BrokerRecord] = []
+        unfence: list[BrokerRecord] = []
         for broker, target in self._mismatches(now):
             key = (broker.node_id, broker.epoch, target)
             if key not in self._proposed:
@@ -89,7 +89,7 @@ class BrokerLiveness:
             if session is None or session.epoch != broker.epoch:
                 self._sessions[node_id] = _Session(broker.epoch, now)
 
-    def _mismatches(self, now: int) -> Iterator[tuple[Broker, bool]]:
+    def _mismatches(self, now: int) -> Iterator[tuple[BrokerRecord, bool]]:
         """Brokers whose state in the image is not what was heard, with whether they ought to be fenced."""
         for node_id, broker in self._image.brokers.items():
             session = self._sessions[node_id]

@@ -19,7 +19,7 @@ from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion
-from quorumlog.server.metadata.records import Broker
+from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -232,10 +232,10 @@ def _heard(*, fenced: bool) -> peer_pb2.ControllerResponse:
     return peer_pb2.ControllerResponse(heartbeat=peer_pb2.BrokerHeartbeatResponse(fenced=fenced))
 
 
-def _identities(brokers: list[Broker]) -> list[metadata_log_pb2.BrokerIdentity]:
+def _identities(brokers: list[BrokerRecord]) -> list[metadata_log_pb2.BrokerIdentity]:
     return [metadata_log_pb2.BrokerIdentity(node_id=b.node_id, broker_epoch=b.epoch) for b in brokers]
 
 
-def _fence(wall_ms: int, brokers: list[Broker]) -> metadata_log_pb2.MetadataCommand:
+def _fence(wall_ms: int, brokers: list[BrokerRecord]) -> metadata_log_pb2.MetadataCommand:
     body = metadata_log_pb2.FenceBrokers(brokers=_identities(brokers))
     return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, fence_brokers=body)

@@ -10,7 +10,7 @@ from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_creation import even_factor
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.moves import check_wish
-from quorumlog.server.metadata.records import ApplyResult, Partition
+from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
     check_against_replication,
@@ -65,7 +65,9 @@ class ReassignmentDecisions:
         body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
 
-    def _check(self, partition: Partition, wanted: tuple[int, ...], coming: Counter[int]) -> errors_pb2.Error | None:
+    def _check(
+        self, partition: PartitionRecord, wanted: tuple[int, ...], coming: Counter[int]
+    ) -> errors_pb2.Error | None:
         """Why the nodes cannot take the replicas, or None. Those that have one already may be down."""
         brokers = self._image.brokers
         unknown = [node for node in wanted if node not in brokers]

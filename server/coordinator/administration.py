@@ -6,15 +6,15 @@ from collections.abc import Iterable
 
 from quorumlog.server.coordinator.committed_offsets import no_group
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group
-from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.group import ConsumerGroup
+from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import partition_lists
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
-def listing(group: Group) -> groups_pb2.GroupListing:
+def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
     """A group in a list."""
     return groups_pb2.GroupListing(group_id=group.group_id, state=group.state, members=len(group.members))
 
@@ -52,7 +52,7 @@ def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
     return None
 
 
-def _described(draft: Draft, group: Group, member: Member) -> groups_pb2.MemberDescription:
+def _described(draft: Draft, group: ConsumerGroup, member: GroupMember) -> groups_pb2.MemberDescription:
     return groups_pb2.MemberDescription(
         member_id=member.member_id,
         instance_id=member.instance_id,

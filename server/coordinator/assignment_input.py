@@ -20,7 +20,7 @@ class Reader:
 
 
 @dataclass(slots=True, frozen=True)
-class AssignmentProblem:
+class AssignmentInput:
     """A group whose partitions are to be given to its members.
 
     Arguments:

@@ -8,7 +8,7 @@ STANDSTILL_US = 500_000
 STANDSTILL_INTERVALS = 5
 
 
-class AttendedClock:
+class AwakeClock:
     """A clock that stops while the node itself stands still.
 
     A process that was stopped, or got no processor, did not hear anybody, and its silence is not theirs: by this clock

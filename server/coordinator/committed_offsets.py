@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group, StoredOffset
-from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.group import ConsumerGroup, StoredOffset
+from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import offset_record, partitions_of
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
@@ -57,7 +57,7 @@ def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: 
     return stored is not None and stored.committer == request.member_id and stored.number > request.number
 
 
-def _check_committer(group: Group | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:
+def _check_committer(group: ConsumerGroup | None, member_id: str, member_epoch: int) -> errors_pb2.Error | None:
     """Why nobody of this name may commit or ask, or None. A client without a member may while the group has none."""
     if not member_id and member_epoch == NO_MEMBER_EPOCH:
         if group is None or not group.members:
@@ -108,7 +108,7 @@ def _check_offset(
 
 
 def _check_epoch(
-    group: Group, member: Member, epoch: int, partition: PartitionId, name: str
+    group: ConsumerGroup, member: GroupMember, epoch: int, partition: PartitionId, name: str
 ) -> errors_pb2.Error | None:
     """Why a member may not commit a partition, or None: it must have had it without a break since the epoch it says.
 
@@ -151,7 +151,7 @@ def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> grou
     return response
 
 
-def _check_reader(group: Group | None, request: groups_pb2.FetchOffsetsRequest) -> errors_pb2.Error | None:
+def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsRequest) -> errors_pb2.Error | None:
     refused = _check_committer(group, request.member_id, request.member_epoch)
     if refused is not None or group is None:
         return refused
@@ -225,7 +225,7 @@ def no_group(group_id: str) -> errors_pb2.Error:
     return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
 
 
-def _topics_read(draft: Draft, group: Group) -> set[bytes]:
+def _topics_read(draft: Draft, group: ConsumerGroup) -> set[bytes]:
     """The topics that members subscribe to now."""
     read: set[bytes] = set()
     for subscription in dict.fromkeys(member.subscription for member in group.members.values()):

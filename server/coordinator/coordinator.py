@@ -1,7 +1,8 @@
 """One replica of a coordinator of consumer groups: the state that its log has made, and who leads.
 
 The groups are in memory whole; snapshots replace the log as they do the metadata's. What only a leader knows (calls
-that wait, timers, the decision on its way) is its `Leadership`, made anew with every term and thrown away with it.
+that wait, timers, the decision on its way) is its `CoordinatorLeadership`, made anew with every term and thrown away
+with it.
 """
 
 from __future__ import annotations
@@ -13,14 +14,14 @@ from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.leadership import Leadership
+from quorumlog.server.coordinator.leadership import CoordinatorLeadership
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
+from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.group_log_pb2 import GroupCommand
 
 META_ROW = b"m"
 _META = struct.Struct("<Q")
@@ -54,7 +55,7 @@ class Coordinator:
         self.snapshot = snapshot
         self.table = GroupTable() if snapshot is None else GroupTable.from_snapshot(read(snapshot))[0]
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
-        self.leadership: Leadership | None = None
+        self.leadership: CoordinatorLeadership | None = None
         self.entry_bytes = 0
         self._sealer = sealer
         self._read = read

@@ -9,10 +9,10 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
-from quorumlog.server.coordinator.finder import CoordinatorSearch
+from quorumlog.server.coordinator.finder import CoordinatorFinder
 from quorumlog.server.coordinator.group_requests import GroupRequest, GroupRequests
-from quorumlog.server.coordinator.led_coordinators import Leaderships
-from quorumlog.server.coordinator.pending_answers import ExpectedAnswers
+from quorumlog.server.coordinator.led_coordinators import LedCoordinators
+from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.controller_client import ControllerClient
@@ -20,7 +20,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.options import NodeOptions
 
 
-class NodeGroups:
+class Coordinators:
     """The coordinators of a node, and what it serves to members of groups.
 
     Arguments:
@@ -46,9 +46,9 @@ class NodeGroups:
         self._options = options
         self._rounds = rounds
         self._snapshots = snapshots
-        self._answers = ExpectedAnswers(reply)
-        self._leaderships = Leaderships(now, options, partitions.coordinators, image, rounds, reply, touch)
-        self._search = CoordinatorSearch(image, partitions, client, self._answers)
+        self._answers = PendingAnswers(reply)
+        self._leaderships = LedCoordinators(now, options, partitions.coordinators, image, rounds, reply, touch)
+        self._search = CoordinatorFinder(image, partitions, client, self._answers)
         self._requests = GroupRequests(
             options.node_id, image, partitions, self._leaderships, self._search, rounds, self._answers, reply
         )

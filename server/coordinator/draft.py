@@ -7,13 +7,13 @@ The groups that the log has made stay as they are; they must not change while a 
 from __future__ import annotations
 
 from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.subscriptions import Subscriptions
 from quorumlog.server.coordinator.target_assignment import settle
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
-from quorumlog.v1 import group_log_pb2
+from quorumlog.v1 import coordinator_log_pb2
 
 
 class Draft:
@@ -35,7 +35,7 @@ class Draft:
         self.wall_ms = wall_ms
         self.subscriptions = Subscriptions(topics)
 
-    def group(self, group_id: str) -> Group | None:
+    def group(self, group_id: str) -> ConsumerGroup | None:
         """The group as it is after the changes so far; None when there is no such group."""
         edit = self._edits.get(group_id)
         if edit is None:
@@ -73,7 +73,7 @@ class Draft:
         """About how many bytes the command has so far."""
         return sum(edit.size_bytes for edit in self._edits.values())
 
-    def command(self) -> group_log_pb2.GroupCommand | None:
+    def command(self) -> coordinator_log_pb2.GroupCommand | None:
         """The changes, for the log; None when there are none."""
         for edit in self._edits.values():
             if edit.is_unsettled:
@@ -81,4 +81,6 @@ class Draft:
         changes = [change for edit in self._edits.values() if (change := edit.change()) is not None]
         if not changes:
             return None
-        return group_log_pb2.GroupCommand(timestamp_ms=self.wall_ms, changes=changes, metadata_index=self.topics.index)
+        return coordinator_log_pb2.GroupCommand(
+            timestamp_ms=self.wall_ms, changes=changes, metadata_index=self.topics.index
+        )

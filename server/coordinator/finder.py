@@ -8,11 +8,11 @@ import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.coordinator.pending_answers import ExpectedAnswers
+from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC, Partition, Topic
+from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -22,12 +22,12 @@ from quorumlog.v1.groups_pb2 import FindCoordinatorsRequest, FindCoordinatorsRes
 CREATION_US = 5_000_000
 
 
-def coordinator_of(topic: Topic, group_id: str) -> Partition:
+def coordinator_of(topic: Topic, group_id: str) -> PartitionRecord:
     """The partition of the internal topic that keeps a group."""
     return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
 
 
-class CoordinatorSearch:
+class CoordinatorFinder:
     """Serves FindCoordinators.
 
     Arguments:
@@ -40,7 +40,7 @@ class CoordinatorSearch:
         image: Callable[[], MetadataImage],
         partitions: Partitions,
         client: ControllerClient,
-        answers: ExpectedAnswers,
+        answers: PendingAnswers,
     ) -> None:
         self._image = image
         self._partitions = partitions
@@ -115,7 +115,7 @@ class CoordinatorSearch:
                 self._place(coordinator_of(topic, group_id), found)
         return response
 
-    def _place(self, record: Partition, found: GroupCoordinator) -> None:
+    def _place(self, record: PartitionRecord, found: GroupCoordinator) -> None:
         leader, epoch = self._partitions.known_leader(record)
         broker = self._image().brokers.get(leader)
         found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 
-from quorumlog.server.coordinator.member import STABLE, STATIC_LEAVE_EPOCH, Member, PartitionId
+from quorumlog.server.coordinator.member import STABLE, STATIC_LEAVE_EPOCH, GroupMember, PartitionId
 from quorumlog.v1 import groups_pb2
 
 
@@ -67,7 +67,7 @@ class GroupHeader:
 
 
 @dataclass(slots=True)
-class Group:
+class ConsumerGroup:
     """One group.
 
     Arguments:
@@ -80,7 +80,7 @@ class Group:
     group_id: str
     version: int = 0
     header: GroupHeader = GroupHeader()
-    members: dict[str, Member] = field(default_factory=dict)
+    members: dict[str, GroupMember] = field(default_factory=dict)
     targets: dict[str, frozenset[PartitionId]] = field(default_factory=dict)
     offsets: MutableMapping[PartitionId, StoredOffset] = field(default_factory=dict)
     holders: dict[PartitionId, str] = field(default_factory=dict)
@@ -107,7 +107,7 @@ class Group:
             return groups_pb2.GROUP_STABLE
         return groups_pb2.GROUP_RECONCILING
 
-    def has_arrived(self, member: Member) -> bool:
+    def has_arrived(self, member: GroupMember) -> bool:
         """Whether a member has all that the newest assignment gives it, and nothing else."""
         return member.state == STABLE and member.member_epoch == self.header.assignment_epoch
 
@@ -120,7 +120,7 @@ class Group:
         assert header.assignment_epoch <= header.group_epoch, "an assignment is ahead of its group"
         self.header = header
 
-    def put_members(self, members: Iterable[Member]) -> None:
+    def put_members(self, members: Iterable[GroupMember]) -> None:
         """Sets members that are new or changed. What one of them releases another of them may have."""
         members = list(members)
         for member in members:
@@ -159,24 +159,24 @@ class Group:
             topic = topics.get(topic_id)
             assert topic is not None and 0 <= number < topic.partitions, "a target of a topic that nobody reads"
 
-    def check_member(self, member: Member) -> None:
+    def check_member(self, member: GroupMember) -> None:
         """A member is not ahead of the assignment, and has it when it says so."""
         assert member.member_epoch <= self.header.assignment_epoch, f"{member.member_id} is ahead of the assignment"
         if self.has_arrived(member):
             assert member.assigned.keys() == self.targets[member.member_id], f"{member.member_id} is not where it says"
             assert not member.revoking, f"{member.member_id} has arrived with partitions to release"
 
-    def _follows(self, before: Member, member: Member) -> None:
+    def _follows(self, before: GroupMember, member: GroupMember) -> None:
         left = STATIC_LEAVE_EPOCH in (before.member_epoch, member.member_epoch)
         assert left or member.member_epoch >= before.member_epoch, f"the epoch of {member.member_id} went back"
         assert member.instance_id == before.instance_id, f"{member.member_id} changed its static name"
 
-    def _hold(self, member: Member) -> None:
+    def _hold(self, member: GroupMember) -> None:
         for partition in member.held():
             holder = self.holders.setdefault(partition, member.member_id)
             assert holder == member.member_id, f"{partition} has two holders: {holder} and {member.member_id}"
         assert member.assigned.keys().isdisjoint(member.revoking), f"{member.member_id} has what it releases"
 
-    def _release(self, member: Member) -> None:
+    def _release(self, member: GroupMember) -> None:
         for partition in member.held():
             del self.holders[partition]

@@ -5,8 +5,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
 
-from quorumlog.server.coordinator.group import Group, GroupHeader, StoredOffset
-from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.group import ConsumerGroup, GroupHeader, StoredOffset
+from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.records import (
     header_record,
     logged_offset,
@@ -14,7 +14,7 @@ from quorumlog.server.coordinator.records import (
     partition_lists,
     target_record,
 )
-from quorumlog.v1 import group_log_pb2
+from quorumlog.v1 import coordinator_log_pb2
 
 #: About how many bytes a row takes in the log beside its texts: a partition, a topic's id, an offset, a member.
 _PARTITION_BYTES = 3
@@ -72,15 +72,15 @@ class GroupEdit:
     ``is_unsettled`` is set when members, subscriptions or topics changed and the targets do not follow yet.
     """
 
-    def __init__(self, group_id: str, base: Group | None) -> None:
-        self._base = base if base is not None else Group(group_id)
+    def __init__(self, group_id: str, base: ConsumerGroup | None) -> None:
+        self._base = base if base is not None else ConsumerGroup(group_id)
         self._is_new = base is None
         self._offsets = OverlaidOffsets(self._base.offsets)
         self._touched: dict[str, None] = {}
         #: Those of the log that were removed, though another of the same id may have come since.
         self._removed: set[str] = set()
         self._has_copies = False
-        self.group = Group(
+        self.group = ConsumerGroup(
             group_id, self._base.version, self._base.header, self._base.members, self._base.targets, self._offsets,
             self._base.holders, self._base.instances,
         )  # fmt: skip
@@ -110,7 +110,7 @@ class GroupEdit:
         """A group that comes to be without members begins to be empty."""
         self.put_header(dataclasses.replace(self.group.header, empty_since_ms=now_ms))
 
-    def put_member(self, member: Member) -> None:
+    def put_member(self, member: GroupMember) -> None:
         """Sets a member that is new or changed."""
         if self.group.members.get(member.member_id) == member:
             return
@@ -164,7 +164,7 @@ class GroupEdit:
 
     # -- the outcome --------------------------------------------------------------------------------------------------
 
-    def change(self) -> group_log_pb2.GroupChange | None:
+    def change(self) -> coordinator_log_pb2.GroupChange | None:
         """What became of the group, for the log; None when nothing did."""
         base, group = self._base, self.group
         if self.is_deleted:
@@ -184,7 +184,7 @@ class GroupEdit:
         change.removed_offsets.extend(partition_lists(removed))
         return None if change == self._change(version=base.version + 1) else change
 
-    def _add_member(self, change: group_log_pb2.GroupChange, member_id: str) -> None:
+    def _add_member(self, change: coordinator_log_pb2.GroupChange, member_id: str) -> None:
         is_other = member_id in self._removed
         before = None if is_other else self._base.members.get(member_id)
         now = self.group.members.get(member_id)
@@ -199,8 +199,8 @@ class GroupEdit:
         if is_other or target != self._base.targets.get(member_id):
             change.targets.append(target_record(member_id, target))
 
-    def _change(self, version: int, removed_members: Iterable[str] = ()) -> group_log_pb2.GroupChange:
-        return group_log_pb2.GroupChange(
+    def _change(self, version: int, removed_members: Iterable[str] = ()) -> coordinator_log_pb2.GroupChange:
+        return coordinator_log_pb2.GroupChange(
             group_id=self.group.group_id,
             base_version=self._base.version,
             version=version,

@@ -12,12 +12,12 @@ from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.finder import CoordinatorSearch, coordinator_of
+from quorumlog.server.coordinator.finder import CoordinatorFinder, coordinator_of
 from quorumlog.server.coordinator.heartbeat_requests import refused_heartbeat
 from quorumlog.server.coordinator.leadership import Call
-from quorumlog.server.coordinator.led_coordinators import Leaderships, LedCoordinator
+from quorumlog.server.coordinator.led_coordinators import LedCoordinator, LedCoordinators
 from quorumlog.server.coordinator.parked_heartbeats import PendingHeartbeat
-from quorumlog.server.coordinator.pending_answers import ExpectedAnswers
+from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.image import MetadataImage
@@ -77,10 +77,10 @@ class GroupRequests:
         node_id: int,
         image: Callable[[], MetadataImage],
         partitions: Partitions,
-        leaderships: Leaderships,
-        search: CoordinatorSearch,
+        leaderships: LedCoordinators,
+        search: CoordinatorFinder,
         rounds: HeartbeatRounds,
-        answers: ExpectedAnswers,
+        answers: PendingAnswers,
         reply: Callable[[int, ProtoMessage], None],
     ) -> None:
         self._node_id = node_id

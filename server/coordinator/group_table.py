@@ -6,9 +6,9 @@ Applying puts values in place. What they are was decided by the leader, from the
 
 from __future__ import annotations
 
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.records import header_of, member_of, offset_of, partitions_of, whole_group
-from quorumlog.v1 import group_log_pb2
+from quorumlog.v1 import coordinator_log_pb2
 
 
 class GroupTable:
@@ -19,10 +19,10 @@ class GroupTable:
     """
 
     def __init__(self) -> None:
-        self.groups: dict[str, Group] = {}
+        self.groups: dict[str, ConsumerGroup] = {}
         self.metadata_index = 0
 
-    def apply(self, command: group_log_pb2.GroupCommand) -> set[str]:
+    def apply(self, command: coordinator_log_pb2.GroupCommand) -> set[str]:
         """Applies one committed command; returns the ids of the groups that it changed.
 
         Raises:
@@ -43,7 +43,7 @@ class GroupTable:
         self.metadata_index = max(self.metadata_index, command.metadata_index)
         return changed
 
-    def _change(self, group: Group | None, change: group_log_pb2.GroupChange) -> None:
+    def _change(self, group: ConsumerGroup | None, change: coordinator_log_pb2.GroupChange) -> None:
         if change.version == 0:
             assert group is not None and group.members.keys() == set(change.removed_members), (
                 f"group {change.group_id} ends with members"
@@ -51,7 +51,7 @@ class GroupTable:
             del self.groups[change.group_id]
             return
         if group is None:
-            group = self.groups[change.group_id] = Group(change.group_id)
+            group = self.groups[change.group_id] = ConsumerGroup(change.group_id)
         group.version = change.version
         if change.HasField("header"):
             group.put_header(header_of(change.header))
@@ -73,7 +73,7 @@ class GroupTable:
 
     def to_snapshot(self, applied_index: int) -> bytes:
         """Everything, as of an index of the log."""
-        return group_log_pb2.GroupsSnapshot(
+        return coordinator_log_pb2.GroupsSnapshot(
             groups=[whole_group(group) for _, group in sorted(self.groups.items())],
             applied_index=applied_index,
             metadata_index=self.metadata_index,
@@ -86,7 +86,7 @@ class GroupTable:
         Raises:
             google.protobuf.message.DecodeError: the bytes are no snapshot.
         """
-        snapshot = group_log_pb2.GroupsSnapshot.FromString(data)
+        snapshot = coordinator_log_pb2.GroupsSnapshot.FromString(data)
         table = cls()
         table.metadata_index = snapshot.metadata_index
         for change in snapshot.groups:

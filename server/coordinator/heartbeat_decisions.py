@@ -17,8 +17,8 @@ from collections.abc import Sequence
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group
-from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, Member
+from quorumlog.server.coordinator.group import ConsumerGroup
+from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, GroupMember
 from quorumlog.server.coordinator.member_changes import join, leave, stay
 from quorumlog.server.coordinator.reconciliation import reconcile
 from quorumlog.server.coordinator.records import numbers_by_topic, partitions_of
@@ -60,7 +60,7 @@ def heartbeats(
 
 
 def nothing_new(
-    group: Group, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+    group: ConsumerGroup, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
 ) -> groups_pb2.GroupHeartbeatResponse:
     """The answer to a heartbeat that has waited for news for long enough."""
     return _response(group.members[request.member_id], request, limits)
@@ -137,7 +137,7 @@ def _refusal(request: groups_pb2.GroupHeartbeatRequest, problem: errors_pb2.Erro
 
 
 def _response(
-    member: Member, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+    member: GroupMember, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
 ) -> groups_pb2.GroupHeartbeatResponse:
     return groups_pb2.GroupHeartbeatResponse(
         correlation_id=request.correlation_id,
@@ -147,7 +147,7 @@ def _response(
     )
 
 
-def _assignment(group: Group, member: Member) -> groups_pb2.GroupAssignment:
+def _assignment(group: ConsumerGroup, member: GroupMember) -> groups_pb2.GroupAssignment:
     assignment = groups_pb2.GroupAssignment()
     for topic_id, numbers in numbers_by_topic(member.assigned).items():
         topic = group.header.topics.get(topic_id)

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.coordinator.awake_clock import AttendedClock
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.awake_clock import AwakeClock
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.heartbeat_decisions import nothing_new
-from quorumlog.server.coordinator.leadership import Beat, Leadership
+from quorumlog.server.coordinator.leadership import Beat, CoordinatorLeadership
 from quorumlog.server.coordinator.parked_heartbeats import ParkedHeartbeats, PendingHeartbeat
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -31,10 +31,10 @@ class HeartbeatRequests:
     ``leadership`` is set once there is one.
     """
 
-    leadership: Leadership
+    leadership: CoordinatorLeadership
 
     def __init__(
-        self, clock: AttendedClock, limits: GroupLimits, max_parked: int, reply: Callable[[int, ProtoMessage], None]
+        self, clock: AwakeClock, limits: GroupLimits, max_parked: int, reply: Callable[[int, ProtoMessage], None]
     ) -> None:
         self._clock = clock
         self._limits = limits
@@ -142,7 +142,7 @@ def refused_heartbeat(request: GroupHeartbeatRequest, problem: errors_pb2.Error)
     )
 
 
-def _may_be_news(group: Group | None, member_id: str) -> bool:
+def _may_be_news(group: ConsumerGroup | None, member_id: str) -> bool:
     """Whether a change of the group can be news for a member: not for one that has all that the newest assignment gives
     it. (Else each of a thousand members would be looked at for each thing that another one releases.)"""
     member = group.members.get(member_id) if group is not None else None

@@ -21,7 +21,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.group import RaftGroup
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.coordinator.awake_clock import AttendedClock
+from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
@@ -31,8 +31,8 @@ from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 from quorumlog.server.coordinator.topic_changes import topics_changed
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
+from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.group_log_pb2 import GroupCommand
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 #: Bytes of changes at which a decision takes no further calls.
@@ -106,7 +106,7 @@ class _Read:
     call: Call
 
 
-class Leadership:
+class CoordinatorLeadership:
     """One term of one coordinator.
 
     Arguments:
@@ -121,7 +121,7 @@ class Leadership:
     def __init__(
         self,
         led: Led,
-        clock: AttendedClock,
+        clock: AwakeClock,
         grace_us: int,
         topics: Callable[[], TopicCatalog],
         limits: GroupLimits,

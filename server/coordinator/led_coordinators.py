@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.coordinator.awake_clock import AttendedClock
+from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.committed_offsets import expire_offsets
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.heartbeat_requests import HeartbeatRequests
-from quorumlog.server.coordinator.leadership import Leadership
+from quorumlog.server.coordinator.leadership import CoordinatorLeadership
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
 from quorumlog.server.coordinator.topic_changes import topics_changed
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -41,13 +41,13 @@ class LedCoordinator:
     """
 
     coordinator: Coordinator
-    leadership: Leadership
+    leadership: CoordinatorLeadership
     heartbeats: HeartbeatRequests
     expiry_due: int
     is_doubtful: bool = False
 
 
-class Leaderships:
+class LedCoordinators:
     """The terms of this node's coordinators.
 
     Arguments:
@@ -68,7 +68,7 @@ class Leaderships:
         reply: Callable[[int, ProtoMessage], None],
         touch: Callable[[int], None],
     ) -> None:
-        self.clock = AttendedClock(now, options.heartbeat_interval_us)
+        self.clock = AwakeClock(now, options.heartbeat_interval_us)
         self._options = options
         self._coordinators = coordinators
         self._image = image
@@ -121,7 +121,7 @@ class Leaderships:
         grace_us = GRACE_ELECTIONS * self._options.raft.election_timeout_us
         groups = self._options.groups.limits
         heartbeats = HeartbeatRequests(self.clock, groups, limits.parked_heartbeats, self._reply)
-        leadership = Leadership(
+        leadership = CoordinatorLeadership(
             coordinator, self.clock, grace_us, self._topics, groups, limits.group_calls, heartbeats.group_changed
         )
         heartbeats.leadership = coordinator.leadership = leadership

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from quorumlog.v1 import group_log_pb2
+from quorumlog.v1 import coordinator_log_pb2
 
 #: A partition: its topic's id and its number.
 PartitionId = tuple[bytes, int]
@@ -15,13 +15,13 @@ JOIN_EPOCH = 0
 LEAVE_EPOCH = -1
 STATIC_LEAVE_EPOCH = -2
 
-STABLE = group_log_pb2.MEMBER_STABLE
-UNREVOKED = group_log_pb2.MEMBER_UNREVOKED
-UNRELEASED = group_log_pb2.MEMBER_UNRELEASED
+STABLE = coordinator_log_pb2.MEMBER_STABLE
+UNREVOKED = coordinator_log_pb2.MEMBER_UNREVOKED
+UNRELEASED = coordinator_log_pb2.MEMBER_UNRELEASED
 
 
 @dataclass(slots=True, frozen=True)
-class Subscription:
+class MemberSubscription:
     """What a member wants to read. ``topics`` are sorted; an empty pattern is none, an empty assignor is any."""
 
     topics: tuple[str, ...] = ()
@@ -30,7 +30,7 @@ class Subscription:
 
 
 @dataclass(slots=True, frozen=True)
-class Member:
+class GroupMember:
     """One member. The mappings are never changed in place.
 
     Arguments:
@@ -48,10 +48,10 @@ class Member:
     host: str = ""
     rebalance_timeout_ms: int = 0
     session_timeout_ms: int = 0
-    subscription: Subscription = Subscription()
+    subscription: MemberSubscription = MemberSubscription()
     member_epoch: int = JOIN_EPOCH
     previous_epoch: int = JOIN_EPOCH
-    state: group_log_pb2.MemberState.ValueType = STABLE
+    state: coordinator_log_pb2.MemberState.ValueType = STABLE
     assigned: Mapping[PartitionId, int] = field(default_factory=dict)
     revoking: Mapping[PartitionId, int] = field(default_factory=dict)
 

@@ -6,15 +6,15 @@ import dataclasses
 
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import (
     JOIN_EPOCH,
     STABLE,
     STATIC_LEAVE_EPOCH,
     UNREVOKED,
-    Member,
+    GroupMember,
+    MemberSubscription,
     PartitionId,
-    Subscription,
 )
 from quorumlog.server.coordinator.records import partitions_of
 from quorumlog.server.wire_errors import error
@@ -44,7 +44,7 @@ def join(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Client
         if refused is not None:
             return refused
         edit = draft.edit(request.group_id)
-        edit.put_member(Member(request.member_id, request.instance_id))
+        edit.put_member(GroupMember(request.member_id, request.instance_id))
         edit.is_unsettled = True
     elif not known.is_present:
         draft.edit(request.group_id).put_member(dataclasses.replace(known, member_epoch=JOIN_EPOCH))
@@ -100,7 +100,7 @@ def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Client
     return None
 
 
-def _has_missed_an_answer(member: Member, request: groups_pb2.GroupHeartbeatRequest) -> bool:
+def _has_missed_an_answer(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> bool:
     """Whether a member is one epoch behind, and can be told again: it has nothing that it may not have."""
     if not member.is_present or request.member_epoch > member.member_epoch:
         return False
@@ -148,9 +148,9 @@ def expire_rebalance(draft: Draft, group_id: str, member_id: str, member_epoch: 
 # -- details ----------------------------------------------------------------------------------------------------------
 
 
-def wishes(request: groups_pb2.GroupHeartbeatRequest) -> Subscription:
+def wishes(request: groups_pb2.GroupHeartbeatRequest) -> MemberSubscription:
     """What a heartbeat asks to read."""
-    return Subscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor)
+    return MemberSubscription(tuple(sorted(set(request.topics))), request.topic_pattern, request.assignor)
 
 
 def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: ClientOrigin) -> None:
@@ -172,7 +172,7 @@ def _update(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Cli
         edit.is_unsettled |= updated.subscription != member.subscription
 
 
-def _take_place(draft: Draft, group_id: str, former: Member, member_id: str) -> None:
+def _take_place(draft: Draft, group_id: str, former: GroupMember, member_id: str) -> None:
     """A new process of a static member has what the one before it had: nothing is assigned anew."""
     edit = draft.edit(group_id)
     # None yet when the former one has joined and left in this very draft.
@@ -185,13 +185,13 @@ def _take_place(draft: Draft, group_id: str, former: Member, member_id: str) -> 
         edit.put_targets({member_id: target})
 
 
-def _in_target(group: Group, member: Member) -> dict[PartitionId, int]:
+def _in_target(group: ConsumerGroup, member: GroupMember) -> dict[PartitionId, int]:
     target = group.targets.get(member.member_id, frozenset())
     return {partition: since for partition, since in member.assigned.items() if partition in target}
 
 
 def _check_room(
-    draft: Draft, group: Group | None, request: groups_pb2.GroupHeartbeatRequest
+    draft: Draft, group: ConsumerGroup | None, request: groups_pb2.GroupHeartbeatRequest
 ) -> errors_pb2.Error | None:
     if group is None and draft.is_full:
         return error(
@@ -207,7 +207,7 @@ def _check_room(
     return None
 
 
-def _check_instance(group: Group | None, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
+def _check_instance(group: ConsumerGroup | None, request: groups_pb2.GroupHeartbeatRequest) -> errors_pb2.Error | None:
     holder = group.instances.get(request.instance_id) if group is not None and request.instance_id else None
     if holder is None or holder == request.member_id:
         return None
@@ -218,7 +218,7 @@ def _check_instance(group: Group | None, request: groups_pb2.GroupHeartbeatReque
     )
 
 
-def _renamed(member: Member) -> errors_pb2.Error:
+def _renamed(member: GroupMember) -> errors_pb2.Error:
     name = f"has the static name {member.instance_id}" if member.instance_id else "has no static name"
     return error(
         ErrorCode.INVALID_REQUEST, f"member {member.member_id} {name}: a member keeps its name; join under another id"

@@ -10,7 +10,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from quorumlog.server.coordinator.member import UNREVOKED, Member
+from quorumlog.server.coordinator.member import UNREVOKED, GroupMember
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class MemberTimers:
     def __len__(self) -> int:
         return len(self._watches)
 
-    def track(self, now: int, group_id: str, member: Member) -> None:
+    def track(self, now: int, group_id: str, member: GroupMember) -> None:
         """A member is there, or has changed."""
         key = (group_id, member.member_id)
         watch = self._watches.get(key)

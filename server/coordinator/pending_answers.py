@@ -15,7 +15,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 Failed = Callable[[errors_pb2.Error], ProtoMessage]
 
 
-class ExpectedAnswers:
+class PendingAnswers:
     """The calls of clients that are not answered yet.
 
     Arguments:

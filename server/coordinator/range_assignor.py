@@ -7,11 +7,11 @@ changes nobody's place. It does not look at who has what: its definition says it
 
 from __future__ import annotations
 
-from quorumlog.server.coordinator.assignment_input import AssignmentProblem
+from quorumlog.server.coordinator.assignment_input import AssignmentInput
 from quorumlog.server.coordinator.member import PartitionId
 
 
-def assign_ranges(problem: AssignmentProblem) -> dict[str, set[PartitionId]]:
+def assign_ranges(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
     """The partitions of each member."""
     assigned: dict[str, set[PartitionId]] = {reader.member_id: set() for reader in problem.readers}
     in_order = sorted(

@@ -9,17 +9,17 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Collection, Mapping
 
-from quorumlog.server.coordinator.member import STABLE, UNRELEASED, UNREVOKED, Member, PartitionId
-from quorumlog.v1.group_log_pb2 import MemberState
+from quorumlog.server.coordinator.member import STABLE, UNRELEASED, UNREVOKED, GroupMember, PartitionId
+from quorumlog.v1.coordinator_log_pb2 import MemberState
 
 
 def reconcile(
-    member: Member,
+    member: GroupMember,
     target: frozenset[PartitionId],
     assignment_epoch: int,
     owned: Collection[PartitionId],
     holders: Mapping[PartitionId, str],
-) -> Member:
+) -> GroupMember:
     """The member after one more step; itself when there is none to take.
 
     Arguments:
@@ -52,12 +52,12 @@ def reconcile(
 
 
 def _moved(
-    member: Member,
+    member: GroupMember,
     epoch: int,
     state: MemberState.ValueType,
     assigned: dict[PartitionId, int],
     revoking: dict[PartitionId, int],
-) -> Member:
+) -> GroupMember:
     if (epoch, state, revoking) == (member.member_epoch, member.state, member.revoking) and assigned == member.assigned:
         return member
     previous = member.member_epoch if epoch != member.member_epoch else member.previous_epoch

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from quorumlog.server.coordinator.group import Group, GroupHeader, StoredOffset, SubscribedTopic
-from quorumlog.server.coordinator.member import Member, PartitionId, Subscription
-from quorumlog.v1 import group_log_pb2, groups_pb2
+from quorumlog.server.coordinator.group import ConsumerGroup, GroupHeader, StoredOffset, SubscribedTopic
+from quorumlog.server.coordinator.member import GroupMember, MemberSubscription, PartitionId
+from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 
 
 def numbers_by_topic(partitions: Iterable[PartitionId]) -> dict[bytes, list[int]]:
@@ -33,9 +33,9 @@ def partitions_of(lists: Iterable[groups_pb2.TopicPartitions]) -> set[PartitionI
     return {(row.topic_id, number) for row in lists for number in row.partitions}
 
 
-def member_record(member: Member) -> group_log_pb2.GroupMember:
+def member_record(member: GroupMember) -> coordinator_log_pb2.GroupMember:
     """A member as it stands in the log."""
-    return group_log_pb2.GroupMember(
+    return coordinator_log_pb2.GroupMember(
         member_id=member.member_id,
         instance_id=member.instance_id,
         rack=member.rack,
@@ -54,9 +54,9 @@ def member_record(member: Member) -> group_log_pb2.GroupMember:
     )
 
 
-def member_of(record: group_log_pb2.GroupMember) -> Member:
+def member_of(record: coordinator_log_pb2.GroupMember) -> GroupMember:
     """The member that ``member_record`` wrote."""
-    return Member(
+    return GroupMember(
         record.member_id,
         record.instance_id,
         record.rack,
@@ -64,7 +64,7 @@ def member_of(record: group_log_pb2.GroupMember) -> Member:
         record.host,
         record.rebalance_timeout_ms,
         record.session_timeout_ms,
-        Subscription(tuple(record.topics), record.topic_pattern, record.assignor),
+        MemberSubscription(tuple(record.topics), record.topic_pattern, record.assignor),
         record.member_epoch,
         record.previous_epoch,
         record.state,
@@ -73,15 +73,15 @@ def member_of(record: group_log_pb2.GroupMember) -> Member:
     )
 
 
-def header_record(header: GroupHeader) -> group_log_pb2.GroupHeader:
+def header_record(header: GroupHeader) -> coordinator_log_pb2.GroupHeader:
     """A header as it stands in the log."""
-    return group_log_pb2.GroupHeader(
+    return coordinator_log_pb2.GroupHeader(
         group_epoch=header.group_epoch,
         assignment_epoch=header.assignment_epoch,
         assignor=header.assignor,
         empty_since_ms=header.empty_since_ms,
         topics=[
-            group_log_pb2.SubscribedTopic(
+            coordinator_log_pb2.SubscribedTopic(
                 topic_id=topic.topic_id,
                 topic=topic.name,
                 partitions=topic.partitions,
@@ -92,7 +92,7 @@ def header_record(header: GroupHeader) -> group_log_pb2.GroupHeader:
     )
 
 
-def header_of(record: group_log_pb2.GroupHeader) -> GroupHeader:
+def header_of(record: coordinator_log_pb2.GroupHeader) -> GroupHeader:
     """The header that ``header_record`` wrote."""
     topics = {
         row.topic_id: SubscribedTopic(row.topic_id, row.topic, row.partitions, row.first_partitions)
@@ -101,9 +101,9 @@ def header_of(record: group_log_pb2.GroupHeader) -> GroupHeader:
     return GroupHeader(record.group_epoch, record.assignment_epoch, record.assignor, record.empty_since_ms, topics)
 
 
-def target_record(member_id: str, target: Iterable[PartitionId]) -> group_log_pb2.MemberTarget:
+def target_record(member_id: str, target: Iterable[PartitionId]) -> coordinator_log_pb2.MemberTarget:
     """A member's part of the assignment as it stands in the log."""
-    return group_log_pb2.MemberTarget(member_id=member_id, topics=partition_lists(target))
+    return coordinator_log_pb2.MemberTarget(member_id=member_id, topics=partition_lists(target))
 
 
 def offset_record(partition: PartitionId, stored: StoredOffset, topic: str = "") -> groups_pb2.CommittedOffset:
@@ -138,9 +138,9 @@ def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
     )
 
 
-def whole_group(group: Group) -> group_log_pb2.GroupChange:
+def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
     """The change that makes a group out of nothing."""
-    return group_log_pb2.GroupChange(
+    return coordinator_log_pb2.GroupChange(
         group_id=group.group_id,
         version=group.version,
         header=header_record(group.header),
@@ -150,11 +150,11 @@ def whole_group(group: Group) -> group_log_pb2.GroupChange:
     )
 
 
-def _epoch_partitions(partitions: Mapping[PartitionId, int]) -> list[group_log_pb2.EpochPartitions]:
+def _epoch_partitions(partitions: Mapping[PartitionId, int]) -> list[coordinator_log_pb2.EpochPartitions]:
     rows: dict[tuple[bytes, int], list[int]] = {}
     for (topic_id, number), epoch in sorted(partitions.items()):
         rows.setdefault((topic_id, epoch), []).append(number)
     return [
-        group_log_pb2.EpochPartitions(topic_id=topic_id, assignment_epoch=epoch, partitions=numbers)
+        coordinator_log_pb2.EpochPartitions(topic_id=topic_id, assignment_epoch=epoch, partitions=numbers)
         for (topic_id, epoch), numbers in rows.items()
     ]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import re2
 
-from quorumlog.server.coordinator.member import Subscription
+from quorumlog.server.coordinator.member import MemberSubscription
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 
 #: Compiled patterns that a node remembers.
@@ -55,10 +55,10 @@ class Subscriptions:
 
     def __init__(self, topics: TopicCatalog) -> None:
         self._topics = topics
-        self._resolved: dict[Subscription, frozenset[bytes]] = {}
+        self._resolved: dict[MemberSubscription, frozenset[bytes]] = {}
         self._matching: dict[str, tuple[bytes, ...]] = {}
 
-    def topic_ids(self, subscription: Subscription) -> frozenset[bytes]:
+    def topic_ids(self, subscription: MemberSubscription) -> frozenset[bytes]:
         """The topics that exist among those subscribed to."""
         known = self._resolved.get(subscription)
         if known is None:

@@ -7,10 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING
 
-from quorumlog.server.coordinator.assignment_input import AssignmentProblem, Reader
-from quorumlog.server.coordinator.group import Group, SubscribedTopic
+from quorumlog.server.coordinator.assignment_input import AssignmentInput, Reader
+from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
 from quorumlog.server.coordinator.group_edit import GroupEdit
-from quorumlog.server.coordinator.member import Member, PartitionId
+from quorumlog.server.coordinator.member import GroupMember, PartitionId
 from quorumlog.server.coordinator.range_assignor import assign_ranges
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 from quorumlog.server.coordinator.uniform_assignor import assign_uniformly
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 #: What a group uses unless a member asks for another.
 DEFAULT_ASSIGNOR = "uniform"
-ASSIGNORS: Mapping[str, Callable[[AssignmentProblem], dict[str, set[PartitionId]]]] = {
+ASSIGNORS: Mapping[str, Callable[[AssignmentInput], dict[str, set[PartitionId]]]] = {
     "uniform": assign_uniformly,
     "range": assign_ranges,
 }
@@ -48,7 +48,7 @@ def settle(draft: Draft, edit: GroupEdit) -> None:
     group.check_targets()
 
 
-def subscribed_topics(draft: Draft, group: Group) -> dict[bytes, SubscribedTopic]:
+def subscribed_topics(draft: Draft, group: ConsumerGroup) -> dict[bytes, SubscribedTopic]:
     """The topics that members subscribe to and that exist, as they are now."""
     wanted: set[bytes] = set()
     for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
@@ -63,7 +63,7 @@ def subscribed_topics(draft: Draft, group: Group) -> dict[bytes, SubscribedTopic
     return topics
 
 
-def preferred_assignor(group: Group) -> str:
+def preferred_assignor(group: ConsumerGroup) -> str:
     """The assignor that most members ask for; among equals the present one, then the first by name."""
     if not group.members:
         return ""
@@ -75,15 +75,15 @@ def preferred_assignor(group: Group) -> str:
 
 
 def _targets(
-    draft: Draft, group: Group, topics: Mapping[bytes, SubscribedTopic], assignor: str
+    draft: Draft, group: ConsumerGroup, topics: Mapping[bytes, SubscribedTopic], assignor: str
 ) -> dict[str, frozenset[PartitionId]]:
     readers = [_reader(draft, member) for _, member in sorted(group.members.items())]
     present = {member_id: group.targets.get(member_id, frozenset()) for member_id in group.members}
-    problem = AssignmentProblem(readers, topics, present, group.holders, _racks(draft.topics, readers, topics))
+    problem = AssignmentInput(readers, topics, present, group.holders, _racks(draft.topics, readers, topics))
     return {member_id: frozenset(target) for member_id, target in ASSIGNORS[assignor](problem).items()}
 
 
-def _reader(draft: Draft, member: Member) -> Reader:
+def _reader(draft: Draft, member: GroupMember) -> Reader:
     return Reader(member.member_id, member.instance_id, member.rack, draft.subscriptions.topic_ids(member.subscription))
 
 
@@ -96,7 +96,7 @@ def _racks(
     return {(topic_id, number): racks for topic_id in topics for number, racks in enumerate(catalog.racks(topic_id))}
 
 
-def _without_lost(member: Member, target: frozenset[PartitionId]) -> Member:
+def _without_lost(member: GroupMember, target: frozenset[PartitionId]) -> GroupMember:
     """A static member that has left holds nothing: what it is not to have any more is free at once."""
     kept = {partition: epoch for partition, epoch in member.assigned.items() if partition in target}
     return dataclasses.replace(member, assigned=kept)

@@ -14,14 +14,14 @@ from __future__ import annotations
 from collections import Counter
 from heapq import heappop, heappush
 
-from quorumlog.server.coordinator.assignment_input import AssignmentProblem
+from quorumlog.server.coordinator.assignment_input import AssignmentInput
 from quorumlog.server.coordinator.member import PartitionId
 
 #: Which members may read a topic: the classes of equal subscriptions among which they are.
 Audience = tuple[int, ...]
 
 
-def assign_uniformly(problem: AssignmentProblem) -> dict[str, set[PartitionId]]:
+def assign_uniformly(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
     """The partitions of each member."""
     assignment = _Assignment(problem)
     assignment.deal()
@@ -33,7 +33,7 @@ def assign_uniformly(problem: AssignmentProblem) -> dict[str, set[PartitionId]]:
 class _Assignment:
     """An assignment on its way. ``_hands`` are members' partitions by audience, those to be given away first last."""
 
-    def __init__(self, problem: AssignmentProblem) -> None:
+    def __init__(self, problem: AssignmentInput) -> None:
         self._problem = problem
         self._readers = problem.readers
         self._places = {reader.member_id: place for place, reader in enumerate(problem.readers)}

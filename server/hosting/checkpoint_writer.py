@@ -13,7 +13,7 @@ from collections.abc import Callable
 import google_crc32c
 
 from quorumlog.raft.types import Configuration, EntryId, Snapshot, SnapshotData
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.storage.transaction import SnapshotSlice
 
 
@@ -26,7 +26,7 @@ class Checkpoint:
         finished: the switch to it is on its way.
     """
 
-    def __init__(self, host: GroupHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
+    def __init__(self, host: RaftHost, group: int, stage: int, ended: Callable[[int], None]) -> None:
         self.group = group
         self.slices = 0
         self.size_bytes = 0
@@ -39,7 +39,7 @@ class Checkpoint:
 
     def add(self, data: bytes) -> None:
         """Stages the next slice, with the next transaction. Whoever adds many waits in between until those before are
-        durable (``GroupHost.after_durable``)."""
+        durable (``RaftHost.after_durable``)."""
         assert not self.abandoned and not self.finished
         self._host.stage(self.group, SnapshotSlice(self.stage, self.slices, data))
         self.slices += 1
@@ -87,7 +87,7 @@ class CheckpointWriter:
         rng: names stages.
     """
 
-    def __init__(self, host: GroupHost, rng: random.Random, slice_bytes: int) -> None:
+    def __init__(self, host: RaftHost, rng: random.Random, slice_bytes: int) -> None:
         self._host = host
         self._rng = rng
         self._slice_bytes = slice_bytes

@@ -7,7 +7,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import CorruptEntryError, parse_envelope
 
 
-class GroupLog:
+class DurableLog:
     """One group's view of the storage: implements `quorumlog.raft.types.LogStore`."""
 
     __slots__ = ("_group", "_reader")

@@ -1,7 +1,7 @@
 """What every replicated state machine of a topic's partition has in common, whatever it makes of its log.
 
-A partition of most topics is a log of records (`partition/partition.py`); one of the internal topic of consumer groups is a
-coordinator (`coordinator/coordinator.py`). The cluster places, leads, reports, moves and removes both in the same way.
+A partition of most topics is a log of records (`partition/partition.py`); one of the internal topic of consumer groups
+is a coordinator (`coordinator/coordinator.py`). The cluster places, leads, reports, moves and removes both alike.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PartitionId(NamedTuple):
     number: int
 
 
-class Hosted(StateMachine, Protocol):
+class PartitionReplica(StateMachine, Protocol):
     """A replica of a partition on this node.
 
     Attributes:

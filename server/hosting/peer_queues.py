@@ -20,7 +20,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.leases import Leases
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 
 #: Frames of at least this size may be two in flight.
 LARGE_FRAME_BYTES = 64 << 10
@@ -29,7 +29,7 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 
 @dataclass(slots=True)
-class Link:
+class PeerQueue:
     """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs)."""
 
     peer: int
@@ -78,7 +78,7 @@ class Link:
         self.control = self.control_answer = self.data_answer = None
 
 
-class Links:
+class PeerQueues:
     """All links of a node.
 
     Arguments:
@@ -89,15 +89,15 @@ class Links:
         self._node_id = node_id
         self._frame_bytes = frame_bytes
         self._offer = offer
-        self._links: dict[int, Link] = {}
+        self._links: dict[int, PeerQueue] = {}
 
-    def __getitem__(self, peer: int) -> Link:
+    def __getitem__(self, peer: int) -> PeerQueue:
         link = self._links.get(peer)
         if link is None:
-            link = self._links[peer] = Link(peer)
+            link = self._links[peer] = PeerQueue(peer)
         return link
 
-    def __iter__(self) -> Iterator[Link]:
+    def __iter__(self) -> Iterator[PeerQueue]:
         return iter(self._links.values())
 
     def alive(self, peer: int, now: int, silence_us: int) -> bool:
@@ -122,21 +122,21 @@ class Links:
             self.control(link).messages.append((group, message))
 
     @staticmethod
-    def control(link: Link) -> PeerFrame:
+    def control(link: PeerQueue) -> PeerFrame:
         """The control frame that gathers for a peer."""
         if link.control is None:
             link.control = PeerFrame(Stream.CONTROL)
         return link.control
 
     @staticmethod
-    def control_answer(link: Link) -> PeerFrame:
+    def control_answer(link: PeerQueue) -> PeerFrame:
         """The control answer that gathers for a peer."""
         if link.control_answer is None:
             link.control_answer = PeerFrame(Stream.CONTROL_ANSWER)
         return link.control_answer
 
     @staticmethod
-    def data_answer(link: Link) -> PeerFrame:
+    def data_answer(link: PeerQueue) -> PeerFrame:
         """The data answer that gathers for a peer."""
         if link.data_answer is None:
             link.data_answer = PeerFrame(Stream.DATA_ANSWER)
@@ -148,7 +148,7 @@ class Links:
             if peer != self._node_id:
                 self[peer].ready_groups[group] = None
 
-    def collect(self, now: int, host: GroupHost, *, silent: bool) -> list[tuple[int, PeerFrame]]:
+    def collect(self, now: int, host: RaftHost, *, silent: bool) -> list[tuple[int, PeerFrame]]:
         """Everything that may leave now: control first, then answers, then data as far as pacing allows.
 
         Arguments:
@@ -167,7 +167,7 @@ class Links:
                 frames.append((link.peer, data))
         return frames
 
-    def _next_data(self, now: int, link: Link, host: GroupHost) -> PeerFrame | None:
+    def _next_data(self, now: int, link: PeerQueue, host: RaftHost) -> PeerFrame | None:
         """The next data frame for a peer; None when no group has entries for it."""
         data = PeerFrame(Stream.DATA)
         size = 0

@@ -33,7 +33,7 @@ class StateMachine(Protocol):
 
 
 @dataclass(slots=True)
-class Replica:
+class HostedReplica:
     """One group on this node. ``lazy_commit``: followers may learn of commits with the next append or heartbeat."""
 
     raft: RaftGroup
@@ -56,7 +56,7 @@ class _Batch:
         return bool(self.writes or self.node_state or self.tokens or self.messages or self.callbacks)
 
 
-class GroupHost:
+class RaftHost:
     """The groups of a node.
 
     Arguments:
@@ -64,7 +64,7 @@ class GroupHost:
     """
 
     def __init__(self, send: Callable[[int, Message], None]) -> None:
-        self.replicas: dict[int, Replica] = {}
+        self.replicas: dict[int, HostedReplica] = {}
         #: Groups led here that are not asleep with all their followers: only these cost anything while nothing
         #: happens.
         self.awake_led: set[int] = set()
@@ -86,7 +86,7 @@ class GroupHost:
 
     # -- groups -----------------------------------------------------------------------------------------------
 
-    def add(self, group: int, replica: Replica) -> None:
+    def add(self, group: int, replica: HostedReplica) -> None:
         """A replica that was found on disk, or whose creation gathers in this round."""
         assert group not in self.replicas
         self.replicas[group] = replica
@@ -211,7 +211,7 @@ class GroupHost:
                 self.awake_led.discard(group)
         return sorted(touched)
 
-    def _carry_out(self, group: int, replica: Replica, ready: Ready) -> None:
+    def _carry_out(self, group: int, replica: HostedReplica, ready: Ready) -> None:
         if group in self._unborn:
             # The replica takes the term that it is created with for durable; a crash could still forget it.
             self._gathering.messages.extend((group, message) for message in ready.messages)
@@ -360,7 +360,7 @@ class GroupHost:
         """When the next timer is due."""
         return self._timers[0][0] if self._timers else None
 
-    def led(self) -> Iterator[tuple[int, Replica]]:
+    def led(self) -> Iterator[tuple[int, HostedReplica]]:
         """The groups that this node leads."""
         for group, replica in self.replicas.items():
             if replica.raft.is_leader:

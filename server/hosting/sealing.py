@@ -75,5 +75,5 @@ class GroupSealer:
         return seal
 
     def _seal(self, index: int, term: int, previous_hash: int, kind: EntryKind, body: bytes) -> Entry:
-        data = layout.seal(self._group, term, index, previous_hash, layout.EntryKind(kind), body)
+        data = layout.seal(self._group, term, index, previous_hash, layout.EnvelopeKind(kind), body)
         return Entry(index, term, kind, layout.entry_hash(data), data)

@@ -17,7 +17,7 @@ import google_crc32c
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import InstallSnapshot, Snapshot, SnapshotData
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.transaction import SnapshotSlice
 
@@ -50,7 +50,7 @@ class SnapshotReceiver:
     def __init__(
         self,
         options: NodeOptions,
-        host: GroupHost,
+        host: RaftHost,
         rng: random.Random,
         has_room: Callable[[], bool],
         install: Callable[[int, InstallSnapshot], None],

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import StorageReader
 
@@ -41,7 +41,7 @@ class SnapshotSender:
         storage: where the slices are.
     """
 
-    def __init__(self, options: NodeOptions, host: GroupHost, storage: StorageReader, log: Callable[..., None]) -> None:
+    def __init__(self, options: NodeOptions, host: RaftHost, storage: StorageReader, log: Callable[..., None]) -> None:
         self._options = options
         self._limits = options.limits
         self._host = host

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.events import PeerFrame
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshot_receiver import SnapshotReceiver
 from quorumlog.server.hosting.snapshot_sender import SnapshotSender
 from quorumlog.server.options import NodeOptions
@@ -27,7 +27,7 @@ class Snapshots:
     def __init__(
         self,
         options: NodeOptions,
-        host: GroupHost,
+        host: RaftHost,
         storage: StorageReader,
         rng: random.Random,
         has_room: Callable[[], bool],

@@ -17,8 +17,8 @@ from quorumlog.server.metadata.records import (
     FEATURE_LEVEL,
     PRODUCER_ID_BLOCK,
     ApplyResult,
-    Broker,
-    Partition,
+    BrokerRecord,
+    PartitionRecord,
     broker_of,
     broker_record,
     copy_of,
@@ -39,7 +39,7 @@ class MetadataImage:
     """Brokers, topics and partitions as of ``applied_index``."""
 
     def __init__(self) -> None:
-        self.brokers: dict[int, Broker] = {}
+        self.brokers: dict[int, BrokerRecord] = {}
         self.topic_table = TopicTable(self.is_fenced)
         self.topics = self.topic_table.by_name
         self.topics_by_id = self.topic_table.by_id
@@ -57,7 +57,7 @@ class MetadataImage:
         broker = self.brokers.get(node_id)
         return broker is None or broker.fenced
 
-    def available_leader(self, partition: Partition) -> int:
+    def available_leader(self, partition: PartitionRecord) -> int:
         """The partition's leader, or NO_NODE when there is none or it counts as gone: what clients are told."""
         return NO_NODE if self.is_fenced(partition.leader) else partition.leader
 
@@ -117,7 +117,7 @@ class MetadataImage:
             self._check(self.partitions[group])
         return result
 
-    def _check(self, partition: Partition) -> None:
+    def _check(self, partition: PartitionRecord) -> None:
         assert partition.isr, partition
         assert set(partition.isr) <= set(partition.hosts), partition
         if partition.leader == NO_NODE:
@@ -158,7 +158,7 @@ class MetadataImage:
             return _registered(known.epoch, changed=False)
         same_process = known is not None and known.registration.boot_id == registration.boot_id
         fenced = known.fenced if known is not None and same_process else True
-        self.brokers[registration.node_id] = Broker(copy_of(registration), index, fenced)
+        self.brokers[registration.node_id] = BrokerRecord(copy_of(registration), index, fenced)
         result = _registered(index, changed=True)
         if fenced:
             # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
@@ -250,7 +250,7 @@ class MetadataImage:
             self._add_outcome(result, report.group, refused)
         return result
 
-    def _set_leader(self, partition: Partition, leader: int, leader_epoch: int) -> None:
+    def _set_leader(self, partition: PartitionRecord, leader: int, leader_epoch: int) -> None:
         """Leader and ISR in one change (else a reader sees a leader that is not in sync). The ISR gains the new
         leader and loses the old one if that is fenced."""
         assert leader_epoch > partition.leader_epoch
@@ -291,7 +291,7 @@ class MetadataImage:
             )
         return self._check_members(partition, change)
 
-    def _check_members(self, partition: Partition, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
+    def _check_members(self, partition: PartitionRecord, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
         members = [member.node_id for member in change.isr]
         if len(set(members)) != len(members) or not set(members) <= set(partition.hosts):
             return error(
@@ -410,7 +410,7 @@ def _unknown_group(group: int) -> errors_pb2.Error:
     return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no partition with group {group}")
 
 
-def _fenced_epoch(partition: Partition, leader_epoch: int) -> errors_pb2.Error:
+def _fenced_epoch(partition: PartitionRecord, leader_epoch: int) -> errors_pb2.Error:
     return error(
         ErrorCode.FENCED_LEADER_EPOCH,
         f"leader epoch {leader_epoch} of {partition.name} is over: node {partition.leader} leads in epoch"

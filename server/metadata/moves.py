@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from quorumlog.server.metadata.records import ApplyResult, Partition
+from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -21,7 +21,7 @@ class PartitionMoves:
         partitions: all there are, by group.
     """
 
-    def __init__(self, partitions: Mapping[int, Partition]) -> None:
+    def __init__(self, partitions: Mapping[int, PartitionRecord]) -> None:
         self._partitions = partitions
         self._groups: set[int] = set()
 
@@ -90,7 +90,7 @@ class PartitionMoves:
         return result
 
 
-def _outdated(partition: Partition, moved: peer_pb2.ReplicasMoved) -> str:
+def _outdated(partition: PartitionRecord, moved: peer_pb2.ReplicasMoved) -> str:
     """What a word says that is none of the wish under way: both may be for the same nodes."""
     nodes = list(partition.wanted)
     if not partition.is_moving:
@@ -99,7 +99,7 @@ def _outdated(partition: Partition, moved: peer_pb2.ReplicasMoved) -> str:
     return f"{partition.name} is being moved: its wish {partition.wishes} is for nodes {nodes}, not {late}"
 
 
-def check_wish(partition: Partition | None, wanted: tuple[int, ...]) -> errors_pb2.Error | None:
+def check_wish(partition: PartitionRecord | None, wanted: tuple[int, ...]) -> errors_pb2.Error | None:
     """Why a partition cannot be wished elsewhere, or None. No nodes: the move under way is cancelled."""
     if partition is None:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition has just been deleted")
@@ -109,7 +109,7 @@ def check_wish(partition: Partition | None, wanted: tuple[int, ...]) -> errors_p
     return None
 
 
-def reassigned(partition: Partition | None, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
+def reassigned(partition: PartitionRecord | None, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:
     """The answer to one wish."""
     result = admin_pb2.ReassignmentResult(error=problem)
     if partition is not None:

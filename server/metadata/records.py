@@ -23,7 +23,7 @@ FEATURE_LEVEL = 1
 
 
 @dataclass(slots=True)
-class Broker:
+class BrokerRecord:
     """A registered broker. ``epoch`` is the index of its registration's entry and tells its lives apart."""
 
     registration: peer_pb2.RegisterBroker
@@ -58,7 +58,7 @@ class Topic:
     name: str
     topic_id: bytes
     configs: dict[str, str]
-    partitions: list[Partition] = field(default_factory=list)
+    partitions: list[PartitionRecord] = field(default_factory=list)
 
     @property
     def is_internal(self) -> bool:
@@ -67,7 +67,7 @@ class Topic:
 
 
 @dataclass(slots=True, eq=False)
-class Partition:
+class PartitionRecord:
     """One partition.
 
     Arguments:
@@ -150,16 +150,16 @@ def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
     return copy
 
 
-def broker_record(broker: Broker) -> metadata_log_pb2.BrokerRecord:
+def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
     """A broker as it stands in a snapshot."""
     return metadata_log_pb2.BrokerRecord(
         registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced
     )
 
 
-def broker_of(record: metadata_log_pb2.BrokerRecord) -> Broker:
+def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
-    return Broker(copy_of(record.registration), record.broker_epoch, record.fenced)
+    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced)
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
@@ -191,7 +191,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
     topic = Topic(record.name, record.topic_id, dict(record.configs))
     for number, row in enumerate(record.partitions):
         topic.partitions.append(
-            Partition(
+            PartitionRecord(
                 topic,
                 number,
                 row.group,

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, Partition, Topic
+from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -26,7 +26,7 @@ class TopicTable:
     def __init__(self, is_fenced: Callable[[int], bool]) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
-        self.partitions: dict[int, Partition] = {}
+        self.partitions: dict[int, PartitionRecord] = {}
         self.next_group = FIRST_PARTITION_GROUP
         self._is_fenced = is_fenced
         self._names: dict[str, str] = {}
@@ -97,7 +97,7 @@ class TopicTable:
             replicas = tuple(replica_set.replicas)
             present = tuple(node for node in replicas if not self._is_fenced(node))
             number = len(topic.partitions)
-            topic.partitions.append(Partition(topic, number, self.next_group, replicas, present or replicas[:1]))
+            topic.partitions.append(PartitionRecord(topic, number, self.next_group, replicas, present or replicas[:1]))
             self.next_group += 1
 
     # -- what changes and ends ----------------------------------------------------------------------------------------

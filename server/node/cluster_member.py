@@ -24,12 +24,12 @@ from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataReplica, decode_applied
 from quorumlog.server.coordinator.coordinator import Coordinator
-from quorumlog.server.coordinator.coordinators import NodeGroups
+from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.group_requests import GroupRequest
 from quorumlog.server.events import Job
-from quorumlog.server.hosting.partition_replica import Hosted
-from quorumlog.server.hosting.peer_queues import Links
-from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -56,7 +56,7 @@ from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.storage.snapshot_slices import read_whole
-from quorumlog.storage.transaction import GroupState
+from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -65,7 +65,7 @@ LIVE_FOR_ELECTION_TIMEOUTS = 2
 
 
 @dataclass(slots=True, frozen=True)
-class Surroundings:
+class NodeServices:
     """What a member shares with its node.
 
     Arguments:
@@ -78,8 +78,8 @@ class Surroundings:
     """
 
     options: NodeOptions
-    host: GroupHost
-    links: Links
+    host: RaftHost
+    links: PeerQueues
     space: SpaceWatch
     snapshots: Snapshots
     storage: StorageReader
@@ -92,7 +92,7 @@ class Surroundings:
     former: FormerReplicas
 
 
-class Member:
+class ClusterMember:
     """A node's part in its cluster.
 
     Arguments:
@@ -104,10 +104,10 @@ class Member:
 
     def __init__(
         self,
-        surroundings: Surroundings,
+        surroundings: NodeServices,
         membership: Membership,
-        state: GroupState,
-        found: dict[int, GroupState],
+        state: RaftGroupState,
+        found: dict[int, RaftGroupState],
         directory_id: str,
         boot_id: int,
         now: int,
@@ -166,7 +166,7 @@ class Member:
         self.deletions = RecordDeletions(
             self.partitions, options.limits.parked_fetches, surroundings.reply, self.admin.missing_partition, host.touch
         )
-        self.groups = NodeGroups(
+        self.groups = Coordinators(
             now, options, self.partitions, lambda: self.metadata.image, self.client, rounds, surroundings.snapshots,
             surroundings.reply, host.touch,
         )  # fmt: skip
@@ -193,7 +193,7 @@ class Member:
         logs = self.partitions.logs.values()
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
         self.deleted_producers = DeletedProducers(self.partitions, self._named_producers, host.touch)
-        host.add(METADATA_GROUP, Replica(self.metadata.raft, self.metadata, lazy_commit=False))
+        host.add(METADATA_GROUP, HostedReplica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
         self.endings.find_deleted()
@@ -203,7 +203,7 @@ class Member:
         )
         self.open_first_term()
 
-    def _open_metadata(self, state: GroupState, now: int) -> MetadataReplica:
+    def _open_metadata(self, state: RaftGroupState, now: int) -> MetadataReplica:
         sealer = GroupSealer(METADATA_GROUP)
         around = self._around
         known = decode_applied(state.table)
@@ -401,7 +401,7 @@ class Member:
         self.peers_changed = self.peers_changed or result.brokers_changed
         self.topics.on_applied()
 
-    def _ended(self, hosted: Hosted) -> None:
+    def _ended(self, hosted: PartitionReplica) -> None:
         """This node has no replica of a partition any more: whoever waits for it is told."""
         if isinstance(hosted, Coordinator):
             self.groups.ended(hosted)

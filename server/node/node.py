@@ -47,12 +47,12 @@ from quorumlog.server.events import (
     StreamClosed,
 )
 from quorumlog.server.hosting.leases import Leases
-from quorumlog.server.hosting.peer_queues import Links
-from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node.cluster_member import Member, Surroundings
+from quorumlog.server.node.cluster_member import ClusterMember, NodeServices
 from quorumlog.server.node.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
@@ -60,7 +60,7 @@ from quorumlog.server.node.storage_stall import StorageStall
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.requests.not_formed import unformed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
-from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.storage.transaction import GroupWrite, RaftGroupState
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
 
@@ -103,15 +103,15 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
-        self._links = Links(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
-        self._host = GroupHost(self._links.enqueue)
+        self._links = PeerQueues(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
+        self._host = RaftHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._stall = StorageStall(options, self._host, self._links)
         self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
         )
-        self._surroundings = Surroundings(
+        self._surroundings = NodeServices(
             options,
             self._host,
             self._links,
@@ -127,10 +127,10 @@ class Node:
             FormerReplicas(options.node_id, self._host, storage.node_state()),
         )
         self._concluded = False
-        self._member: Member | None = None
+        self._member: ClusterMember | None = None
         self._load(storage.node_state(), storage.groups())
 
-    def _load(self, rows: dict[bytes, bytes], groups: dict[int, GroupState]) -> None:
+    def _load(self, rows: dict[bytes, bytes], groups: dict[int, RaftGroupState]) -> None:
         directory = rows.get(DIRECTORY_ROW)
         self._directory_durable = directory is not None
         node_id = str(self._options.node_id)
@@ -178,7 +178,7 @@ class Node:
         return self._member.membership.founders if self._member is not None else ()
 
     @property
-    def replicas(self) -> Mapping[int, Replica]:
+    def replicas(self) -> Mapping[int, HostedReplica]:
         """The Raft groups with a replica here, by group id; for inspection."""
         return self._host.replicas
 
@@ -498,12 +498,12 @@ class Node:
             configuration = Configuration(voters, learners)
             self._host.set_node_state(CLUSTER_ROW, conclusion.encode())
             self._host.create(GroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))
-            state = GroupState(METADATA_GROUP, configuration, HardState(), ORIGIN, ORIGIN, None, {})
+            state = RaftGroupState(METADATA_GROUP, configuration, HardState(), ORIGIN, ORIGIN, None, {})
             # Said to nobody before it is durable: a founder that forgets would let the cluster form twice.
             self._host.after_durable(lambda: self._join(conclusion, state, {}))
 
-    def _join(self, membership: Membership, state: GroupState, found: dict[int, GroupState]) -> None:
-        self._member = Member(
+    def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
+        self._member = ClusterMember(
             self._surroundings, membership, state, found, self._directory_id, self._boot_id, self._now
         )
         self._member.begin_step(self._now, self._wall_ms)

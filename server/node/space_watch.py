@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
@@ -25,7 +25,7 @@ class SpaceWatch:
         log: takes level, event and fields, when refusing begins and ends.
     """
 
-    def __init__(self, reader: StorageReader, limits: Limits, now: int, log: Callable[..., None]) -> None:
+    def __init__(self, reader: StorageReader, limits: NodeLimits, now: int, log: Callable[..., None]) -> None:
         self._reader = reader
         self._limits = limits
         self._log = log

@@ -5,8 +5,8 @@ from __future__ import annotations
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
-from quorumlog.server.hosting.peer_queues import Links
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.options import NodeOptions
 
@@ -21,7 +21,7 @@ class Handover:
     handed over within ``stop_timeout_us`` is left to elections.
     """
 
-    def __init__(self, options: NodeOptions, host: GroupHost, links: Links, broker: Broker, now: int) -> None:
+    def __init__(self, options: NodeOptions, host: RaftHost, links: PeerQueues, broker: Broker, now: int) -> None:
         self._options = options
         self._host = host
         self._links = links
@@ -47,7 +47,7 @@ class Handover:
         return bool(led) and alone
 
 
-def offer_leadership(now: int, host: GroupHost, links: Links, group: int) -> None:
+def offer_leadership(now: int, host: RaftHost, links: PeerQueues, group: int) -> None:
     """Begins to hand a led group over to its heir, if there is one."""
     raft = host.replicas[group].raft
     heir = heir_of(raft, links)
@@ -56,7 +56,7 @@ def offer_leadership(now: int, host: GroupHost, links: Links, group: int) -> Non
         host.touch(group)
 
 
-def heir_of(raft: RaftGroup, links: Links) -> int:
+def heir_of(raft: RaftGroup, links: PeerQueues) -> int:
     """The reachable follower with the most of a led group's log; NO_NODE when there is none."""
     candidates = [
         (raft.progress[node].match_index, -node)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from quorumlog.server.hosting.peer_queues import Links
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node.stop_handover import offer_leadership
 from quorumlog.server.options import NodeOptions
 
@@ -11,7 +11,7 @@ from quorumlog.server.options import NodeOptions
 class StorageStall:
     """Watches the transaction under way."""
 
-    def __init__(self, options: NodeOptions, host: GroupHost, links: Links) -> None:
+    def __init__(self, options: NodeOptions, host: RaftHost, links: PeerQueues) -> None:
         self._host = host
         self._links = links
         self._limit = options.storage_stall_us

@@ -9,7 +9,7 @@ under way at any time.
 from __future__ import annotations
 
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
@@ -25,7 +25,7 @@ SMALL_STATE_BYTES = 4 << 10
 class PartitionCheckpoints:
     """The partitions of a node whose log may have a beginning that nobody needs."""
 
-    def __init__(self, host: GroupHost, reader: StorageReader, partitions: Partitions, snapshots: Snapshots) -> None:
+    def __init__(self, host: RaftHost, reader: StorageReader, partitions: Partitions, snapshots: Snapshots) -> None:
         self._host = host
         self._reader = reader
         self._partitions = partitions

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
@@ -22,7 +22,7 @@ class CompactionProposals:
     def __init__(
         self,
         now: int,
-        limits: Limits,
+        limits: NodeLimits,
         interval_us: int,
         partitions: Partitions,
         reader: StorageReader,

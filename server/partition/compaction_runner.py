@@ -18,9 +18,9 @@ from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
-from quorumlog.server.hosting.raft_host import GroupHost
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_points import CompactionPoint
 from quorumlog.server.partition.partition import Partition
@@ -58,7 +58,7 @@ class _Run:
         known: bool,
         checkpoint: Checkpoint,
         reader: StorageReader,
-        limits: Limits,
+        limits: NodeLimits,
         now: int,
     ) -> None:
         self.partition = partition
@@ -123,8 +123,8 @@ class Compactions:
 
     def __init__(
         self,
-        limits: Limits,
-        host: GroupHost,
+        limits: NodeLimits,
+        host: RaftHost,
         reader: StorageReader,
         partitions: Partitions,
         snapshots: Snapshots,

@@ -19,7 +19,7 @@ from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.topic_config import TopicConfig, parse_topic_config
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.commands import apply_command
@@ -27,7 +27,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
-from quorumlog.server.partition.producer_table import Duplicate, ProducerTable, Refused, nobody_has_claimed
+from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.snapshot import read_state, table_rows
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
@@ -59,7 +59,7 @@ class Partition:
         sealer: GroupSealer,
         reader: StorageReader,
         table: dict[bytes, bytes],
-        limits: Limits,
+        limits: NodeLimits,
         names: Callable[[], NamedProducers] = nobody_has_claimed,
     ) -> None:
         self.identity = identity
@@ -326,7 +326,7 @@ class Partition:
             verdict = self.producers.check(header, digest)
             if isinstance(verdict, Refused):
                 return error(verdict.code, verdict.message)
-            if isinstance(verdict, Duplicate):
+            if isinstance(verdict, DuplicateBatch):
                 # Never answered at once: the original may be uncommitted, and then be lost (raft.md 22).
                 self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
                 return None

@@ -38,7 +38,7 @@ _DIGEST_ROW_KEY = struct.Struct(">cQH")
 
 
 @dataclass(slots=True, frozen=True)
-class Duplicate:
+class DuplicateBatch:
     """The batch is in the log already.
 
     Arguments:
@@ -95,7 +95,7 @@ class ProducerTable:
 
     # -- on a leader ----------------------------------------------------------------------------------------------
 
-    def check(self, header: BatchHeader, digest: int = 0) -> Duplicate | Refused | None:
+    def check(self, header: BatchHeader, digest: int = 0) -> DuplicateBatch | Refused | None:
         """Whether a batch may be appended now: None if so.
 
         Arguments:
@@ -175,7 +175,9 @@ class ProducerTable:
                 )
         return None
 
-    def _check_replayable(self, header: BatchHeader, digest: int, known: ProducerState) -> Duplicate | Refused | None:
+    def _check_replayable(
+        self, header: BatchHeader, digest: int, known: ProducerState
+    ) -> DuplicateBatch | Refused | None:
         digests = self._digests[header.producer_id, known.epoch]
         if header.base_sequence == known.next_sequence:
             if len(digests) < MAX_EPOCH_BATCHES and header.base_sequence + header.record_count < SEQUENCE_MODULUS:
@@ -190,8 +192,8 @@ class ProducerTable:
         if digests.holds(header.base_sequence, digest):
             batch = known.remembered(header)
             if batch is None:
-                return Duplicate(known.last.log_index, -1)
-            return Duplicate(batch.log_index, batch.base_offset)
+                return DuplicateBatch(known.last.log_index, -1)
+            return DuplicateBatch(batch.log_index, batch.base_offset)
         return Refused(
             ErrorCode.DUPLICATE_SEQUENCE_MISMATCH,
             f"sequence {header.base_sequence} of epoch {known.epoch} of producer {header.producer_id} is in the log"
@@ -364,15 +366,15 @@ class ProducerTable:
                 self._digests[producer, state.epoch] = EpochDigests.from_rows(digest_rows[producer])
 
 
-def _check_sequence(header: BatchHeader, known: ProducerState) -> Duplicate | Refused | None:
+def _check_sequence(header: BatchHeader, known: ProducerState) -> DuplicateBatch | Refused | None:
     if header.base_sequence == known.next_sequence:
         return None
     batch = known.remembered(header)
     if batch is not None:
-        return Duplicate(batch.log_index, batch.base_offset)
+        return DuplicateBatch(batch.log_index, batch.base_offset)
     if known.is_older(header):
         # The newest batch stands for all before it: once it is committed, so are they.
-        return Duplicate(known.last.log_index, -1)
+        return DuplicateBatch(known.last.log_index, -1)
     return _out_of_order(header, known)
 
 

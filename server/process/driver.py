@@ -19,7 +19,7 @@ from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
-from quorumlog.storage.interface import StorageError
+from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
 
@@ -108,7 +108,7 @@ class Driver:
         if not self._round_scheduled:
             self._schedule()
 
-    def storage_completed(self, number: int, error: StorageError | None) -> None:
+    def storage_completed(self, number: int, error: StorageEngineError | None) -> None:
         """Tells that a transaction is durable, or was not written. Called on the storage thread."""
         elapsed = time.perf_counter() - self._submitted_at
         self._loop.call_soon_threadsafe(self._transaction_ended, number, error, elapsed)
@@ -222,7 +222,7 @@ class Driver:
             else:
                 self._arm_timer()
 
-    def _transaction_ended(self, number: int, error: StorageError | None, elapsed_s: float) -> None:
+    def _transaction_ended(self, number: int, error: StorageEngineError | None, elapsed_s: float) -> None:
         self._meters.fsync_seconds.observe(elapsed_s)
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))
 

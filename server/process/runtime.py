@@ -27,7 +27,7 @@ from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.server.transport.peer_service import PeerService
-from quorumlog.storage.interface import StorageError
+from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.writer import StorageWriter
 
@@ -61,7 +61,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
             take_over_library_logs(log)
             with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
                 runner.run(serve(settings, node, storage, log, life_line))
-    except (SettingsError, ListenError, StorageError, NodeError) as error:
+    except (SettingsError, ListenError, StorageEngineError, NodeError) as error:
         print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return 1
     return 0

@@ -11,10 +11,10 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.request_timeouts import MAX_WAIT_US
-from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSession, FetchSessions
+from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
 from quorumlog.server.requests.parked_fetches import Found, ParkedFetches, PendingFetch
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -44,7 +44,7 @@ class FetchRequests:
     def __init__(
         self,
         partitions: Partitions,
-        limits: Limits,
+        limits: NodeLimits,
         reply: Callable[[int, ProtoMessage], None],
         missing: Callable[[bytes, int], errors_pb2.Error],
     ) -> None:
@@ -69,7 +69,7 @@ class FetchRequests:
             stream: the stream that it came on, which its session belongs to; 0 without one.
         """
         if request.session_epoch == 0:
-            session = FetchSession(0)
+            session = ServedFetchSession(0)
         else:
             refusal = self.sessions.refusal(stream, request)
             if refusal is not None:
@@ -88,7 +88,7 @@ class FetchRequests:
         )
         self._look(now, fetch)
 
-    def _go_on(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> FetchSession:
+    def _go_on(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> ServedFetchSession:
         """The stream's session, ready for its next request."""
         if request.session_epoch == 1:
             self.stream_closed(stream)
@@ -103,7 +103,7 @@ class FetchRequests:
             self._unwatch(session.drop((gone.topic_id, gone.partition)))
         return session
 
-    def _supersede(self, now: int, session: FetchSession) -> None:
+    def _supersede(self, now: int, session: ServedFetchSession) -> None:
         """The request that waits in a session makes way for the next one, which says what it would have said."""
         if session.waiting is not None:
             fetch = self._parked.take(session.waiting)
@@ -112,7 +112,7 @@ class FetchRequests:
                 session.news = dict.fromkeys([*fetch.found, *session.news])
                 self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
 
-    def _want(self, session: FetchSession, wanted: data_plane_pb2.FetchPartition) -> None:
+    def _want(self, session: ServedFetchSession, wanted: data_plane_pb2.FetchPartition) -> None:
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         self._unwatch(session.drop((wanted.topic_id, wanted.partition)))
         reader = session.put(wanted, None if partition is None else partition.group)
@@ -255,7 +255,7 @@ class FetchRequests:
                 self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
         self._release(session)
 
-    def _release(self, session: FetchSession) -> None:
+    def _release(self, session: ServedFetchSession) -> None:
         for reader in session.partitions.values():
             self._unwatch(reader)
         session.partitions = {}

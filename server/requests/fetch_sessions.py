@@ -28,7 +28,7 @@ class FetchedPartition:
         told: the high watermark and the log start that the client heard last.
     """
 
-    session: FetchSession
+    session: ServedFetchSession
     topic_id: bytes
     number: int
     group: int | None
@@ -44,7 +44,7 @@ class FetchedPartition:
 
 
 @dataclass(slots=True, eq=False)
-class FetchSession:
+class ServedFetchSession:
     """What one stream reads.
 
     Arguments:
@@ -95,25 +95,25 @@ class FetchSessions:
     def __init__(self, limit: int, partition_limit: int) -> None:
         self._limit = limit
         self._partition_limit = partition_limit
-        self._by_stream: dict[int, FetchSession] = {}
+        self._by_stream: dict[int, ServedFetchSession] = {}
 
     def __len__(self) -> int:
         return len(self._by_stream)
 
-    def __iter__(self) -> Iterator[FetchSession]:
+    def __iter__(self) -> Iterator[ServedFetchSession]:
         return iter(self._by_stream.values())
 
-    def get(self, stream: int) -> FetchSession | None:
+    def get(self, stream: int) -> ServedFetchSession | None:
         """The session of a stream, if it has one."""
         return self._by_stream.get(stream)
 
-    def begin(self, stream: int) -> FetchSession:
+    def begin(self, stream: int) -> ServedFetchSession:
         """A new session. The one that the stream had must have been ended."""
         assert stream and stream not in self._by_stream
-        session = self._by_stream[stream] = FetchSession(stream)
+        session = self._by_stream[stream] = ServedFetchSession(stream)
         return session
 
-    def end(self, stream: int) -> FetchSession | None:
+    def end(self, stream: int) -> ServedFetchSession | None:
         """Forgets a stream's session and returns it, if there was one."""
         return self._by_stream.pop(stream, None)
 

@@ -6,7 +6,7 @@ import heapq
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
-from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSession
+from quorumlog.server.requests.fetch_sessions import FetchedPartition, ServedFetchSession
 from quorumlog.v1 import errors_pb2
 
 #: Deadlines beyond twice those awaited at which the others are thrown out.
@@ -40,7 +40,7 @@ class PendingFetch:
 
     request_id: int
     correlation_id: int
-    session: FetchSession
+    session: ServedFetchSession
     deadline: int
     min_bytes: int
     max_bytes: int

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall, ProduceCalls
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.request_timeouts import MAX_WAIT_US
@@ -31,7 +31,7 @@ class DataRequests:
     def __init__(
         self,
         partitions: Partitions,
-        limits: Limits,
+        limits: NodeLimits,
         reply: Callable[[int, ProtoMessage], None],
         live_replicas: Callable[[Partition], int],
         missing: Callable[[bytes, int], errors_pb2.Error],

@@ -6,7 +6,7 @@ import grpc
 import grpc.aio
 
 from quorumlog.server.metrics import Meters
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, invalid, parse
 from quorumlog.server.transport.unary_calls import BUSY, TOPIC_ID_BYTES, Context, Handlers, unary_handler
@@ -27,7 +27,7 @@ MAX_PARTITIONS_PER_REQUEST = 10_000
 class DataPlaneService:
     """Produce, Fetch and the unary calls beside them."""
 
-    def __init__(self, requests: ClientRequests, limits: Limits, meters: Meters) -> None:
+    def __init__(self, requests: ClientRequests, limits: NodeLimits, meters: Meters) -> None:
         self._requests = requests
         self._limits = limits
         self._meters = meters

@@ -8,8 +8,7 @@ from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
-from quorumlog.v1.entry import EntryKind as WireKind
-from quorumlog.v1.entry import entry_hash, seal
+from quorumlog.v1.entry import EnvelopeKind, entry_hash, seal
 
 GROUP = 1000
 
@@ -19,7 +18,7 @@ def write_log(data_dir: Path, terms: list[int]) -> None:
     entries: list[Entry] = []
     previous = ORIGIN
     for term in terms:
-        data = seal(GROUP, term, previous.index + 1, previous.hash, WireKind.NOOP, b"")
+        data = seal(GROUP, term, previous.index + 1, previous.hash, EnvelopeKind.NOOP, b"")
         entries.append(Entry(previous.index + 1, term, EntryKind.NOOP, entry_hash(data), data))
         previous = EntryId(previous.index + 1, term, entries[-1].hash)
     hard_state = HardState(terms[-1], 1, 0)
@@ -47,7 +46,7 @@ def test_a_damaged_log_is_named_with_its_node(tmp_path: Path) -> None:
         write_log(tmp_path / str(node), [1, 1, 2])
     data = tmp_path / "2" / "data.mdb"
     content = bytearray(data.read_bytes())
-    place = content.rindex(seal(GROUP, 1, 1, 0, WireKind.NOOP, b"")[:40])
+    place = content.rindex(seal(GROUP, 1, 1, 0, EnvelopeKind.NOOP, b"")[:40])
     content[place + 20] ^= 1
     data.write_bytes(content)
     anomalies = replicas_agree({node: tmp_path / str(node) for node in (1, 2)})

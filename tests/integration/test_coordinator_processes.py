@@ -11,7 +11,14 @@ import pytest
 
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.server.local import LocalCluster
-from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, groups_pb2, groups_pb2_grpc
+from quorumlog.v1 import (
+    admin_pb2,
+    admin_pb2_grpc,
+    data_plane_pb2,
+    data_plane_pb2_grpc,
+    groups_pb2,
+    groups_pb2_grpc,
+)
 from quorumlog.v1.entry import Codec, build_batch
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -16,7 +16,7 @@ from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.storage.inspection import EntryRow, Inspection
-from quorumlog.v1.entry import EntryKind
+from quorumlog.v1.entry import EnvelopeKind
 
 pytestmark = pytest.mark.cluster
 
@@ -57,7 +57,7 @@ def batches(data_dir: Path) -> list[EntryRow]:
     """The topic's batches on a node's disk."""
     with Inspection(data_dir) as inspection:
         for group in inspection.groups():
-            rows = [row for row in inspection.entries(group.group) if row.kind is EntryKind.BATCH]
+            rows = [row for row in inspection.entries(group.group) if row.kind is EnvelopeKind.BATCH]
             if len(rows) >= BATCHES:
                 return rows
     raise AssertionError("the topic is not there")

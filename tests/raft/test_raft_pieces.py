@@ -12,11 +12,11 @@ from raft_cluster import Disk, Sealer, check_chain
 
 from quorumlog.raft.election import ElectionTimer, Turn, claim, is_up_to_date, turn_of
 from quorumlog.raft.errors import CompactedError, InvariantViolationError
-from quorumlog.raft.log import Log
+from quorumlog.raft.log import RaftLog
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.outbox import Outbox
 from quorumlog.raft.progress import Inflights, Progress, ProgressState
-from quorumlog.raft.quorum import Outcome, outcome, reached_by_quorum
+from quorumlog.raft.quorum import VoteOutcome, outcome, reached_by_quorum
 from quorumlog.raft.types import (
     NO_NODE,
     ORIGIN,
@@ -68,12 +68,12 @@ def test_a_vote_is_decided_as_soon_as_no_further_answer_can_change_it(
 
     yes = {voter for voter, granted in votes.items() if granted}
     open_voters = {v for voters in halves for v in voters if v not in votes and v not in absent}
-    expected = Outcome.WON if won(yes) else Outcome.PENDING if won(yes | open_voters) else Outcome.LOST
+    expected = VoteOutcome.WON if won(yes) else VoteOutcome.PENDING if won(yes | open_voters) else VoteOutcome.LOST
     assert outcome(halves, votes, absent) is expected
 
 
 def test_absent_voters_who_answered_all_the_same_count() -> None:
-    assert outcome(((1, 2, 3),), {1: True, 2: True}, {2, 3}) is Outcome.WON
+    assert outcome(((1, 2, 3),), {1: True, 2: True}, {2, 3}) is VoteOutcome.WON
 
 
 # -- log ----------------------------------------------------------------------------------------------------------
@@ -96,9 +96,9 @@ def id_of(entry: Entry) -> EntryId:
     return EntryId(entry.index, entry.term, entry.hash)
 
 
-def fresh_log(disk: Disk | None = None, commit: int = 0, applied: int | None = None) -> Log:
+def fresh_log(disk: Disk | None = None, commit: int = 0, applied: int | None = None) -> RaftLog:
     disk = disk or Disk(Configuration((1,)))
-    return Log(
+    return RaftLog(
         store=disk,
         anchor=disk.anchor,
         last=disk.last,
@@ -108,7 +108,7 @@ def fresh_log(disk: Disk | None = None, commit: int = 0, applied: int | None = N
     )
 
 
-def write(log: Log, disk: Disk) -> DurableToken:
+def write(log: RaftLog, disk: Disk) -> DurableToken:
     """Hands everything out and syncs it; the completion is not delivered yet."""
     snapshot, truncate_from, entries = log.take_unhanded()
     hard_state = None

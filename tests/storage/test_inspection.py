@@ -9,7 +9,7 @@ from storage_samples import LogBuilder, create, identity, staged, transaction
 
 from quorumlog.raft.types import HardState
 from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
-from quorumlog.storage.interface import DataDirectoryLockedError, StorageError
+from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite
 from quorumlog.storage.verification import verify
@@ -67,5 +67,5 @@ def test_a_running_node_is_not_disturbed(data_dir: Path) -> None:
 
 
 def test_a_directory_without_data_is_said_so(tmp_path: Path) -> None:
-    with pytest.raises(StorageError, match=r"there is no data\.mdb in"):
+    with pytest.raises(StorageEngineError, match=r"there is no data\.mdb in"):
         verify(tmp_path)

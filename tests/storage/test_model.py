@@ -18,7 +18,7 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKin
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupState, GroupWrite
+from quorumlog.storage.transaction import GroupWrite, RaftGroupState
 from quorumlog.storage.verification import verify
 from quorumlog.v1.entry import parse_header
 
@@ -286,7 +286,7 @@ class StorageMachine(RuleBasedStateMachine):
             return
         assert self.storage.node_state() == self.node
         assert self.storage.groups() == {
-            group: GroupState(
+            group: RaftGroupState(
                 group, model.configuration, model.hard_state, model.anchor, model.last, model.snapshot, model.table
             )
             for group, model in self.model.items()

@@ -12,7 +12,7 @@ from storage_samples import CONFIGURATION, LogBuilder, create, identity, staged,
 from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState
 from quorumlog.storage import rows
 from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
-from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.storage.verification import verify
@@ -367,7 +367,7 @@ def test_a_directory_belongs_to_one_process(storage: Storage) -> None:
 
 def test_a_directory_that_is_a_file_is_said_so(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x")
-    with pytest.raises(StorageError, match="cannot use data directory"):
+    with pytest.raises(StorageEngineError, match="cannot use data directory"):
         Storage(tmp_path / "file")
 
 
@@ -375,7 +375,7 @@ def test_data_that_cannot_be_read_is_said_so(storage: Storage) -> None:
     storage.close()
     (storage.data_dir / "data.mdb").unlink()
     (storage.data_dir / "data.mdb").mkdir()
-    with pytest.raises(StorageError, match="cannot use data directory"):
+    with pytest.raises(StorageEngineError, match="cannot use data directory"):
         Storage(storage.data_dir)
 
 
@@ -383,7 +383,7 @@ def test_data_that_cannot_be_read_is_said_so(storage: Storage) -> None:
 def test_another_format_is_refused(storage: Storage, monkeypatch: pytest.MonkeyPatch, known: int, right: str) -> None:
     storage.close()
     monkeypatch.setattr("quorumlog.storage.rows.FORMAT", known)
-    with pytest.raises(StorageError, match=f"use {right} quorumlog"):
+    with pytest.raises(StorageEngineError, match=f"use {right} quorumlog"):
         Storage(storage.data_dir)
 
 

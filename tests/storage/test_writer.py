@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from storage_samples import CONFIGURATION, LogBuilder, create, transaction
 
-from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageError
+from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, Transaction
 from quorumlog.storage.writer import StorageWriter
@@ -21,12 +21,12 @@ class Answers:
     """Collects completions."""
 
     def __init__(self) -> None:
-        self._queue: queue.Queue[tuple[int, StorageError | None]] = queue.Queue()
+        self._queue: queue.Queue[tuple[int, StorageEngineError | None]] = queue.Queue()
 
-    def __call__(self, number: int, error: StorageError | None) -> None:
+    def __call__(self, number: int, error: StorageEngineError | None) -> None:
         self._queue.put((number, error))
 
-    def next(self) -> tuple[int, StorageError | None]:
+    def next(self) -> tuple[int, StorageEngineError | None]:
         return self._queue.get(timeout=DEADLINE_S)
 
     @property
@@ -62,7 +62,7 @@ def test_stopping_finishes_what_was_submitted(storage: Storage) -> None:
     writer.stop()
     writer.stop()
     assert [answers.next() for _ in range(4)] == [(number, None) for number in range(4)]
-    with pytest.raises(StorageError, match="after the storage thread was stopped"):
+    with pytest.raises(StorageEngineError, match="after the storage thread was stopped"):
         writer.submit(transaction(create(9)))
 
 
@@ -80,7 +80,7 @@ def test_no_more_wait_than_the_capacity(storage: Storage, monkeypatch: pytest.Mo
     assert began.wait(DEADLINE_S)
     writer.submit(Transaction(2))
     writer.submit(Transaction(3))
-    with pytest.raises(StorageError, match="more than 2 transactions wait"):
+    with pytest.raises(StorageEngineError, match="more than 2 transactions wait"):
         writer.submit(Transaction(4))
     go_on.set()
     writer.stop()

@@ -9,7 +9,7 @@ from quiet_cluster import Quiet
 from quorumlog.chaos.simulator.durable_group import DurableGroup
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import EntryKind
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compaction_state import ROW, CompactionState
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1 import admin_pb2, errors_pb2
@@ -20,7 +20,7 @@ from tests.support.compaction_samples import Placed, Sample, records_in, unseale
 
 KEYED = "keyed"
 #: So small that a pass has many pieces and many transactions, and points gather faster than one pass takes them in.
-SMALL = Limits(
+SMALL = NodeLimits(
     compaction_batch_bytes=700,
     compaction_chunk_bytes=2_000,
     compaction_pass_bytes=20_000,
@@ -31,7 +31,7 @@ SMALL = Limits(
 class Compacting(Quiet):
     """The cluster, a random writer, and every record that was acknowledged, by offset."""
 
-    def __init__(self, seed: int, *, limits: Limits = SMALL, **configs: str) -> None:
+    def __init__(self, seed: int, *, limits: NodeLimits = SMALL, **configs: str) -> None:
         super().__init__(seed, limits=limits, compaction_interval_s=0.3)
         self.rng = random.Random(seed)
         configs = {"cleanup_policy": "compact", "delete_retention_ms": "1500"} | configs

@@ -12,8 +12,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.snapshot_slices import cut, describe, read_whole
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
-from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
-from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
 CONFIGURATION = Configuration(voters=(1, 2, 3))
@@ -23,7 +22,7 @@ def entry_after(previous: EntryId, term: int, base_offset: int | None, payload: 
     """A batch, or without an offset a no-op, that follows ``previous``."""
     index = previous.index + 1
     if base_offset is None:
-        data = seal(GROUP, term, index, previous.hash, WireKind.NOOP, b"")
+        data = seal(GROUP, term, index, previous.hash, EnvelopeKind.NOOP, b"")
         return Entry(index, term, EntryKind.NOOP, entry_hash(data), data)
     unsealed = build_batch(payload, record_count=records, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)
     data = seal_batch(

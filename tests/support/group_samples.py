@@ -8,13 +8,13 @@ from typing import TypeVar
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.records import partition_lists, partitions_of, whole_group
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
-from quorumlog.v1 import group_log_pb2
+from quorumlog.v1 import coordinator_log_pb2
 from quorumlog.v1 import groups_pb2 as pb
 
 GROUP = "g"
@@ -97,7 +97,7 @@ def request(
     )
 
 
-def same_but_version(group: Group | None) -> group_log_pb2.GroupChange | None:
+def same_but_version(group: ConsumerGroup | None) -> coordinator_log_pb2.GroupChange | None:
     """A group for comparison between a draft and what its command makes."""
     if group is None:
         return None
@@ -114,11 +114,11 @@ class Coordinator:
         self.limits = limits or GroupLimits()
         self.table = GroupTable()
         self.replica = GroupTable()
-        self.commands: list[group_log_pb2.GroupCommand] = []
+        self.commands: list[coordinator_log_pb2.GroupCommand] = []
         self.wall_ms = 1_000_000
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         """The group that most tests have."""
         return self.table.groups[GROUP]
 
@@ -135,7 +135,7 @@ class Coordinator:
             changed = self.table.apply(command)
             assert changed == {change.group_id for change in command.changes}
             assert all(draft.changed(group_id) for group_id in changed)
-            self.replica.apply(group_log_pb2.GroupCommand.FromString(command.SerializeToString()))
+            self.replica.apply(coordinator_log_pb2.GroupCommand.FromString(command.SerializeToString()))
         assert decided == {group_id: same_but_version(self.table.groups.get(group_id)) for group_id in ids}
         assert self.replica.to_snapshot(1) == self.table.to_snapshot(1)
         return result

@@ -13,7 +13,7 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions, GroupOptions, Limits
+from quorumlog.server.options import BalanceOptions, GroupOptions, NodeLimits
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -29,7 +29,7 @@ class Quiet:
         partitions: int = 1,
         balance: BalanceOptions | None = None,
         *,
-        limits: Limits | None = None,
+        limits: NodeLimits | None = None,
         checkpoint_entries: int = 2_000,
         producer_id_expiration_s: float = 86_400,
         compaction_interval_s: float = 15,
@@ -41,7 +41,7 @@ class Quiet:
             nodes=nodes,
             disk=DiskOptions(slow_probability=0),
             network=NetworkOptions(spike_probability=0),
-            limits=limits or Limits(),
+            limits=limits or NodeLimits(),
             balance=balance or BalanceOptions(),
             groups=groups or GroupOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
@@ -109,7 +109,7 @@ class Quiet:
 class Writing(Quiet):
     """The same with one partition, and a producer that sends one record after the other."""
 
-    def __init__(self, seed: int, balance: BalanceOptions | None = None, limits: Limits | None = None) -> None:
+    def __init__(self, seed: int, balance: BalanceOptions | None = None, limits: NodeLimits | None = None) -> None:
         super().__init__(seed, balance=balance, limits=limits)
         options = ProducerOptions(
             interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)

@@ -11,7 +11,7 @@ from scripted_cluster import Code, LoseStream, ScriptedCluster, StaySilent, erro
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import Group
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeat, nothing_new
 from quorumlog.server.coordinator.member_changes import ClientOrigin, expire_session
@@ -69,7 +69,7 @@ class ScriptedMembers:
         )
 
     @property
-    def group(self) -> Group:
+    def group(self) -> ConsumerGroup:
         """The group ``g``."""
         return self.table.groups["g"]
 

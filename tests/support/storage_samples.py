@@ -7,8 +7,7 @@ import random
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.snapshot_slices import cut, describe
 from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
-from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
-from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 CONFIGURATION = Configuration(voters=(1, 2, 3))
 SLICE_BYTES = 4096
@@ -16,7 +15,7 @@ SLICE_BYTES = 4096
 
 def noop(group: int, previous: EntryId, term: int = 1) -> Entry:
     """The entry without a body that follows ``previous``."""
-    data = seal(group, term, previous.index + 1, previous.hash, WireKind.NOOP, b"")
+    data = seal(group, term, previous.index + 1, previous.hash, EnvelopeKind.NOOP, b"")
     return Entry(previous.index + 1, term, EntryKind.NOOP, entry_hash(data), data)
 
 

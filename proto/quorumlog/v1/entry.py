@@ -66,7 +66,7 @@ _HEADER = struct.Struct("<qIBBHqqqqiI")
 assert _ENVELOPE.size == ENVELOPE_BYTES and _HEADER.size == HEADER_BYTES
 
 
-class EntryKind(IntEnum):
+class EnvelopeKind(IntEnum):
     """What an entry's body is."""
 
     NOOP = 0
@@ -113,7 +113,7 @@ class Envelope(NamedTuple):
     """The decoded envelope of an entry."""
 
     magic: int
-    kind: EntryKind
+    kind: EnvelopeKind
     flags: Flags
     length: int
     crc32c: int
@@ -172,7 +172,7 @@ def seal(
     term: int,
     index: int,
     previous_hash: int,
-    kind: EntryKind,
+    kind: EnvelopeKind,
     body: bytes,
     flags: Flags = Flags.NONE,
 ) -> bytes:
@@ -208,7 +208,7 @@ def build_batch(
         0, record_count, codec, timestamp_type, attributes, base_timestamp_ms, max_timestamp_ms,
         producer_id, producer_epoch, base_sequence, 0,
     )  # fmt: skip
-    return seal(0, 0, 0, 0, EntryKind.BATCH, header + payload)
+    return seal(0, 0, 0, 0, EnvelopeKind.BATCH, header + payload)
 
 
 def build_compacted(
@@ -235,7 +235,7 @@ def build_compacted(
         base_offset, record_count, codec, timestamp_type, 0, base_timestamp_ms, max_timestamp_ms,
         NO_PRODUCER_ID, delete_horizon_ms, NO_SEQUENCE, last_offset - base_offset,
     )  # fmt: skip
-    return seal(group, 0, 0, 0, EntryKind.BATCH, header + payload, Flags.GAPS)
+    return seal(group, 0, 0, 0, EnvelopeKind.BATCH, header + payload, Flags.GAPS)
 
 
 def seal_batch(
@@ -278,7 +278,7 @@ def parse_envelope(entry: bytes) -> Envelope:
         raise CorruptEntryError(f"entry format {magic} is not {MAGIC}, the only one that this version reads")
     if length != len(entry):
         raise CorruptEntryError(f"entry says that it has {length} bytes but has {len(entry)}")
-    if kind not in _KINDS or (flags and (flags != Flags.GAPS or kind != EntryKind.BATCH)):
+    if kind not in _KINDS or (flags and (flags != Flags.GAPS or kind != EnvelopeKind.BATCH)):
         raise CorruptEntryError(f"entry kind {kind} with flags {flags} is not known to this version")
     return Envelope(magic, _KINDS[kind], _FLAGS[flags], length, crc, group, term, index, previous)
 
@@ -290,7 +290,7 @@ def verify(entry: bytes) -> Envelope:
         CorruptEntryError: the entry is not what was written.
     """
     envelope = _verify_checksum(entry)
-    if envelope.kind is EntryKind.BATCH:
+    if envelope.kind is EnvelopeKind.BATCH:
         parse_header(entry)
     return envelope
 
@@ -302,7 +302,7 @@ def verify_batch(entry: bytes) -> tuple[Envelope, BatchHeader]:
         CorruptEntryError: the entry is not what was written, or no batch.
     """
     envelope = _verify_checksum(entry)
-    if envelope.kind is not EntryKind.BATCH:
+    if envelope.kind is not EnvelopeKind.BATCH:
         raise CorruptEntryError(f"an entry of kind {envelope.kind.name} is no record batch")
     return envelope, parse_header(entry)
 
@@ -348,7 +348,7 @@ def payload_of(entry: bytes) -> memoryview:
     return memoryview(entry)[BATCH_OVERHEAD_BYTES:]
 
 
-_KINDS = {int(kind): kind for kind in EntryKind}
+_KINDS = {int(kind): kind for kind in EnvelopeKind}
 _CODECS = tuple(Codec)
 _TIMESTAMP_TYPES = tuple(TimestampType)
 # Looked up rather than called: an enum's constructor would cost as much as all the rest of a header.

@@ -147,7 +147,7 @@ Global___NodeIdentity: _TypeAlias = NodeIdentity  # noqa: Y015
 
 @_typing.final
 class Frame(_message.Message):
-    """What one node tells another at once: messages of many groups."""
+    """What one node tells another at once: messages of many Raft groups."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -170,7 +170,7 @@ class Frame(_message.Message):
 
     @_builtins.property
     def messages(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupMessage]:
-        """The messages, of any groups."""
+        """The messages, of any Raft groups."""
 
     @_builtins.property
     def controller_requests(self) -> _containers.RepeatedCompositeFieldContainer[Global___ControllerRequest]:
@@ -215,7 +215,7 @@ Global___Frame: _TypeAlias = Frame  # noqa: Y015
 
 @_typing.final
 class Lease(_message.Message):
-    """The sender lives, for all the idle groups of the two nodes at once."""
+    """The sender lives, for all the idle Raft groups of the two nodes at once."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -226,7 +226,7 @@ class Lease(_message.Message):
     boot_id: _builtins.int
     """The sender's boot id: a former life's word is worth nothing."""
     epoch: _builtins.int
-    """Grows whenever the sender stops leading a group."""
+    """Grows whenever the sender stops leading a Raft group."""
     round: _builtins.int
     """Number of the sender's heartbeat round."""
     heard_round: _builtins.int
@@ -249,7 +249,7 @@ Global___Lease: _TypeAlias = Lease  # noqa: Y015
 
 @_typing.final
 class GroupMessage(_message.Message):
-    """One Raft message of one group."""
+    """One Raft message of one Raft group."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -264,7 +264,7 @@ class GroupMessage(_message.Message):
     TIMEOUT_NOW_FIELD_NUMBER: _builtins.int
     SNAPSHOT_RESPONSE_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The group."""
+    """The Raft group."""
     term: _builtins.int
     """The sender's term; for a pre-vote the term it would campaign in."""
     @_builtins.property
@@ -467,7 +467,7 @@ class Heartbeat(_message.Message):
     round: _builtins.int
     """Number of the heartbeat round, returned in the answer."""
     quiesce: _builtins.bool
-    """True: the group is idle; from now on the lease stands for its heartbeats."""
+    """True: the Raft group is idle; from now on the lease stands for its heartbeats."""
     def __init__(
         self,
         *,
@@ -621,7 +621,7 @@ class SnapshotChunk(_message.Message):
     DATA_FIELD_NUMBER: _builtins.int
     OFFER_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The group."""
+    """The Raft group."""
     transfer: _builtins.int
     """The sender's number for this attempt to send it."""
     number: _builtins.int
@@ -660,7 +660,7 @@ class SnapshotReceipt(_message.Message):
     DURABLE_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The group."""
+    """The Raft group."""
     transfer: _builtins.int
     """As in the chunks."""
     durable: _builtins.int
@@ -1145,7 +1145,7 @@ class LeaderReport(_message.Message):
     GROUP_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The partition's group."""
+    """The partition's Raft group."""
     leader_epoch: _builtins.int
     """Its leader epoch: the Raft term."""
     def __init__(
@@ -1205,7 +1205,7 @@ class IsrChange(_message.Message):
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     ISR_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The partition's group."""
+    """The partition's Raft group."""
     leader_epoch: _builtins.int
     """The leader epoch in which the change is proposed."""
     partition_epoch: _builtins.int
@@ -1290,7 +1290,7 @@ class PartitionChangeResult(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     group: _builtins.int
-    """The partition's group."""
+    """The partition's Raft group."""
     partition_epoch: _builtins.int
     """The partition's epoch afterwards."""
     @_builtins.property
@@ -1430,7 +1430,7 @@ Global___ProducerClaimed: _TypeAlias = ProducerClaimed  # noqa: Y015
 
 @_typing.final
 class ReplicasMoved(_message.Message):
-    """The voters of a partition's group are the replicas that the metadata want."""
+    """The voters of a partition's Raft group are the replicas that the metadata want."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -1446,16 +1446,16 @@ class ReplicasMoved(_message.Message):
     broker_epoch: _builtins.int
     """Its broker epoch."""
     group: _builtins.int
-    """The partition's group."""
+    """The partition's Raft group."""
     leader_epoch: _builtins.int
     """The leader epoch."""
     log_index: _builtins.int
-    """An index of the group's log at which nobody else had a vote any more."""
+    """An index of the Raft group's log at which nobody else had a vote any more."""
     wish: _builtins.int
     """Which of the wishes for other replicas this fulfils, counted from 1."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The group's voters now, the preferred leader first."""
+        """The Raft group's voters now, the preferred leader first."""
 
     def __init__(
         self,
@@ -1488,7 +1488,7 @@ class ElectPreferredLeaders(_message.Message):
     """How long it may take, in milliseconds."""
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """Their groups."""
+        """Their Raft groups."""
 
     def __init__(
         self,

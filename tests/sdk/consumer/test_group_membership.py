@@ -12,7 +12,7 @@ from quorumlog.sdk.consumer.group_membership import (
     Change,
     GroupMembership,
     GroupPartition,
-    Heartbeat,
+    MemberHeartbeat,
     MembershipConfig,
     MembershipState,
     as_topic_partitions,
@@ -54,13 +54,13 @@ def member(**config: object) -> GroupMembership:
     return made
 
 
-def sent(membership: GroupMembership, now_s: float) -> Heartbeat:
+def sent(membership: GroupMembership, now_s: float) -> MemberHeartbeat:
     heartbeat = membership.heartbeat(now_s)
     assert heartbeat is not None
     return heartbeat
 
 
-def owned(heartbeat: Heartbeat) -> list[int]:
+def owned(heartbeat: MemberHeartbeat) -> list[int]:
     return [number for topic in heartbeat.request.owned for number in topic.partitions]
 
 
@@ -239,7 +239,7 @@ def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(dat
     membership = joined(0, 1, session_timeout_ms=9000)
     now_s, epoch = 1.0, 1
     given_away = set(membership.owned)
-    flying: list[Heartbeat] = []
+    flying: list[MemberHeartbeat] = []
     for _ in range(data.draw(st.integers(1, 25))):
         now_s += data.draw(st.sampled_from([0.0, 0.02, 1.0, 4.0]))
         what = data.draw(st.sampled_from(["send", "answer", "error", "fence", "lose", "release", "tick", "stream"]))

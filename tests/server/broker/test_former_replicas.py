@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.server.broker.former_replicas import FormerReplicas
-from quorumlog.server.hosting.raft_host import GroupHost
-from quorumlog.server.metadata.records import METADATA_GROUP, Partition, Topic
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord, Topic
 
 TOPIC = Topic("orders", bytes(16), {})
 
 
-def host_and_rows() -> tuple[GroupHost, dict[bytes, bytes]]:
-    return GroupHost(lambda group, message: None), {}
+def host_and_rows() -> tuple[RaftHost, dict[bytes, bytes]]:
+    return RaftHost(lambda group, message: None), {}
 
 
-def synced(host: GroupHost, rows: dict[bytes, bytes]) -> dict[int, object]:
+def synced(host: RaftHost, rows: dict[bytes, bytes]) -> dict[int, object]:
     """Carries out what gathers, and returns the writes by group."""
     transaction = host.take_transaction(0)
     assert transaction is not None
@@ -30,7 +30,7 @@ def synced(host: GroupHost, rows: dict[bytes, bytes]) -> dict[int, object]:
 def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() -> None:
     host, rows = host_and_rows()
     former = FormerReplicas(4, host, rows)
-    partition = Partition(TOPIC, 0, 1000, (1, 2, 4), (1,))
+    partition = PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,))
     assert former.begin(partition).configuration == Configuration((1, 2, 4))
     synced(host, rows)
     former.ended(1000, 7)
@@ -62,7 +62,7 @@ def test_a_partition_that_is_deleted_is_forgotten() -> None:
 
 def test_no_replica_is_made_while_its_predecessor_is_being_destroyed() -> None:
     host, rows = host_and_rows()
-    FormerReplicas(4, host, rows).begin(Partition(TOPIC, 0, 1000, (1, 2, 4), (1,)))
+    FormerReplicas(4, host, rows).begin(PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,)))
     synced(host, rows)
     host.destroy(1000, METADATA_GROUP)
     assert host.is_ending(1000)

@@ -8,11 +8,11 @@ from google.protobuf.message import Message
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.coordinator.awake_clock import AttendedClock
+from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.committed_offsets import commit_offsets
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_requests import HeartbeatRequests
-from quorumlog.server.coordinator.leadership import Call, Leadership
+from quorumlog.server.coordinator.leadership import Call, CoordinatorLeadership
 from quorumlog.server.coordinator.parked_heartbeats import PendingHeartbeat
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
 from quorumlog.server.coordinator.topic_changes import topics_changed
@@ -20,8 +20,8 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
+from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.group_log_pb2 import GroupCommand
 
 SECOND = 1_000_000
 TOPIC_ID = b"t" * 16
@@ -65,10 +65,10 @@ class Rig:
         topic = log.CreateTopic(name="t", topic_id=TOPIC_ID, partitions=[log.ReplicaSet(replicas=[1])] * 4)
         image.apply(1, log.MetadataCommand(create_topic=topic))
         self.led = Led(table=table or GroupTable())
-        self.clock = AttendedClock(0, 100_000)
+        self.clock = AwakeClock(0, 100_000)
         self.replies: dict[int, Message] = {}
         self.beats = HeartbeatRequests(self.clock, GroupLimits(), max_parked, self.replies.__setitem__)
-        self.leadership = Leadership(
+        self.leadership = CoordinatorLeadership(
             self.led, self.clock, GRACE, lambda: ImageCatalog(image), GroupLimits(), max_calls,  # type: ignore[arg-type]
             self.beats.group_changed,
         )  # fmt: skip

@@ -3,14 +3,14 @@
 import dataclasses
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT
-from quorumlog.server.coordinator.awake_clock import AttendedClock
-from quorumlog.server.coordinator.member import STABLE, UNREVOKED, Member
+from quorumlog.server.coordinator.awake_clock import AwakeClock
+from quorumlog.server.coordinator.member import STABLE, UNREVOKED, GroupMember
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import ParkedHeartbeats, PendingHeartbeat
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 SECOND = 1_000_000
-MEMBER = Member("a", session_timeout_ms=10_000, rebalance_timeout_ms=3_000, member_epoch=4, state=STABLE)
+MEMBER = GroupMember("a", session_timeout_ms=10_000, rebalance_timeout_ms=3_000, member_epoch=4, state=STABLE)
 
 
 def timers(**changes: object) -> MemberTimers:
@@ -58,7 +58,7 @@ def test_a_heartbeat_costs_no_entry_of_the_heap() -> None:
 
 
 def test_time_in_which_the_node_stood_still_passes_for_nobody() -> None:
-    clock = AttendedClock(0, 100_000)
+    clock = AwakeClock(0, 100_000)
     clock.step(100_000, 1)
     assert (clock.attended, clock.stood_still) == (100_000, False)
     clock.step(30 * SECOND, 2)

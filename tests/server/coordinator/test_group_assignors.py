@@ -11,7 +11,7 @@ from group_samples import GROUP, Client, Coordinator, Topics, partitions, reques
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.server.coordinator.assignment_input import AssignmentProblem, Reader
+from quorumlog.server.coordinator.assignment_input import AssignmentInput, Reader
 from quorumlog.server.coordinator.group import SubscribedTopic
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.member_changes import expire_session
@@ -30,8 +30,8 @@ def problem(
     racks: Mapping[str, str] | None = None,
     replica_racks: Mapping[PartitionId, frozenset[str]] | None = None,
     holders: Mapping[PartitionId, str] | None = None,
-) -> AssignmentProblem:
-    return AssignmentProblem(
+) -> AssignmentInput:
+    return AssignmentInput(
         [
             Reader(name, (instances or {}).get(name, ""), (racks or {}).get(name, ""), frozenset(map(topic_id, names)))
             for name, names in sorted(readers.items())
@@ -123,7 +123,7 @@ NAMES = "abcdefgh"
 
 
 @st.composite
-def alike(draw: st.DrawFn) -> tuple[AssignmentProblem, int]:
+def alike(draw: st.DrawFn) -> tuple[AssignmentInput, int]:
     """Members with the same subscription, and a present target of any shape."""
     members = draw(st.lists(st.sampled_from(NAMES), min_size=1, unique=True))
     counts = {"t": draw(st.integers(0, 12)), "u": draw(st.integers(0, 12))}
@@ -138,7 +138,7 @@ def alike(draw: st.DrawFn) -> tuple[AssignmentProblem, int]:
 
 @given(alike())
 @settings(max_examples=200, deadline=None)
-def test_equal_subscriptions_get_equal_shares_by_least_movement(case: tuple[AssignmentProblem, int]) -> None:
+def test_equal_subscriptions_get_equal_shares_by_least_movement(case: tuple[AssignmentInput, int]) -> None:
     asked, partition_count = case
     before = {name: set(row) for name, row in asked.present.items()}
     after = assign_uniformly(asked)

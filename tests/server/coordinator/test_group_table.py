@@ -16,9 +16,9 @@ from quorumlog.server.coordinator.group import StoredOffset
 from quorumlog.server.coordinator.group_edit import OverlaidOffsets
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
-from quorumlog.server.coordinator.member import UNREVOKED, Member
+from quorumlog.server.coordinator.member import UNREVOKED, GroupMember
 from quorumlog.server.coordinator.records import member_record, target_record
-from quorumlog.v1.group_log_pb2 import GroupChange, GroupCommand, GroupHeader
+from quorumlog.v1.coordinator_log_pb2 import GroupChange, GroupCommand, GroupHeader
 
 
 @pytest.fixture
@@ -107,7 +107,7 @@ def _assignment_ahead(coordinator: Coordinator) -> GroupChange:
 
 def _without_target(coordinator: Coordinator) -> GroupChange:
     made = change(coordinator)
-    made.members.append(member_record(Member("c")))
+    made.members.append(member_record(GroupMember("c")))
     made.targets.append(target_record("b", ()))
     return made
 
@@ -147,7 +147,7 @@ def test_two_members_do_not_share_a_static_name() -> None:
     coordinator = Coordinator(Topics(t=1))
     until_stable([Client(coordinator, "a", instance="x")])
     made = change(coordinator)
-    made.members.append(member_record(Member("b", "x")))
+    made.members.append(member_record(GroupMember("b", "x")))
     with pytest.raises(AssertionError, match="same static name"):
         coordinator.table.apply(GroupCommand(changes=[made]))
 

@@ -18,7 +18,7 @@ from quorumlog.raft.types import (
     Message,
     Snapshot,
 )
-from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.storage.transaction import GroupWrite
 
@@ -52,7 +52,7 @@ class Rig:
 
     def __init__(self, voters: tuple[int, ...], groups: int = 1) -> None:
         self.sent: list[tuple[int, Message]] = []
-        self.host = GroupHost(lambda group, message: self.sent.append((group, message)))
+        self.host = RaftHost(lambda group, message: self.sent.append((group, message)))
         self.machines: dict[int, Machine] = {}
         for group in range(1, groups + 1):
             raft = RaftGroup(
@@ -62,7 +62,7 @@ class Rig:
             )  # fmt: skip
             self.machines[group] = Machine()
             self.host.create(GroupWrite(group, create=Configuration(voters), hard_state=HardState()))
-            self.host.add(group, Replica(raft, self.machines[group], lazy_commit=False))
+            self.host.add(group, HostedReplica(raft, self.machines[group], lazy_commit=False))
 
     def append(self, term: int, prev_index: int, prev_term: int, *entries: Entry) -> None:
         raft = self.host.replicas[1].raft

@@ -23,10 +23,10 @@ from quorumlog.raft.types import (
     Snapshot,
 )
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
-from quorumlog.server.hosting.raft_host import GroupHost, Replica
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.options import Limits, NodeOptions
+from quorumlog.server.options import NodeLimits, NodeOptions
 from quorumlog.storage.snapshot_slices import cut, describe
 
 GROUP, LEADER, FOLLOWER, OTHER = 1000, 1, 2, 3
@@ -37,7 +37,7 @@ SLICE, WINDOW, STALL = 64, 2, 1_000
 #: The leader's, after its election.
 TERM = 2
 SLICES = len(DATA) // SLICE
-LIMITS = Limits(snapshot_slice_bytes=SLICE, snapshot_window=WINDOW, snapshot_transfers=1)
+LIMITS = NodeLimits(snapshot_slice_bytes=SLICE, snapshot_window=WINDOW, snapshot_transfers=1)
 
 
 class Machine:
@@ -78,7 +78,7 @@ class Side:
         self.logged: list[str] = []
         self.now = 0
         options = NodeOptions(node_id, f"n{node_id}:1", {}, limits=LIMITS, snapshot_stall_us=STALL)
-        self.host = GroupHost(lambda group, message: self.said.append(message))
+        self.host = RaftHost(lambda group, message: self.said.append(message))
         self.snapshots = Snapshots(
             options, self.host, self, random.Random(node_id), lambda: True, self._install,  # type: ignore[arg-type]
             lambda level, event, **fields: self.logged.append(f"{event}: {fields.get('reason', '')}"),
@@ -92,7 +92,7 @@ class Side:
         )  # fmt: skip
         self.machine = Machine(self.disk)
         self.disk[GROUP] = DurableGroup(GROUP, CONFIGURATION, HardState(last.term, -1, last.index), last)
-        self.host.add(GROUP, Replica(self.raft, self.machine, lazy_commit=False))
+        self.host.add(GROUP, HostedReplica(self.raft, self.machine, lazy_commit=False))
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:
         return self.disk[group].slices[stage][number]

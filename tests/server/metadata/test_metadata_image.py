@@ -3,7 +3,7 @@
 import pytest
 
 from quorumlog.server.metadata.image import MetadataImage, MetadataLogError
-from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_PARTITION_GROUP, ApplyResult, Partition
+from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -82,7 +82,7 @@ class Log:
         return self.apply(log.MetadataCommand(alter_isr=body))
 
     @property
-    def partition(self) -> Partition:
+    def partition(self) -> PartitionRecord:
         return self.image.partitions[GROUP]
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 
 from quorumlog.server.node.space_watch import BUSY_CHECK_INTERVAL_US, CHECK_INTERVAL_US, SpaceWatch
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.storage.transaction import Space
 
 GIB = 1 << 30
@@ -23,7 +23,7 @@ class Disk:
 
 
 def watch(disk: Disk, log: Log | None = None) -> SpaceWatch:
-    return SpaceWatch(disk, Limits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
+    return SpaceWatch(disk, NodeLimits(), 0, log or (lambda level, event, **fields: None))  # type: ignore[arg-type]
 
 
 def test_refusing_begins_above_one_level_and_ends_below_another() -> None:

@@ -12,12 +12,12 @@ from quorumlog.server.hosting.log_store import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.topic_config import TopicConfig
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, next_row
-from quorumlog.storage.transaction import GroupState, Space
+from quorumlog.storage.transaction import RaftGroupState, Space
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -32,7 +32,7 @@ class MemoryLog:
     def __init__(self) -> None:
         self.log: dict[int, Entry] = {}
 
-    def groups(self) -> dict[int, GroupState]:
+    def groups(self) -> dict[int, RaftGroupState]:
         return {}
 
     def node_state(self) -> dict[bytes, bytes]:
@@ -95,7 +95,7 @@ class Rig:
             now=0, options=RaftOptions(), check_chain=check_chain,
         )  # fmt: skip
         identity = PartitionId(b"t" * 16, "orders", 0)
-        self.partition = Partition(identity, GROUP, self.raft, sealer, self.log, {}, Limits())
+        self.partition = Partition(identity, GROUP, self.raft, sealer, self.log, {}, NodeLimits())
         self.calls = 0
 
     def lead(self) -> None:
@@ -308,7 +308,7 @@ def test_the_table_brings_the_state_back(rig: Rig) -> None:
     rig.produce(batch(sequence=0, producer=7))
     rig.settle()
     rows = {key: row for key, row in rig.partition.take_rows().items() if row is not None}
-    again = Partition(rig.partition.identity, GROUP, rig.raft, GroupSealer(GROUP), rig.log, rows, Limits())
+    again = Partition(rig.partition.identity, GROUP, rig.raft, GroupSealer(GROUP), rig.log, rows, NodeLimits())
     assert again.high_watermark == 3
     again.update_leadership()
     call = ProduceCall(1, data_plane_pb2.ProduceResponse(results=[data_plane_pb2.ProduceResult()]), 1 << 60, 1, {0})

@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, ROW_DIGESTS, content_digest
-from quorumlog.server.partition.producer_table import Duplicate, ProducerTable, Refused
+from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import (
     FIRST_NAMED_PRODUCER_ID,
@@ -66,7 +66,7 @@ def test_a_retry_names_its_original_while_it_is_uncommitted_and_after() -> None:
     for commit in (lambda: None, lambda: table.apply(header(0, base_offset=40), index=9)):
         commit()
         verdict = table.check(header(0))
-        assert isinstance(verdict, Duplicate)
+        assert isinstance(verdict, DuplicateBatch)
         assert (verdict.base_offset, verdict.log_index) == (40, 9)
 
 
@@ -74,7 +74,7 @@ def test_the_last_five_batches_are_remembered() -> None:
     table = ProducerTable(10)
     for number in range(7):
         table.apply(header(2 * number, base_offset=2 * number), index=number + 1)
-    assert table.check(header(4)) == Duplicate(log_index=3, base_offset=4)
+    assert table.check(header(4)) == DuplicateBatch(log_index=3, base_offset=4)
 
 
 def test_an_older_epoch_is_fenced_and_a_newer_one_starts_over() -> None:
@@ -98,7 +98,7 @@ def test_a_truncated_batch_is_not_called_a_duplicate_later() -> None:
     table = ProducerTable(10)
     table.apply(header(0), index=1)
     table.append(header(2), base_offset=2, index=2)
-    assert isinstance(table.check(header(2)), Duplicate)
+    assert isinstance(table.check(header(2)), DuplicateBatch)
     table.drop_tail()
     assert table.check(header(2)) is None
 
@@ -108,7 +108,7 @@ def test_a_new_leadership_knows_the_uncommitted_tail() -> None:
     table = ProducerTable(10)
     table.rebuild_tail([(header(0, base_offset=10), 5, 0), (header(2, base_offset=12), 6, 0)])
     verdict = table.check(header(0))
-    assert isinstance(verdict, Duplicate)
+    assert isinstance(verdict, DuplicateBatch)
     assert verdict.base_offset == 10
     assert table.check(header(4)) is None
 
@@ -132,8 +132,8 @@ def test_a_batch_older_than_the_remembered_ones_is_a_duplicate_once_the_newest_i
     for number in range(7):
         table.apply(header(2 * number, base_offset=2 * number), index=number + 1)
     table.append(header(14), base_offset=14, index=8)
-    assert table.check(header(2)) == Duplicate(log_index=8, base_offset=-1)
-    assert table.check(header(0)) == Duplicate(log_index=8, base_offset=-1)
+    assert table.check(header(2)) == DuplicateBatch(log_index=8, base_offset=-1)
+    assert table.check(header(0)) == DuplicateBatch(log_index=8, base_offset=-1)
 
 
 def test_what_overlaps_remembered_batches_without_being_one_is_out_of_order() -> None:
@@ -158,8 +158,8 @@ def test_old_batches_are_recognised_across_the_wrap() -> None:
     for index, (sequence, count) in enumerate(zip(sequences, counts, strict=True), start=1):
         assert table.check(header(sequence, count)) is None
         table.apply(header(sequence, count), index)
-    assert table.check(header(SEQUENCE_MODULUS - 4)) == Duplicate(log_index=11, base_offset=-1)
-    assert table.check(header(0)) == Duplicate(log_index=11, base_offset=-1)
+    assert table.check(header(SEQUENCE_MODULUS - 4)) == DuplicateBatch(log_index=11, base_offset=-1)
+    assert table.check(header(0)) == DuplicateBatch(log_index=11, base_offset=-1)
     assert refusal(table, 14) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
@@ -179,8 +179,8 @@ def test_producers_silent_for_long_are_forgotten_and_those_that_came_back_since_
     table.forget(3)
     assert table.oldest_index == 4
     assert refusal(table, 2, producer=2) == ErrorCode.UNKNOWN_PRODUCER_ID
-    assert isinstance(table.check(header(2, producer=1)), Duplicate)
-    assert isinstance(table.check(header(0, producer=NAMED)), Duplicate)
+    assert isinstance(table.check(header(2, producer=1)), DuplicateBatch)
+    assert isinstance(table.check(header(0, producer=NAMED)), DuplicateBatch)
     assert [value is None for value in table.take_rows().values()] == [True]
 
 
@@ -261,7 +261,7 @@ class Replay:
         self.stored: dict[bytes, bytes] = {}
         self.index = 0
 
-    def check(self, sequence: int, digest: int, epoch: int = 0) -> Duplicate | Refused | None:
+    def check(self, sequence: int, digest: int, epoch: int = 0) -> DuplicateBatch | Refused | None:
         return self.table.check(header(sequence, 1, NAMED, epoch, replayable=True), digest)
 
     def apply(self, sequence: int, digest: int, epoch: int = 0) -> None:
@@ -298,8 +298,8 @@ def test_an_equal_replay_is_acknowledged_and_goes_on_where_the_log_ends(restarte
     if restarted:
         replay.restart()
     for sequence in range(195):
-        assert replay.check(sequence, sequence * 7) == Duplicate(200, -1)
-    assert replay.check(199, 199 * 7) == Duplicate(200, 199)
+        assert replay.check(sequence, sequence * 7) == DuplicateBatch(200, -1)
+    assert replay.check(199, 199 * 7) == DuplicateBatch(200, 199)
     assert replay.check(200, 1) is None
     assert replay.code(201, 1) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
@@ -332,7 +332,7 @@ def test_a_new_epoch_replaces_the_digests_of_the_one_before() -> None:
     rows = replay.store()
     assert sorted(row is None for row in rows.values()) == [False, False, True, True]
     replay.restart()
-    assert replay.check(0, 9, epoch=1) == Duplicate(replay.index, 0)
+    assert replay.check(0, 9, epoch=1) == DuplicateBatch(replay.index, 0)
     assert replay.code(0, 0) == ErrorCode.INVALID_PRODUCER_EPOCH
 
 
@@ -350,7 +350,7 @@ def test_an_epoch_that_could_not_be_replayed_is_refused_on_the_first_run() -> No
     for sequence in range(MAX_EPOCH_BATCHES):
         replay.apply(sequence, sequence)
     assert replay.code(MAX_EPOCH_BATCHES, 1) == ErrorCode.PRODUCER_LIMIT_EXCEEDED
-    assert replay.check(0, 0) == Duplicate(MAX_EPOCH_BATCHES, -1)
+    assert replay.check(0, 0) == DuplicateBatch(MAX_EPOCH_BATCHES, -1)
 
 
 def test_digests_of_batches_that_are_cut_off_are_forgotten() -> None:
@@ -360,10 +360,10 @@ def test_digests_of_batches_that_are_cut_off_are_forgotten() -> None:
     replay.table.append(header(0, 1, NAMED, epoch=1, replayable=True), 2, 3, 12)
     replay.table.drop_tail()
     assert replay.code(0, 11) == ErrorCode.DUPLICATE_SEQUENCE_MISMATCH
-    assert replay.check(0, 10) == Duplicate(1, 0)
+    assert replay.check(0, 10) == DuplicateBatch(1, 0)
     assert replay.check(1, 99) is None
     replay.apply(1, 99)
-    assert replay.check(1, 99) == Duplicate(2, 1)
+    assert replay.check(1, 99) == DuplicateBatch(2, 1)
 
 
 def test_an_epoch_is_replayable_from_its_first_batch_on_or_not_at_all() -> None:
@@ -470,7 +470,7 @@ def test_what_was_on_its_way_when_a_producer_was_forgotten_is_known_once_it_is_a
     assert leader.rows() == follower.rows()
     following = replayed(3 + (epoch == 3), epoch)
     assert leader.check(*following) is None
-    assert leader.check(*later[-1]) == Duplicate(log_index=12, base_offset=later[-1][0].base_offset)
+    assert leader.check(*later[-1]) == DuplicateBatch(log_index=12, base_offset=later[-1][0].base_offset)
     copy = ProducerTable(10)
     copy.load(leader.rows())
     assert copy.check(*following) is None

@@ -29,7 +29,7 @@ from quorumlog.server.events import (
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.driver import Driver
 from quorumlog.server.transport.client_requests import NodeStoppingError
-from quorumlog.storage.interface import DiskFullError, StorageError
+from quorumlog.storage.interface import DiskFullError, StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
@@ -64,9 +64,9 @@ class ScriptedNode:
 class ImmediateWriter:
     """Answers transactions on the loop's thread; ``completed`` is set to the driver's method."""
 
-    def __init__(self, error: StorageError | None = None) -> None:
+    def __init__(self, error: StorageEngineError | None = None) -> None:
         self.submitted: list[Transaction] = []
-        self.completed: Callable[[int, StorageError | None], None] | None = None
+        self.completed: Callable[[int, StorageEngineError | None], None] | None = None
         self._error = error
 
     def submit(self, transaction: Transaction) -> None:

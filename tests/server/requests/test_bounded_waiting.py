@@ -5,7 +5,7 @@ from __future__ import annotations
 from quorumlog.server.partition import acknowledgements
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, ProduceCalls, Waiter
 from quorumlog.server.requests import parked_fetches
-from quorumlog.server.requests.fetch_sessions import FetchSession
+from quorumlog.server.requests.fetch_sessions import ServedFetchSession
 from quorumlog.server.requests.parked_fetches import ParkedFetches, PendingFetch
 from quorumlog.v1 import data_plane_pb2
 
@@ -69,4 +69,4 @@ def test_deadlines_of_answered_fetches_do_not_gather() -> None:
 
 
 def a_fetch(number: int) -> PendingFetch:
-    return PendingFetch(number, number, FetchSession(0), deadline=300, min_bytes=1, max_bytes=1)
+    return PendingFetch(number, number, ServedFetchSession(0), deadline=300, min_bytes=1, max_bytes=1)

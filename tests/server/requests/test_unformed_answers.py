@@ -27,7 +27,10 @@ def test_every_request_is_answered_by_its_kind_of_answer(method: MethodDescripto
 
 
 def test_what_fails_as_a_whole_says_what_the_node_waits_for() -> None:
-    for request in (groups_pb2.GroupHeartbeatRequest(correlation_id=4), groups_pb2.FindCoordinatorsRequest()):
+    for request in (
+        groups_pb2.GroupHeartbeatRequest(correlation_id=4),
+        groups_pb2.FindCoordinatorsRequest(),
+    ):
         answer = unformed_response(request, "waiting for controllers 2, 3")
         assert answer.error.message == "waiting for controllers 2, 3; try again shortly"  # type: ignore[union-attr]
         assert answer.error.retriable  # type: ignore[union-attr]

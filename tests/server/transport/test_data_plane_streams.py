@@ -12,7 +12,7 @@ import pytest
 from quorumlog.server.events import ClientGone, ClientRequest, Event, Reply, StreamClosed
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metrics import Meters
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 from quorumlog.server.transport.client_requests import MAX_PENDING_BYTES, ClientRequests
 from quorumlog.server.transport.data_plane_service import (
     MAX_FETCHES_PER_STREAM,
@@ -33,7 +33,7 @@ class Stage:
         self.events: list[Event] = []
         self.requests = ClientRequests(self.events.append)
         self.meters = Meters()
-        service = DataPlaneService(self.requests, Limits(), self.meters)
+        service = DataPlaneService(self.requests, NodeLimits(), self.meters)
         self.server = GrpcServer(f"127.0.0.1:{port}", (service.handlers(),))
         self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{port}", [("grpc.max_receive_message_length", -1)])
         self.stub = data_plane_pb2_grpc.DataPlaneStub(self.channel)  # type: ignore[no-untyped-call]

@@ -29,8 +29,7 @@ from quorumlog.server.transport.peer_codec import (
     parse_frame,
 )
 from quorumlog.v1 import peer_pb2
-from quorumlog.v1.entry import CorruptEntryError, entry_hash, seal
-from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import CorruptEntryError, EnvelopeKind, entry_hash, seal
 
 SENDER, RECEIVER, GROUP, TERM = 2, 1, 1000, 7
 IDENTITY = PeerIdentity("cluster", SENDER, "directory", 2**64 - 1, "127.0.0.1:1")
@@ -41,7 +40,7 @@ def chain(count: int, *, group: int = GROUP, first: int = 11, term: int = TERM, 
     entries: list[Entry] = []
     previous = 12345
     for index in range(first, first + count):
-        data = seal(group, term, index, previous, WireKind.COMMAND, body)
+        data = seal(group, term, index, previous, EnvelopeKind.COMMAND, body)
         previous = entry_hash(data)
         entries.append(Entry(index, term, EntryKind.COMMAND, previous, data))
     return entries
@@ -129,7 +128,7 @@ def test_an_entry_in_the_wrong_place_is_noticed() -> None:
 
 
 def test_an_entry_that_does_not_follow_the_one_before_it_is_noticed() -> None:
-    stranger = seal(GROUP, TERM, 12, 999, WireKind.COMMAND, b"body")
+    stranger = seal(GROUP, TERM, 12, 999, EnvelopeKind.COMMAND, b"body")
     entries = [chain(1)[0], Entry(12, TERM, EntryKind.COMMAND, entry_hash(stranger), stranger)]
     assert "does not follow the entry before it" in refusal(appending(entries))
 

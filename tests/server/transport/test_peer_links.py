@@ -41,8 +41,7 @@ from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
 from quorumlog.server.transport.supervision import Supervisor
-from quorumlog.v1.entry import EntryKind as WireKind
-from quorumlog.v1.entry import seal
+from quorumlog.v1.entry import EnvelopeKind, seal
 
 Wanted = TypeVar("Wanted")
 
@@ -241,7 +240,7 @@ async def test_an_unexpected_node_at_an_address_is_not_taken_for_the_peer(ends: 
 async def test_a_corrupt_entry_breaks_the_link_and_never_reaches_the_node(ends: tuple[End, End]) -> None:
     first, second = ends
     await joined(first, second)
-    sealed = bytearray(seal(3, 1, 1, 0, WireKind.COMMAND, b"body"))
+    sealed = bytearray(seal(3, 1, 1, 0, EnvelopeKind.COMMAND, b"body"))
     sealed[-1] ^= 1
     entry = Entry(1, 1, EntryKind.COMMAND, 0, bytes(sealed))
     first.links.send(2, PeerFrame(Stream.DATA, 1, messages=[(3, AppendRequest(1, 2, 1, 0, 0, 0, [entry]))]))

@@ -6,8 +6,7 @@ import pytest
 
 from quorumlog.chaos.models.committed_partition import CommittedPartition, Retention, Violation
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.v1.entry import Codec, build_batch, seal, seal_batch
-from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, seal, seal_batch
 from quorumlog.v1.partition_log_pb2 import (
     ForgetProducers,
     PartitionCommand,
@@ -49,7 +48,7 @@ class Log:
     def command(self, **body: object) -> int:
         """Appends a command; returns its index."""
         text = PartitionCommand(**body).SerializeToString()  # type: ignore[arg-type]
-        return self._commit(EntryKind.COMMAND, seal(GROUP, 1, self.index + 1, 0, WireKind.COMMAND, text))
+        return self._commit(EntryKind.COMMAND, seal(GROUP, 1, self.index + 1, 0, EnvelopeKind.COMMAND, text))
 
     def trim(self, start: int) -> int:
         """Moves the log start."""

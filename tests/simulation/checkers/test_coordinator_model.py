@@ -8,7 +8,7 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel, CoordinatorModel
 from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.v1 import group_log_pb2 as log
+from quorumlog.v1 import coordinator_log_pb2 as log
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.entry import ENVELOPE_BYTES
 

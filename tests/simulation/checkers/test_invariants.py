@@ -12,8 +12,7 @@ from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.transaction import GroupWrite, Transaction
-from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal, seal_batch
-from quorumlog.v1.entry import EntryKind as WireKind
+from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
 VOTERS = Configuration((1, 2, 3))
@@ -51,7 +50,7 @@ def identity(entry: Entry) -> EntryId:
 
 
 def noop(previous: EntryId, term: int = 1) -> Entry:
-    data = seal(GROUP, term, previous.index + 1, previous.hash, WireKind.NOOP, b"")
+    data = seal(GROUP, term, previous.index + 1, previous.hash, EnvelopeKind.NOOP, b"")
     return Entry(previous.index + 1, term, EntryKind.NOOP, entry_hash(data), data)
 
 

@@ -19,7 +19,7 @@ from quorumlog.raft.types import Entry, EntryId, HardState
 from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.meta_pages import read_meta
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupState, GroupWrite, Transaction
+from quorumlog.storage.transaction import GroupWrite, RaftGroupState, Transaction
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 KILLS = 60
@@ -39,7 +39,7 @@ def next_entry(disk: SimDisk, previous: EntryId | None = None, term: int = 0, sk
     return entry_after(previous or last, max(term, last.term, 1), next_offset(disk) + skip, b"payload.")
 
 
-Spoil = Callable[[SimDisk, GroupState], GroupWrite]
+Spoil = Callable[[SimDisk, RaftGroupState], GroupWrite]
 
 SPOILED: dict[str, Spoil] = {
     "a replica that exists": lambda disk, state: GroupWrite(GROUP, create=CONFIGURATION),

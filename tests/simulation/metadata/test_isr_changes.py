@@ -8,7 +8,7 @@ from quiet_cluster import Quiet, Writing
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.events import FrameReceived, PeerFrame, Stream
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import METADATA_GROUP, Partition
+from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
 from quorumlog.v1 import peer_pb2
 
 SEEDS = range(1, 4)
@@ -20,7 +20,7 @@ def image_of(quiet: Quiet) -> MetadataImage:
     return max(images, key=lambda image: image.applied_index)
 
 
-def partition_of(quiet: Quiet) -> Partition:
+def partition_of(quiet: Quiet) -> PartitionRecord:
     """The partition as the metadata have it."""
     (partition,) = image_of(quiet).partitions.values()
     return partition

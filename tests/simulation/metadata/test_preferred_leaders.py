@@ -8,7 +8,7 @@ from quiet_cluster import SECOND, TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import Outcome
 from quorumlog.chaos.simulator.clients import Unanswered
-from quorumlog.server.metadata.records import Partition
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import BalanceOptions
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -17,7 +17,7 @@ SOON = BalanceOptions(check_interval_us=SECOND, grace_us=SECOND // 2)
 NEVER = BalanceOptions(enabled=False)
 
 
-def record(writing: Writing, node: int) -> Partition:
+def record(writing: Writing, node: int) -> PartitionRecord:
     image = writing.cluster.processes[node].image
     assert image is not None
     return next(iter(image.partitions.values()))

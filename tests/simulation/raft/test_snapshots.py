@@ -7,10 +7,10 @@ from quiet_cluster import Quiet
 
 from quorumlog.chaos.simulator.durable_group import DurableGroup
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 
 METADATA = 0
-SMALL = Limits(snapshot_slice_bytes=60)
+SMALL = NodeLimits(snapshot_slice_bytes=60)
 #: The node that was away; 1 made the first term, and leads the metadata.
 AWAY = 3
 SEEDS = range(1, 4)

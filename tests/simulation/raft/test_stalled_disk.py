@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, Writing
 
-from quorumlog.server.options import Limits
+from quorumlog.server.options import NodeLimits
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -37,7 +37,7 @@ def test_a_leader_that_is_written_to_and_cannot_write_hands_over(seed: int) -> N
 
 def test_what_gathers_for_a_disk_that_stands_still_is_bounded() -> None:
     limit = 20_000
-    writing = Writing(1, limits=Limits(gathered_bytes=limit))
+    writing = Writing(1, limits=NodeLimits(gathered_bytes=limit))
     stalled = writing.leader()
     assert stalled.node is not None
     host = stalled.node._host
