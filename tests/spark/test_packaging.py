@@ -13,7 +13,9 @@ import pytest
 from pyspark.sql.datasource import DataSource
 
 from quorumlog.sdk.spark import SparkMissingError, local_session
+from quorumlog.sdk.spark.java import find_java_home
 from quorumlog.sdk.spark.session import interrupted_afterwards
+from tests.support.standalone import QUICK
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -71,3 +73,21 @@ def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None
     program = "import pyspark_quorumlog as found; assert found.DefaultSource.name() == 'quorumlog'"
     environment = os.environ | {"PYTHONPATH": str(folder)}
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
+
+
+def test_a_plain_session_finds_the_format_by_itself() -> None:
+    """As in an activated environment: nothing is registered, no path is set, and the session is Spark's own."""
+    program = (
+        "from pyspark.sql import SparkSession; spark = SparkSession.builder.getOrCreate();"
+        " rows = spark.read.format('quorumlog').option('quorumlog.bootstrap.servers', '127.0.0.1:1');"
+        " print('columns:', *rows.option('subscribe', 'orders').load().columns); spark.stop()"
+    )
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("PYSPARK", "PYTHONPATH"))}
+    environment |= {
+        "JAVA_HOME": str(find_java_home()), "SPARK_LOCAL_IP": "127.0.0.1", "JDK_JAVA_OPTIONS": QUICK,
+        "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+    }  # fmt: skip
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, capture_output=True, text=True, timeout=110, env=environment
+    )
+    assert "columns: key value topic partition offset timestamp timestampType" in done.stdout, done.stderr
