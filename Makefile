@@ -11,10 +11,11 @@ PROTOS := $(sort $(wildcard proto/quorumlog/v1/*.proto))
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test check proto format bench chaos simulate mutants clean
+.NOTPARALLEL:
+.PHONY: help setup demo test test-fast test-logic test-processes test-alone check proto format bench chaos simulate mutants clean
 
 help:  ## this list
-	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
 
 $(VENV)/.requirements: requirements.lock
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "quorumlog needs Python 3.11 or newer; say which: make PYTHON=python3.11 ..." >&2; exit 1; }
@@ -38,10 +39,20 @@ demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 # tests of Spark's session, a second one the others (tests/conftest.py). What is timed or starved has the machine to itself.
 # With PYTEST_ARGS one of them may find nothing to do: pytest calls that 5.
 PROCESSES := cluster or chaos or spark
-test: $(STAMP)  ## all tests
-	@$(BIN)/python -m pytest -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
-	@$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
-	@$(BIN)/python -m pytest -m alone $(PYTEST_ARGS) || test $$? -eq 5
+PYTEST := $(BIN)/python -m pytest
+test: test-logic test-processes test-alone  ## all tests
+
+test-fast: $(STAMP)  ## the inner loop: what needs no process and no seeds, in under a minute
+	@$(PYTEST) -q -n auto -m "not ($(PROCESSES) or thorough)" $(addprefix tests/,raft storage server sdk cli chaos test_imports.py) $(PYTEST_ARGS)
+
+test-logic: $(STAMP)  ## what starts no process: the core, the node, the clients, the simulator
+	@$(PYTEST) -n auto -m "not ($(PROCESSES))" $(PYTEST_ARGS) || test $$? -eq 5
+
+test-processes: $(STAMP)  ## what starts nodes, commands, Spark
+	@$(PYTEST) -n 2 --dist loadfile --no-loadscope-reorder -m "($(PROCESSES)) and not alone" $(PYTEST_ARGS) || test $$? -eq 5
+
+test-alone: $(STAMP)  ## what is timed or starved, one by one
+	@$(PYTEST) -m alone $(PYTEST_ARGS) || test $$? -eq 5
 
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .

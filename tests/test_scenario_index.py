@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def marks_in(file: Path) -> Iterator[str]:
                     yield str(argument.value)
 
 
+@cache
 def marked_tests() -> dict[str, set[str]]:
     """Story -> the files that play it."""
     found: dict[str, set[str]] = {}

@@ -10,6 +10,7 @@ import contextlib
 import os
 import sys
 
+import pytest
 from checked_cluster import CheckedCluster
 from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
@@ -308,6 +309,7 @@ class Courses(RuleBasedStateMachine):
             self.cluster.recover()
 
 
+@pytest.mark.thorough
 def test_no_course_breaks_a_promise_and_all_end_in_one_log() -> None:
     profile = SEARCH if COURSES else CONTINUOUS
     checks = list(HealthCheck)

@@ -75,6 +75,7 @@ def test_spark_finds_the_registration_module_where_the_package_puts_it() -> None
     subprocess.run([sys.executable, "-c", program], check=True, timeout=60, env=environment)
 
 
+@pytest.mark.spark
 def test_a_plain_session_finds_the_format_by_itself() -> None:
     """As in an activated environment: nothing is registered, no path is set, and the session is Spark's own."""
     program = (

@@ -2,6 +2,7 @@
 
 import random
 
+import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -217,5 +218,5 @@ class MetadataMachine(RuleBasedStateMachine):
         assert not table.was_deleted(0)
 
 
-TestMetadataMachine = MetadataMachine.TestCase
+TestMetadataMachine = pytest.mark.thorough(MetadataMachine.TestCase)
 TestMetadataMachine.settings = settings(max_examples=200, stateful_step_count=60, deadline=None)

@@ -40,6 +40,7 @@ def logs_with_points(draw: st.DrawFn) -> tuple[list[bytes], list[CompactionPoint
     return batches, points
 
 
+@pytest.mark.thorough
 @given(
     sample=logs_with_points(),
     cuts=st.lists(st.booleans(), min_size=6, max_size=6),
