@@ -27,7 +27,7 @@ $(VENV)/.requirements: requirements.lock
 # Strict: every tool sees the packages, not only Python's own import (mypy, and Spark, which lists the folders of sys.path).
 $(STAMP): $(VENV)/.requirements pyproject.toml setup.py $(FOLDERS)
 	@rm -rf build/__editable__.*
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
+	@PYTHONWARNINGS="ignore:Editable installation" $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --config-settings editable_mode=strict --editable .
 	@touch $@
 
 setup: $(STAMP)  ## make .venv and install everything, locked

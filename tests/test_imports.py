@@ -1,4 +1,7 @@
-"""Imports point one way: each floor of the house uses only the floors below it (docs/architecture.md, the table)."""
+"""Imports point one way: a floor of the house uses only the floors below it, a room only the rooms that it may.
+
+docs/architecture.md shows both tables.
+"""
 
 from __future__ import annotations
 
@@ -25,6 +28,50 @@ FLOORS: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
     "quorumlog.cli": ("cli", ("quorumlog",)),
 }
+
+#: Floor -> room -> the rooms of the same floor that it may use besides itself. "" is the floor's own folder: what all
+#: of its rooms share. An entry with a dot is one module of a room.
+ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
+    "quorumlog.server": {
+        "": (),
+        "hosting": ("",),
+        "metadata": ("",),
+        "controller": ("", "hosting", "metadata"),
+        "partition": ("", "hosting", "metadata"),
+        "coordinator": ("", "hosting", "metadata"),
+        "broker": ("", "hosting", "metadata", "partition", "coordinator"),
+        "requests": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker"),
+        "node": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests"),
+        "transport": ("", "hosting.sealing"),
+        "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
+                    "transport"),
+        "local": ("",),
+    },
+    "quorumlog.sdk": {
+        "": (),
+        "runtime": ("",),
+        "records": ("",),
+        "cluster": ("", "runtime", "records"),
+        "producer": ("", "runtime", "records", "cluster"),
+        "consumer": ("", "runtime", "records", "cluster"),
+        "admin": ("", "runtime", "records", "cluster"),
+        "spark": ("", "runtime", "records", "cluster", "producer"),
+    },
+    "quorumlog.chaos": {
+        "": (),
+        "checkers": ("",),
+        "models": ("", "checkers"),
+        "simulator": ("", "checkers", "models"),
+        "seeds": ("", "checkers", "models", "simulator"),
+        "mutation": ("", "seeds"),
+        "processes": ("", "checkers"),
+    },
+}  # fmt: skip
+
+#: What opens a floor's doors to the outside may use all of its rooms: commands, and the names that users import.
+DOORS = {
+    "server/__main__.py", "chaos/mutate.py", "chaos/simulate.py", "sdk/__init__.py", "sdk/aio.py",
+}  # fmt: skip
 
 #: What a pure state machine has no use for.
 IMPURE = {"asyncio", "threading", "multiprocessing", "time", "os", "socket", "grpc", "lmdb", "structlog", "uvloop"}
@@ -59,6 +106,59 @@ def test_a_floor_imports_only_from_the_floors_below_it(floor: str) -> None:
         if is_within(name, "quorumlog") and not any(is_within(name, allowed) for allowed in (floor, *below))
     ]
     assert not upward, "\n".join(upward)
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_every_folder_of_a_floor_is_a_room_that_says_what_it_is_for(floor: str) -> None:
+    folder = ROOT / FLOORS[floor][0]
+    rooms = {module.parent.name for module in folder.glob("*/__init__.py")}
+    assert rooms == set(ROOMS[floor]) - {""}
+    mute = [room for room in rooms if not (ast.get_docstring(ast.parse((folder / room / "__init__.py").read_text())))]
+    assert not mute, f"say in {mute}/__init__.py what lives there"
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_a_room_imports_only_from_the_rooms_that_it_may(floor: str) -> None:
+    rooms = ROOMS[floor]
+    wrong = []
+    for room in rooms:
+        for module in modules_of(floor, room):
+            place = str(module.relative_to(ROOT))
+            wrong += [
+                f"{place}:{line} imports {name}"
+                for line, name in imports_of(module)
+                if is_within(name, floor) and place not in DOORS and not may_import(floor, room, name)
+            ]
+    assert not wrong, "\n".join(wrong)
+
+
+def modules_of(floor: str, room: str) -> list[Path]:
+    """The modules of a room; of the floor's own folder without the rooms below it."""
+    folder = ROOT / FLOORS[floor][0]
+    return sorted((folder / room).rglob("*.py") if room else folder.glob("*.py"))
+
+
+def may_import(floor: str, room: str, name: str) -> bool:
+    """Whether a room may use a name of its floor."""
+    inside = name.removeprefix(floor).removeprefix(".")
+    theirs = inside.split(".")[0] if inside.split(".")[0] in ROOMS[floor] else ""
+    if theirs == room:
+        return True
+    return any(is_within(inside, allowed) if "." in allowed else theirs == allowed for allowed in ROOMS[floor][room])
+
+
+def test_rooms_that_import_each_other_are_noticed() -> None:
+    assert not may_import("quorumlog.server", "partition", "quorumlog.server.broker.replicas.Partitions")
+    assert not may_import("quorumlog.server", "", "quorumlog.server.hosting.leases")
+    assert not may_import("quorumlog.server", "transport", "quorumlog.server.hosting.leases.Leases")
+    assert may_import("quorumlog.server", "transport", "quorumlog.server.hosting.sealing.splice")
+    assert may_import("quorumlog.server", "requests", "quorumlog.server.options.NodeOptions")
+
+
+def test_no_two_rooms_need_each_other() -> None:
+    for rooms in ROOMS.values():
+        for room, allowed in rooms.items():
+            assert not [other for other in allowed if room in rooms[other.split(".")[0]]]
 
 
 def test_the_raft_core_does_no_io_and_reads_no_clock() -> None:
