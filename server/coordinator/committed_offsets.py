@@ -48,8 +48,8 @@ def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> gr
 def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
     """Whether the member has committed the partition again since it sent this: it stores nothing, and is no error.
 
-    (Else an attempt that the client gave up, and that was on its way for long, would take the later one back, and the
-    next owner would do committed work again.)
+    Otherwise an attempt that the client gave up, and that was on its way for long, would take the later one back, and
+    the next owner would do committed work again.
     """
     group = draft.group(request.group_id)
     counted = group is not None and request.member_id and request.number
@@ -176,7 +176,7 @@ def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> gr
     group = draft.group(request.group_id)
     if group is None:
         return groups_pb2.DeleteOffsetsResponse(error=no_group(request.group_id))
-    read = _topics_read(draft, group)
+    read = draft.subscriptions.topics_read_by(group.members.values())
     response = groups_pb2.DeleteOffsetsResponse()
     for partition in sorted(partitions_of(request.topics)):
         problem = None
@@ -204,7 +204,7 @@ def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
     group = draft.group(group_id)
     if group is None:
         return False
-    read = _topics_read(draft, group)
+    read = draft.subscriptions.topics_read_by(group.members.values())
     latest = draft.wall_ms - retention_ms
     expired = [
         partition
@@ -223,14 +223,6 @@ def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
 def no_group(group_id: str) -> errors_pb2.Error:
     """The answer to who asks for a group that there is not."""
     return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
-
-
-def _topics_read(draft: Draft, group: ConsumerGroup) -> set[bytes]:
-    """The topics that members subscribe to now."""
-    read: set[bytes] = set()
-    for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
-        read |= draft.subscriptions.topic_ids(subscription)
-    return read
 
 
 def _no_partition(topic: TopicInfo | None, number: int) -> errors_pb2.Error:

@@ -1,5 +1,5 @@
-"""What a coordinator's leader is about to decide: a view of its groups in which requests make changes, one after the
-other, until they become one command of the log.
+"""What a coordinator's leader is about to decide: a view of its consumer groups in which requests make changes, one
+after the other, until they become one command of the log.
 
 The groups that the log has made stay as they are; they must not change while a draft over them is in use.
 """
@@ -11,13 +11,13 @@ from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.subscriptions import Subscriptions
-from quorumlog.server.coordinator.target_assignment import settle
+from quorumlog.server.coordinator.target_assignment import assign_anew
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 from quorumlog.v1 import coordinator_log_pb2
 
 
 class Draft:
-    """Changes of a coordinator's groups.
+    """Changes of a coordinator's consumer groups.
 
     Arguments:
         topics: as they are now. At least as new as those on which the groups are based: a leader whose image is older
@@ -61,7 +61,7 @@ class Draft:
         """Computes who is to read what, where changes of the group ask for it: once for all of them."""
         edit = self._edits.get(group_id)
         if edit is not None and edit.is_unsettled:
-            settle(self, edit)
+            assign_anew(edit, self.subscriptions, self.wall_ms)
 
     @property
     def is_full(self) -> bool:
@@ -77,7 +77,7 @@ class Draft:
         """The changes, for the log; None when there are none."""
         for edit in self._edits.values():
             if edit.is_unsettled:
-                settle(self, edit)
+                assign_anew(edit, self.subscriptions, self.wall_ms)
         changes = [change for edit in self._edits.values() if (change := edit.change()) is not None]
         if not changes:
             return None

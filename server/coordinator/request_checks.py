@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.coordinator.assignors import ASSIGNORS
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from quorumlog.server.coordinator.subscriptions import InvalidPatternError, compiled
-from quorumlog.server.coordinator.target_assignment import ASSIGNORS
 from quorumlog.server.metadata.records import INTERNAL_PREFIX
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2

@@ -1,4 +1,4 @@
-"""What becomes of a group when topics come, grow or go."""
+"""What becomes of a consumer group when topics come, grow or go."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ def topics_changed(draft: Draft, group_id: str) -> bool:
         return False
     known = group.header.topics
     if group.members:
-        topics = subscribed_topics(draft, group)
+        topics = subscribed_topics(group, draft.subscriptions)
     else:
         topics = {topic_id: topic for topic_id, topic in known.items() if draft.topics.by_id(topic_id) is not None}
     if topics == known:
