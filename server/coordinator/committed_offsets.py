@@ -1,4 +1,4 @@
-"""A coordinator's decisions on committed offsets: who may store them (KIP-1251), who reads them, when they go."""
+"""A coordinator's decisions on committed offsets: who may store, read and delete them (KIP-1251)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What a client outside the group's assignment says as its epoch.
+#: What a client outside the consumer group's assignment says as its epoch.
 NO_MEMBER_EPOCH = -1
 
 
@@ -133,7 +133,7 @@ def _check_epoch(
 
 
 def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
-    """The committed offsets that are asked for, of topics that exist. A group that does not exist has none."""
+    """The committed offsets that are asked for, of topics that exist. A consumer group that does not exist has none."""
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id)
     if refused is None and request.member_id:
@@ -168,7 +168,7 @@ def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsR
     )
 
 
-# -- forgetting -------------------------------------------------------------------------------------------------------
+# -- deleting ---------------------------------------------------------------------------------------------------------
 
 
 def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
@@ -193,35 +193,8 @@ def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> gr
     return response
 
 
-def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
-    """Forgets offsets that nobody needs: of deleted topics; of a group that has been empty, and not committed, for
-    longer than the retention; of topics that nobody in the group subscribes to, so long after the commit. A group that
-    is left with neither members nor offsets goes.
-
-    Returns:
-        Whether anything went.
-    """
-    group = draft.group(group_id)
-    if group is None:
-        return False
-    read = draft.subscriptions.topics_read_by(group.members.values())
-    latest = draft.wall_ms - retention_ms
-    expired = [
-        partition
-        for partition, stored in group.offsets.items()
-        if draft.topics.by_id(partition[0]) is None
-        or (partition[0] not in read and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest)
-    ]
-    for partition in sorted(expired):
-        draft.edit(group_id).remove_offset(partition)
-    is_over = not group.members and len(group.offsets) == len(expired)
-    if is_over:
-        draft.edit(group_id).delete()
-    return is_over or bool(expired)
-
-
 def no_group(group_id: str) -> errors_pb2.Error:
-    """The answer to who asks for a group that there is not."""
+    """The error of a call about a consumer group that does not exist."""
     return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
 
 

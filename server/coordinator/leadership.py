@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import Enum
 from itertools import islice
 from typing import Protocol, TypeAlias
 
@@ -21,7 +20,6 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
-from quorumlog.server.coordinator.committed_offsets import expire_offsets
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
@@ -30,9 +28,9 @@ from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
+from quorumlog.server.coordinator.reviews import Review, expire_offsets, topics_changed
 from quorumlog.server.coordinator.services import CurrentMetadata
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
-from quorumlog.server.coordinator.topic_changes import topics_changed
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -74,13 +72,6 @@ class CoordinatorCall(Protocol):
 
 
 Waiter: TypeAlias = CoordinatorCall | HeartbeatCall
-
-
-class Review(Enum):
-    """What a coordinator looks at in a consumer group by itself."""
-
-    TOPICS = "topics that members subscribe to: some may have come, grown or gone"
-    OFFSETS = "committed offsets that nobody needs any more"
 
 
 @dataclass(slots=True, frozen=True)
