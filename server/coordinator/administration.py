@@ -1,4 +1,4 @@
-"""A coordinator's decisions for administrators: groups listed, described and deleted."""
+"""A coordinator's decisions for administrators: consumer groups listed, described and deleted."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def listing(group: ConsumerGroup) -> groups_pb2.GroupListing:
-    """A group in a list."""
+    """A consumer group in a list."""
     return groups_pb2.GroupListing(group_id=group.group_id, state=group.state, members=len(group.members))
 
 
 def describe(draft: Draft, group_id: str, coordinator: int) -> groups_pb2.GroupDescription:
-    """A group with its members; an error where there is none of that id.
+    """A consumer group with its members; an error where there is none of that id.
 
     Arguments:
         coordinator: the node that answers.
@@ -42,7 +42,7 @@ def describe(draft: Draft, group_id: str, coordinator: int) -> groups_pb2.GroupD
 
 
 def delete_group(draft: Draft, group_id: str) -> errors_pb2.Error | None:
-    """Deletes a group that has no members, with its committed offsets. Returns why it does not, or None."""
+    """Deletes a consumer group that has no members, with its committed offsets. Returns why it does not, or None."""
     group = draft.group(group_id)
     if group is None:
         return no_group(group_id)

@@ -12,22 +12,22 @@ class AwakeClock:
     """A clock that stops while the node itself stands still.
 
     A process that was stopped, or got no processor, did not hear anybody, and its silence is not theirs: by this clock
-    sessions are as old as the time in which heartbeats could have been taken. (Else a coordinator that wakes up throws
-    out every member of its groups.)
+    sessions are as old as the time in which heartbeats could have been taken. Otherwise a coordinator that wakes up
+    would throw out every member of its consumer groups.
 
     Arguments:
         interval_us: between two steps of a node that has nothing to do.
 
     Attributes:
         now: the node's clock (µs).
-        attended: this clock (µs).
+        awake_us: this clock (µs).
         wall_ms: milliseconds since the epoch.
         stood_still: whether the node did until this step.
     """
 
     def __init__(self, now: int, interval_us: int) -> None:
         self._standstill_us = max(STANDSTILL_US, STANDSTILL_INTERVALS * interval_us)
-        self.now = self.attended = now
+        self.now = self.awake_us = now
         self.wall_ms = 0
         self.stood_still = False
 
@@ -35,9 +35,9 @@ class AwakeClock:
         """A step of the node begins."""
         passed = now - self.now
         self.stood_still = passed >= self._standstill_us
-        self.attended += 0 if self.stood_still else passed
+        self.awake_us += 0 if self.stood_still else passed
         self.now, self.wall_ms = now, wall_ms
 
-    def due(self, attended: int) -> int:
+    def due(self, awake_us: int) -> int:
         """When this clock will show that time, on the node's clock."""
-        return self.now + attended - self.attended
+        return self.now + awake_us - self.awake_us

@@ -1,4 +1,4 @@
-"""A coordinator's decisions on committed offsets: who may store them (KIP-1251), who reads them, when they go."""
+"""A coordinator's decisions on committed offsets: who may store, read and delete them (KIP-1251)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: What a client outside the group's assignment says as its epoch.
+#: What a client outside the consumer group's assignment says as its epoch.
 NO_MEMBER_EPOCH = -1
 
 
@@ -48,8 +48,8 @@ def commit_offsets(draft: Draft, request: groups_pb2.CommitOffsetsRequest) -> gr
 def _is_late(draft: Draft, request: groups_pb2.CommitOffsetsRequest, partition: PartitionId) -> bool:
     """Whether the member has committed the partition again since it sent this: it stores nothing, and is no error.
 
-    (Else an attempt that the client gave up, and that was on its way for long, would take the later one back, and the
-    next owner would do committed work again.)
+    Otherwise an attempt that the client gave up, and that was on its way for long, would take the later one back, and
+    the next owner would do committed work again.
     """
     group = draft.group(request.group_id)
     counted = group is not None and request.member_id and request.number
@@ -133,7 +133,7 @@ def _check_epoch(
 
 
 def fetch_offsets(draft: Draft, request: groups_pb2.FetchOffsetsRequest) -> groups_pb2.FetchOffsetsResponse:
-    """The committed offsets that are asked for, of topics that exist. A group that does not exist has none."""
+    """The committed offsets that are asked for, of topics that exist. A consumer group that does not exist has none."""
     group = draft.group(request.group_id)
     refused = check_group_id(request.group_id)
     if refused is None and request.member_id:
@@ -168,7 +168,7 @@ def _check_reader(group: ConsumerGroup | None, request: groups_pb2.FetchOffsetsR
     )
 
 
-# -- forgetting -------------------------------------------------------------------------------------------------------
+# -- deleting ---------------------------------------------------------------------------------------------------------
 
 
 def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> groups_pb2.DeleteOffsetsResponse:
@@ -176,7 +176,7 @@ def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> gr
     group = draft.group(request.group_id)
     if group is None:
         return groups_pb2.DeleteOffsetsResponse(error=no_group(request.group_id))
-    read = _topics_read(draft, group)
+    read = draft.subscriptions.topics_read_by(group.members.values())
     response = groups_pb2.DeleteOffsetsResponse()
     for partition in sorted(partitions_of(request.topics)):
         problem = None
@@ -193,44 +193,9 @@ def delete_offsets(draft: Draft, request: groups_pb2.DeleteOffsetsRequest) -> gr
     return response
 
 
-def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
-    """Forgets offsets that nobody needs: of deleted topics; of a group that has been empty, and not committed, for
-    longer than the retention; of topics that nobody in the group subscribes to, so long after the commit. A group that
-    is left with neither members nor offsets goes.
-
-    Returns:
-        Whether anything went.
-    """
-    group = draft.group(group_id)
-    if group is None:
-        return False
-    read = _topics_read(draft, group)
-    latest = draft.wall_ms - retention_ms
-    expired = [
-        partition
-        for partition, stored in group.offsets.items()
-        if draft.topics.by_id(partition[0]) is None
-        or (partition[0] not in read and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest)
-    ]
-    for partition in sorted(expired):
-        draft.edit(group_id).remove_offset(partition)
-    is_over = not group.members and len(group.offsets) == len(expired)
-    if is_over:
-        draft.edit(group_id).delete()
-    return is_over or bool(expired)
-
-
 def no_group(group_id: str) -> errors_pb2.Error:
-    """The answer to who asks for a group that there is not."""
+    """The error of a call about a consumer group that does not exist."""
     return error(ErrorCode.GROUP_ID_NOT_FOUND, f"there is no group {group_id}")
-
-
-def _topics_read(draft: Draft, group: ConsumerGroup) -> set[bytes]:
-    """The topics that members subscribe to now."""
-    read: set[bytes] = set()
-    for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
-        read |= draft.subscriptions.topic_ids(subscription)
-    return read
 
 
 def _no_partition(topic: TopicInfo | None, number: int) -> errors_pb2.Error:

@@ -1,20 +1,20 @@
 """One replica of a coordinator of consumer groups: the state that its log has made, and who leads.
 
-The groups are in memory whole; snapshots replace the log as they do the metadata's. What only a leader knows (calls
-that wait, timers, the decision on its way) is its `CoordinatorLeadership`, made anew with every term and thrown away
-with it.
+The consumer groups are in memory whole; snapshots replace the log as they do the metadata's. What only a leader knows
+(calls that wait, timers, the decision on its way) is its `CoordinatorLeadership`, made anew with every term and thrown
+away with it.
 """
 
 from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Mapping
+from typing import Protocol
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.leadership import CoordinatorLeadership
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.wire_errors import error
@@ -27,6 +27,15 @@ META_ROW = b"m"
 _META = struct.Struct("<Q")
 
 
+class CoordinatorTerm(Protocol):
+    """What a coordinator has as a leader: it is told what becomes of its decisions."""
+
+    term: int
+
+    def applied(self, index: int, term: int, command: GroupCommand, changed: set[str]) -> None:
+        """A command was applied, and has changed these consumer groups."""
+
+
 class Coordinator:
     """A coordinator's state machine over one Raft group.
 
@@ -36,7 +45,8 @@ class Coordinator:
         read: gives the data of a snapshot that is on this node's disk.
 
     Attributes:
-        table: the groups.
+        group: its Raft group.
+        table: the consumer groups.
         leadership: what this replica has as a leader; None while it does not lead, or is not ready to.
         entry_bytes: of the commands applied since the newest snapshot.
     """
@@ -55,7 +65,7 @@ class Coordinator:
         self.snapshot = snapshot
         self.table = GroupTable() if snapshot is None else GroupTable.from_snapshot(read(snapshot))[0]
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
-        self.leadership: CoordinatorLeadership | None = None
+        self.leadership: CoordinatorTerm | None = None
         self.entry_bytes = 0
         self._sealer = sealer
         self._read = read
@@ -86,7 +96,7 @@ class Coordinator:
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
-        """Replaces the groups by a snapshot's."""
+        """Replaces the consumer groups by a snapshot's."""
         self.table = GroupTable.from_snapshot(self._read(snapshot))[0]
         self.snapshot = snapshot
         self.last_applied = snapshot.last
@@ -116,7 +126,7 @@ class Coordinator:
         return self.table.to_snapshot(self.last_applied.index)
 
     def checkpointed(self, snapshot: Snapshot) -> None:
-        """A snapshot of the groups is durable: from now on it is the one to offer."""
+        """A snapshot of the consumer groups is durable: from now on it is the one to offer."""
         self.snapshot = snapshot
 
     # -- leadership -------------------------------------------------------------------------------------------

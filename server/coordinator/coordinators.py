@@ -2,109 +2,99 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-from google.protobuf.message import Message as ProtoMessage
-
-from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
-from quorumlog.server.coordinator.group_requests import GroupRequest, GroupRequests
+from quorumlog.server.coordinator.group_requests import GroupCalls, GroupRequest
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
+from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
-from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.hosting.snapshots import Snapshots
-from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.coordinator.services import CoordinatorServices
+from quorumlog.server.request_timeouts import MAX_WAIT_US
+from quorumlog.v1 import errors_pb2, groups_pb2
 
 
 class Coordinators:
-    """The coordinators of a node, and what it serves to members of groups.
+    """The coordinators of a node, and what it serves to members of consumer groups."""
 
-    Arguments:
-        image: gives the current metadata image.
-        rounds: of heartbeats, shared with other reads.
-        reply: answers a request.
-        touch: a Raft group has something to do.
-    """
-
-    def __init__(
-        self,
-        now: int,
-        options: NodeOptions,
-        partitions: Partitions,
-        image: Callable[[], MetadataImage],
-        client: ControllerClient,
-        rounds: HeartbeatRounds,
-        snapshots: Snapshots,
-        reply: Callable[[int, ProtoMessage], None],
-        touch: Callable[[int], None],
-    ) -> None:
+    def __init__(self, now: int, services: CoordinatorServices) -> None:
         self._now = now
-        self._options = options
-        self._rounds = rounds
-        self._snapshots = snapshots
-        self._answers = PendingAnswers(reply)
-        self._leaderships = LedCoordinators(now, options, partitions.coordinators, image, rounds, reply, touch)
-        self._search = CoordinatorFinder(image, partitions, client, self._answers)
-        self._requests = GroupRequests(
-            options.node_id, image, partitions, self._leaderships, self._search, rounds, self._answers, reply
-        )
+        self._services = services
+        self._answers = PendingAnswers(services.reply)
+        self._led = LedCoordinators(now, services)
+        self._finder = CoordinatorFinder(services.metadata, services.leaders, services.controller, self._answers)
+        self._calls = GroupCalls(services.options.node_id, self._led, services.rounds, self._answers)
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
         self._now = now
-        self._leaderships.clock.step(now, wall_ms)
+        self._led.clock.step(now, wall_ms)
 
     def on_request(self, request_id: int, request: GroupRequest, client: ClientOrigin) -> None:
         """Serves a client's request."""
-        self._requests.on_request(self._now, request_id, request, client)
+        match request:
+            case groups_pb2.GroupHeartbeatRequest():
+                self._heartbeat(request_id, request, client)
+            case groups_pb2.FindCoordinatorsRequest():
+                self._finder.find(self._now, request_id, request)
+            case _:
+                self._calls.serve(self._now, request_id, request)
+
+    def _heartbeat(self, request_id: int, request: groups_pb2.GroupHeartbeatRequest, client: ClientOrigin) -> None:
+        keeper = self._led.keeper_of(request.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            self._services.reply(request_id, refused_heartbeat(request, keeper))
+            return
+        came = self._led.clock.awake_us
+        wait = min(request.max_wait_ms * 1000, MAX_WAIT_US)
+        keeper.heartbeat(HeartbeatCall(request_id, request, client, came, came + wait, self._services.reply))
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
-        self._requests.client_gone(request_id)
+        self._answers.forget(request_id)
+        self._finder.client_gone(request_id)
+        for leadership in self._led:
+            leadership.client_gone(request_id)
 
     def after_round(self, coordinator: Coordinator) -> None:
-        """A coordinator's group was stepped."""
-        self._leaderships.after_round(coordinator)
-        options = self._options.groups
-        group = coordinator.group
+        """A coordinator's Raft group was stepped."""
+        self._led.after_round(coordinator)
+        options, snapshots = self._services.options.groups, self._services.snapshots
+        raft_group = coordinator.group
         due = coordinator.is_checkpoint_due(options.checkpoint_entries, options.checkpoint_bytes)
-        if due and self._snapshots.may_checkpoint(group):
+        if due and snapshots.may_checkpoint(raft_group):
             last, configuration = coordinator.last_applied, coordinator.raft.configuration
-            self._snapshots.checkpoints.begin(
-                group, last, configuration, coordinator.to_snapshot(), coordinator.checkpointed
+            snapshots.checkpoints.begin(
+                raft_group, last, configuration, coordinator.to_snapshot(), coordinator.checkpointed
             )
 
     def metadata_changed(self) -> None:
         """The metadata image moved on."""
-        self._search.on_applied()
-        self._leaderships.metadata_changed()
+        self._finder.on_applied()
+        self._led.metadata_changed()
 
     def ended(self, coordinator: Coordinator) -> None:
         """This node has no replica of a coordinator any more."""
-        self._leaderships.end(coordinator.group)
-        self._rounds.forget(coordinator.group)
+        self._led.end(coordinator.group)
+        self._services.rounds.forget(coordinator.group)
 
     def on_time(self) -> None:
         """Does what is due, and decides what has come in this step."""
         self._answers.on_time(self._now)
-        self._leaderships.on_time()
+        self._led.on_time()
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        due = (self._answers.next_deadline, self._leaderships.next_deadline)
+        due = (self._answers.next_deadline, self._led.next_deadline)
         return min((deadline for deadline in due if deadline is not None), default=None)
 
     def gauges(self) -> dict[str, float]:
         """Figures for metrics, by name."""
-        led = list(self._leaderships)
+        led = list(self._led)
         return {
             "coordinators_led": len(led),
-            "consumer_groups": sum(len(each.leadership.table.groups) for each in led),
-            "group_members": sum(each.leadership.members for each in led),
-            "parked_heartbeats": sum(len(each.heartbeats) for each in led),
+            "consumer_groups": sum(len(each.table.groups) for each in led),
+            "group_members": sum(each.members for each in led),
+            "parked_heartbeats": sum(each.parked for each in led),
         }

@@ -1,7 +1,7 @@
-"""What a coordinator's leader is about to decide: a view of its groups in which requests make changes, one after the
-other, until they become one command of the log.
+"""What a coordinator's leader is about to decide: a view of its consumer groups in which requests make changes, one
+after the other, until they become one command of the log.
 
-The groups that the log has made stay as they are; they must not change while a draft over them is in use.
+The consumer groups that the log has made stay as they are; they must not change while a draft over them is in use.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
 from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.subscriptions import Subscriptions
-from quorumlog.server.coordinator.target_assignment import settle
+from quorumlog.server.coordinator.target_assignment import assign_anew
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 from quorumlog.v1 import coordinator_log_pb2
 
 
 class Draft:
-    """Changes of a coordinator's groups.
+    """Changes of a coordinator's consumer groups.
 
     Arguments:
-        topics: as they are now. At least as new as those on which the groups are based: a leader whose image is older
-            than ``table.metadata_index`` waits before it decides anything.
+        topics: as they are now. At least as new as those on which the consumer groups are based: a leader whose image
+            is older than ``table.metadata_index`` waits before it decides anything.
         wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
     """
 
@@ -36,14 +36,14 @@ class Draft:
         self.subscriptions = Subscriptions(topics)
 
     def group(self, group_id: str) -> ConsumerGroup | None:
-        """The group as it is after the changes so far; None when there is no such group."""
+        """The consumer group as it is after the changes so far; None when there is no such group."""
         edit = self._edits.get(group_id)
         if edit is None:
             return self._table.groups.get(group_id)
         return None if edit.is_deleted else edit.group
 
     def edit(self, group_id: str) -> GroupEdit:
-        """The group, to be changed; a new one where there is none."""
+        """The consumer group, to be changed; a new one where there is none."""
         edit = self._edits.get(group_id)
         if edit is None:
             base = self._table.groups.get(group_id)
@@ -53,19 +53,19 @@ class Draft:
         return edit
 
     def changed(self, group_id: str) -> bool:
-        """Whether the draft changes the group."""
+        """Whether the draft changes the consumer group."""
         edit = self._edits.get(group_id)
         return edit is not None and edit.is_changed
 
     def settle(self, group_id: str) -> None:
-        """Computes who is to read what, where changes of the group ask for it: once for all of them."""
+        """Computes who is to read what, where changes of the consumer group ask for it: once for all of them."""
         edit = self._edits.get(group_id)
         if edit is not None and edit.is_unsettled:
-            settle(self, edit)
+            assign_anew(edit, self.subscriptions, self.wall_ms)
 
     @property
     def is_full(self) -> bool:
-        """Whether the coordinator has as many groups as it may."""
+        """Whether the coordinator has as many consumer groups as it may."""
         return self._count >= self.limits.groups
 
     @property
@@ -77,7 +77,7 @@ class Draft:
         """The changes, for the log; None when there are none."""
         for edit in self._edits.values():
             if edit.is_unsettled:
-                settle(self, edit)
+                assign_anew(edit, self.subscriptions, self.wall_ms)
         changes = [change for edit in self._edits.values() if (change := edit.change()) is not None]
         if not changes:
             return None

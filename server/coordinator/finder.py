@@ -1,17 +1,14 @@
-"""Who coordinates a group: any node answers, from its own image, and has the coordinators created if there are none."""
+"""Who coordinates a consumer group: any node answers from its own image, and has coordinators created if none exist."""
 
 from __future__ import annotations
-
-from collections.abc import Callable
 
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
+from quorumlog.server.coordinator.services import CurrentMetadata, KnownLeaders
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
@@ -23,7 +20,7 @@ CREATION_US = 5_000_000
 
 
 def coordinator_of(topic: Topic, group_id: str) -> PartitionRecord:
-    """The partition of the internal topic that keeps a group."""
+    """The partition of the internal topic that keeps a consumer group."""
     return topic.partitions[int(google_crc32c.value(group_id.encode())) % len(topic.partitions)]
 
 
@@ -31,20 +28,20 @@ class CoordinatorFinder:
     """Serves FindCoordinators.
 
     Arguments:
-        image: gives this node's metadata image.
+        controller: has the coordinators created.
         answers: those that are due.
     """
 
     def __init__(
         self,
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        client: ControllerClient,
+        metadata: CurrentMetadata,
+        leaders: KnownLeaders,
+        controller: ControllerClient,
         answers: PendingAnswers,
     ) -> None:
-        self._image = image
-        self._partitions = partitions
-        self._client = client
+        self._metadata = metadata
+        self._leaders = leaders
+        self._controller = controller
         self._answers = answers
         self._waiting: dict[int, FindCoordinatorsRequest] = {}
         self._is_asking = False
@@ -54,7 +51,7 @@ class CoordinatorFinder:
     def find(self, now: int, request_id: int, request: FindCoordinatorsRequest) -> None:
         """Answers now where there are coordinators, else once they are created."""
         self._answers.expect(request_id, now + CREATION_US, _failed)
-        topic = self._image().topics.get(GROUPS_TOPIC)
+        topic = self._metadata.image.topics.get(GROUPS_TOPIC)
         if topic is not None:
             self._answers.give(request_id, self._found(topic, request))
             return
@@ -62,7 +59,7 @@ class CoordinatorFinder:
         if not self._is_asking and self._shown_at is None:
             self._is_asking = True
             asked = peer_pb2.ControllerRequest(create_coordinators=peer_pb2.CreateCoordinators())
-            self._client.ask(now + CREATION_US, asked, self._answered)
+            self._controller.ask(now + CREATION_US, asked, self._answered)
 
     def _answered(self, response: peer_pb2.ControllerResponse | None) -> None:
         self._is_asking = False
@@ -85,7 +82,7 @@ class CoordinatorFinder:
         """The image moved on: it may show the coordinators by now."""
         if not self._waiting:
             return
-        image = self._image()
+        image = self._metadata.image
         topic = image.topics.get(GROUPS_TOPIC)
         if topic is not None:
             waiting, self._waiting = self._waiting, {}
@@ -116,8 +113,8 @@ class CoordinatorFinder:
         return response
 
     def _place(self, record: PartitionRecord, found: GroupCoordinator) -> None:
-        leader, epoch = self._partitions.known_leader(record)
-        broker = self._image().brokers.get(leader)
+        leader, epoch = self._leaders.known_leader(record)
+        broker = self._metadata.image.brokers.get(leader)
         found.partition, found.node_id, found.leader_epoch = record.number, NO_NODE, epoch
         if broker is None:
             found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))

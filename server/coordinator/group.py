@@ -34,7 +34,7 @@ class StoredOffset:
 
 @dataclass(slots=True, frozen=True)
 class SubscribedTopic:
-    """A topic as the group last saw it.
+    """A topic as the consumer group last saw it.
 
     Arguments:
         first_partitions: how many partitions it had when the group began to read it. Those added since hold nothing
@@ -49,7 +49,7 @@ class SubscribedTopic:
 
 @dataclass(slots=True, frozen=True)
 class GroupHeader:
-    """What a group has beside members and offsets.
+    """What a consumer group has beside members and offsets.
 
     Arguments:
         group_epoch: counts changes of members, subscriptions and topics.
@@ -68,7 +68,7 @@ class GroupHeader:
 
 @dataclass(slots=True)
 class ConsumerGroup:
-    """One group.
+    """One consumer group.
 
     Arguments:
         version: counts the log's changes of it.

@@ -1,4 +1,4 @@
-"""One group as a draft changes it: a copy of what is changed, over what the log has made, which stays as it is."""
+"""One consumer group as a draft changes it: a copy of what is changed, over what the log has made, which stays."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def _partition_bytes(partitions: Collection[PartitionId]) -> int:
 
 
 class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
-    """Committed offsets, some of them changed, without a copy of the rest: a group may have a hundred thousand."""
+    """Committed offsets, some of them changed, without a copy of the rest: there may be a hundred thousand."""
 
     def __init__(self, base: Mapping[PartitionId, StoredOffset]) -> None:
         self._base = base
@@ -64,7 +64,7 @@ class OverlaidOffsets(MutableMapping[PartitionId, StoredOffset]):
 
 
 class GroupEdit:
-    """A group that a draft changes.
+    """A consumer group that a draft changes.
 
     Arguments:
         base: what the log has made; None when there is no such group.
@@ -107,7 +107,7 @@ class GroupEdit:
         self.group.put_header(header)
 
     def begin_empty(self, now_ms: int) -> None:
-        """A group that comes to be without members begins to be empty."""
+        """A consumer group that is created without members begins to be empty."""
         self.put_header(dataclasses.replace(self.group.header, empty_since_ms=now_ms))
 
     def put_member(self, member: GroupMember) -> None:
@@ -148,7 +148,7 @@ class GroupEdit:
         del self._offsets[partition]
 
     def delete(self) -> None:
-        """The group is no more. It begins anew, with its epochs, if a later request of the draft wants it."""
+        """The consumer group is deleted. It begins anew, with its epochs, if a later request of the draft wants it."""
         assert not self.group.members, "a group ends with members"
         for partition in list(self._offsets):
             del self._offsets[partition]
@@ -165,7 +165,7 @@ class GroupEdit:
     # -- the outcome --------------------------------------------------------------------------------------------------
 
     def change(self) -> coordinator_log_pb2.GroupChange | None:
-        """What became of the group, for the log; None when nothing did."""
+        """What changed in the consumer group, for the log; None when nothing did."""
         base, group = self._base, self.group
         if self.is_deleted:
             return None if self._is_new else self._change(version=0, removed_members=sorted(base.members))

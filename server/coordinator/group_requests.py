@@ -1,39 +1,31 @@
-"""Requests about consumer groups, as a node serves them: each goes to the coordinator here that keeps its group."""
+"""Requests about consumer groups: their kinds, what each hears when it fails, and how the unary ones are served."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from functools import partial
+from typing import TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.finder import CoordinatorFinder, coordinator_of
-from quorumlog.server.coordinator.heartbeat_requests import refused_heartbeat
-from quorumlog.server.coordinator.leadership import Call
-from quorumlog.server.coordinator.led_coordinators import LedCoordinator, LedCoordinators
-from quorumlog.server.coordinator.parked_heartbeats import PendingHeartbeat
+from quorumlog.server.coordinator.leadership import CoordinatorCall, CoordinatorLeadership
+from quorumlog.server.coordinator.led_coordinators import LedCoordinators
+from quorumlog.server.coordinator.parked_heartbeats import refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
-from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC
-from quorumlog.server.request_timeouts import MAX_WAIT_US, wait_us
+from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: About one consumer group's committed offsets.
+OffsetRequest: TypeAlias = (
+    groups_pb2.CommitOffsetsRequest | groups_pb2.FetchOffsetsRequest | groups_pb2.DeleteOffsetsRequest
+)
 UnaryRequest = (
-    groups_pb2.CommitOffsetsRequest
-    | groups_pb2.FetchOffsetsRequest
-    | groups_pb2.DeleteOffsetsRequest
-    | groups_pb2.DeleteGroupsRequest
-    | groups_pb2.DescribeGroupsRequest
-    | groups_pb2.ListGroupsRequest
+    OffsetRequest | groups_pb2.DeleteGroupsRequest | groups_pb2.DescribeGroupsRequest | groups_pb2.ListGroupsRequest
 )
 GroupRequest = UnaryRequest | groups_pb2.GroupHeartbeatRequest | groups_pb2.FindCoordinatorsRequest
 
@@ -59,67 +51,29 @@ def failed_call(request: GroupRequest, problem: errors_pb2.Error) -> ProtoMessag
             return groups_pb2.ListGroupsResponse(error=problem)
 
 
-class GroupRequests:
-    """Serves the Groups service from the coordinators of this node.
+class GroupCalls:
+    """Serves the unary calls of the Groups service from the coordinators that this node leads.
 
     Arguments:
         node_id: this node's.
-        image: gives this node's metadata image.
-        leaderships: of the coordinators that this node leads.
-        search: finds those that others lead.
-        rounds: of heartbeats, shared with other reads.
-        answers: those that are due, shared with the search.
-        reply: answers a request.
+        rounds: of Raft heartbeats, shared with other reads.
+        answers: those that are due, shared with the finder.
     """
 
-    def __init__(
-        self,
-        node_id: int,
-        image: Callable[[], MetadataImage],
-        partitions: Partitions,
-        leaderships: LedCoordinators,
-        search: CoordinatorFinder,
-        rounds: HeartbeatRounds,
-        answers: PendingAnswers,
-        reply: Callable[[int, ProtoMessage], None],
-    ) -> None:
+    def __init__(self, node_id: int, led: LedCoordinators, rounds: HeartbeatRounds, answers: PendingAnswers) -> None:
         self._node_id = node_id
-        self._image = image
-        self._partitions = partitions
-        self._leaderships = leaderships
-        self._search = search
+        self._led = led
         self._rounds = rounds
         self._answers = answers
-        self._reply = reply
 
-    def on_request(self, now: int, request_id: int, request: GroupRequest, client: ClientOrigin) -> None:
-        """Serves a request of the service."""
+    def serve(self, now: int, request_id: int, request: UnaryRequest) -> None:
+        """Serves a call: it is decided, or read, by the leadership that keeps its consumer group."""
+        self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
         match request:
-            case groups_pb2.GroupHeartbeatRequest():
-                self._heartbeat(request_id, request, client)
-            case groups_pb2.FindCoordinatorsRequest():
-                self._search.find(now, request_id, request)
-            case _:
-                self._answers.expect(request_id, now + wait_us(request.timeout_ms), partial(failed_call, request))
-                self._unary(now, request_id, request)
-
-    def _heartbeat(self, request_id: int, request: groups_pb2.GroupHeartbeatRequest, client: ClientOrigin) -> None:
-        led = self._keeper(request.group_id)
-        if isinstance(led, errors_pb2.Error):
-            self._reply(request_id, refused_heartbeat(request, led))
-            return
-        came = self._leaderships.clock.attended
-        wait = min(request.max_wait_ms * 1000, MAX_WAIT_US)
-        led.heartbeats.take(PendingHeartbeat(request_id, request, client, came, came + wait))
-
-    def _unary(self, now: int, request_id: int, request: UnaryRequest) -> None:
-        match request:
-            case groups_pb2.CommitOffsetsRequest():
-                self._decide(self._call(request_id, request.group_id, lambda draft: commit_offsets(draft, request)))
-            case groups_pb2.DeleteOffsetsRequest():
-                self._decide(self._call(request_id, request.group_id, lambda draft: delete_offsets(draft, request)))
+            case groups_pb2.CommitOffsetsRequest() | groups_pb2.DeleteOffsetsRequest():
+                self._submit(_OffsetCall(request_id, request, self._answers))
             case groups_pb2.FetchOffsetsRequest():
-                self._read(now, self._call(request_id, request.group_id, lambda draft: fetch_offsets(draft, request)))
+                self._read(now, _OffsetCall(request_id, request, self._answers))
             case groups_pb2.DeleteGroupsRequest():
                 self._delete(request_id, request)
             case groups_pb2.DescribeGroupsRequest():
@@ -127,157 +81,169 @@ class GroupRequests:
             case groups_pb2.ListGroupsRequest():
                 self._list(now, request_id, request)
 
-    # -- which coordinator ------------------------------------------------------------------------------------
-
-    def _keeper(self, group_id: str) -> LedCoordinator | errors_pb2.Error:
-        """The coordinator that keeps a group, if this node leads it; else why it cannot be asked here."""
-        refused = check_group_id(group_id)
-        if refused is not None:
-            return refused
-        topic = self._image().topics.get(GROUPS_TOPIC)
-        if topic is None:
-            none = "this node knows of no coordinators: FindCoordinators has them created, ask it first"
-            return error(ErrorCode.COORDINATOR_NOT_AVAILABLE, none)
-        record = coordinator_of(topic, group_id)
-        led = self._leaderships.give(record.group)
-        if led is not None and led.coordinator.leads:
-            return led
-        replica = self._partitions.coordinators.get(record.group)
-        if replica is not None and replica.raft.is_leader:
-            return replica.not_leader()
-        leader, epoch = self._partitions.known_leader(record)
-        return error(
-            ErrorCode.NOT_COORDINATOR,
-            f"this node does not lead {record.name}, which keeps the group: ask FindCoordinators",
-            leader=leader,
-            leader_epoch=epoch,
-        )
-
-    # -- calls ------------------------------------------------------------------------------------------------
-
-    def _call(self, request_id: int, group_id: str, decide: Callable[[Draft], ProtoMessage]) -> Call:
-        def answer(response: ProtoMessage | None) -> None:
-            assert response is not None
-            self._answers.give(request_id, response)
-
-        return Call(group_id, decide, answer, partial(self._answers.fail, request_id))
-
-    def _decide(self, call: Call) -> None:
-        led = self._keeper(call.group_id)
-        if isinstance(led, errors_pb2.Error):
-            call.refuse(led)
+    def _submit(self, call: CoordinatorCall) -> None:
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
         else:
-            led.leadership.submit(call)
+            keeper.submit(call)
 
-    def _read(self, now: int, call: Call) -> None:
-        led = self._keeper(call.group_id)
-        if isinstance(led, errors_pb2.Error):
-            call.refuse(led)
+    def _read(self, now: int, call: CoordinatorCall) -> None:
+        keeper = self._led.keeper_of(call.group_id)
+        if isinstance(keeper, errors_pb2.Error):
+            call.refuse(keeper)
         else:
-            self._read_from(now, led, call)
+            self._read_from(now, keeper, call)
 
-    def _read_from(self, now: int, led: LedCoordinator, call: Call) -> None:
-        heartbeat = self._rounds.begin(now, led.coordinator.group)
-        if heartbeat is None:
-            call.refuse(error(ErrorCode.SERVER_BUSY, f"the leader of {led.coordinator.name} is stalled: try again"))
+    def _read_from(self, now: int, leadership: CoordinatorLeadership, call: CoordinatorCall) -> None:
+        coordinator = leadership.coordinator
+        confirming_round = self._rounds.begin(now, coordinator.group)
+        if confirming_round is None:
+            call.refuse(error(ErrorCode.SERVER_BUSY, f"the leader of {coordinator.name} is stalled: try again"))
         else:
-            led.leadership.read(call, heartbeat)
+            leadership.read(call, confirming_round)
 
-    # -- several groups ---------------------------------------------------------------------------------------
+    # -- several consumer groups ------------------------------------------------------------------------------
 
     def _delete(self, request_id: int, request: groups_pb2.DeleteGroupsRequest) -> None:
         response = groups_pb2.DeleteGroupsResponse()
-        left = _Countdown(len(request.group_ids), partial(self._answers.give, request_id, response))
+        gathered = _GatheredResponse(request_id, response, len(request.group_ids), self._answers)
         for group_id in request.group_ids:
-            result = response.results.add(group_id=group_id)
-
-            def decide(draft: Draft, result: groups_pb2.GroupOutcome = result) -> groups_pb2.GroupOutcome:
-                return groups_pb2.GroupOutcome(error=delete_group(draft, result.group_id))
-
-            self._decide(_part(group_id, decide, result, left))
+            self._submit(_GroupDeletion(response.results.add(group_id=group_id), gathered))
 
     def _describe(self, now: int, request_id: int, request: groups_pb2.DescribeGroupsRequest) -> None:
         response = groups_pb2.DescribeGroupsResponse()
-        left = _Countdown(len(request.group_ids), partial(self._answers.give, request_id, response))
+        gathered = _GatheredResponse(request_id, response, len(request.group_ids), self._answers)
         for group_id in request.group_ids:
             described = response.groups.add(group_id=group_id, coordinator=self._node_id)
-
-            def decide(draft: Draft, group_id: str = group_id) -> groups_pb2.GroupDescription:
-                return describe(draft, group_id, self._node_id)
-
-            self._read(now, _part(group_id, decide, described, left))
+            self._read(now, _DescribedGroup(described, gathered))
 
     def _list(self, now: int, request_id: int, request: groups_pb2.ListGroupsRequest) -> None:
-        led = [each for each in self._leaderships if each.coordinator.leads]
-        found: list[groups_pb2.GroupListing] = []
-        response = groups_pb2.ListGroupsResponse()
-
-        def done() -> None:
-            response.groups.extend(sorted(found, key=lambda group: group.group_id))
-            response.coordinators.sort()
-            self._answers.give(request_id, response)
-
-        left = _Countdown(len(led), done)
-        for each in led:
-            self._read_from(now, each, self._listing(each, request, response, found, left))
-
-    def _listing(
-        self,
-        led: LedCoordinator,
-        request: groups_pb2.ListGroupsRequest,
-        response: groups_pb2.ListGroupsResponse,
-        found: list[groups_pb2.GroupListing],
-        left: _Countdown,
-    ) -> Call:
-        """The part of a list that one coordinator has. Without it, if it is led elsewhere by then, the list says so by
-        the coordinators that it names."""
-
-        def decide(draft: Draft) -> None:
-            every = map(listing, led.leadership.table.groups.values())
-            found.extend(group for group in every if not request.states or group.state in request.states)
-            response.coordinators.append(led.coordinator.identity.number)
-
-        return Call("", decide, lambda answer: left.down(), lambda problem: left.down())
-
-    def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
-        self._answers.forget(request_id)
-        self._search.client_gone(request_id)
-        for led in self._leaderships:
-            led.heartbeats.client_gone(request_id)
+        led = [leadership for leadership in self._led if leadership.coordinator.leads]
+        gathered = _GatheredListing(request_id, groups_pb2.ListGroupsResponse(), len(led), self._answers)
+        for leadership in led:
+            self._read_from(now, leadership, _ListedGroups(leadership, request, gathered))
 
 
-class _Countdown:
-    """Does something once as many parts as there are have been done."""
+class _OffsetCall:
+    """A call about one consumer group's committed offsets."""
 
-    def __init__(self, parts: int, done: Callable[[], None]) -> None:
-        self._parts = parts
-        self._done = done
+    def __init__(self, request_id: int, request: OffsetRequest, answers: PendingAnswers) -> None:
+        self.group_id = request.group_id
+        self._request_id = request_id
+        self._request = request
+        self._answers = answers
+
+    def decide(self, draft: Draft) -> ProtoMessage:
+        match self._request:
+            case groups_pb2.CommitOffsetsRequest():
+                return commit_offsets(draft, self._request)
+            case groups_pb2.DeleteOffsetsRequest():
+                return delete_offsets(draft, self._request)
+            case groups_pb2.FetchOffsetsRequest():
+                return fetch_offsets(draft, self._request)
+
+    def answer(self, response: ProtoMessage) -> None:
+        self._answers.give(self._request_id, response)
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._answers.fail(self._request_id, problem)
+
+
+class _GatheredResponse:
+    """A response that leaves when all its parts are in it."""
+
+    def __init__(self, request_id: int, response: ProtoMessage, parts: int, answers: PendingAnswers) -> None:
+        self.response = response
+        self._request_id = request_id
+        self._missing = parts
+        self._answers = answers
         if not parts:
-            done()
+            self.leave()
 
-    def down(self) -> None:
-        """A part is done."""
-        self._parts -= 1
-        if not self._parts:
-            self._done()
+    def part_done(self) -> None:
+        """A part is in the response."""
+        self._missing -= 1
+        if not self._missing:
+            self.leave()
+
+    def leave(self) -> None:
+        """All parts are in it."""
+        self._answers.give(self._request_id, self.response)
 
 
-def _part(
-    group_id: str,
-    decide: Callable[[Draft], ProtoMessage],
-    slot: groups_pb2.GroupOutcome | groups_pb2.GroupDescription,
-    left: _Countdown,
-) -> Call:
-    """The part of a call that concerns one group. Its answer goes into a slot of the response."""
+class _GroupPart:
+    """The part of a call that concerns one consumer group. Its answer goes into a slot of the response."""
 
-    def answer(outcome: ProtoMessage | None) -> None:
-        assert outcome is not None
-        slot.MergeFrom(outcome)  # type: ignore[arg-type]  # both are of the slot's type
-        left.down()
+    def __init__(
+        self, slot: groups_pb2.GroupOutcome | groups_pb2.GroupDescription, gathered: _GatheredResponse
+    ) -> None:
+        self.group_id = slot.group_id
+        self._slot = slot
+        self._gathered = gathered
 
-    def refuse(problem: errors_pb2.Error) -> None:
-        slot.error.CopyFrom(problem)
-        left.down()
+    def answer(self, response: ProtoMessage) -> None:
+        self._slot.MergeFrom(response)  # type: ignore[arg-type]  # both are of the slot's type
+        self._gathered.part_done()
 
-    return Call(group_id, decide, answer, refuse)
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._slot.error.CopyFrom(problem)
+        self._gathered.part_done()
+
+
+class _GroupDeletion(_GroupPart):
+    def decide(self, draft: Draft) -> ProtoMessage:
+        return groups_pb2.GroupOutcome(error=delete_group(draft, self.group_id))
+
+
+class _DescribedGroup(_GroupPart):
+    def __init__(self, slot: groups_pb2.GroupDescription, gathered: _GatheredResponse) -> None:
+        super().__init__(slot, gathered)
+        self._node_id = slot.coordinator
+
+    def decide(self, draft: Draft) -> ProtoMessage:
+        return describe(draft, self.group_id, self._node_id)
+
+
+class _GatheredListing(_GatheredResponse):
+    """A list, in order whichever coordinator answers first."""
+
+    response: groups_pb2.ListGroupsResponse
+
+    def leave(self) -> None:
+        self.response.groups.sort(key=lambda group: group.group_id)
+        self.response.coordinators.sort()
+        super().leave()
+
+
+class _ListedGroups:
+    """The part of a list that one coordinator has. Without it, if it is led elsewhere by then, the list says so by the
+    coordinators that it names."""
+
+    group_id = ""
+
+    def __init__(
+        self,
+        leadership: CoordinatorLeadership,
+        request: groups_pb2.ListGroupsRequest,
+        gathered: _GatheredListing,
+    ) -> None:
+        self._leadership = leadership
+        self._request = request
+        self._gathered = gathered
+
+    def decide(self, draft: Draft) -> groups_pb2.ListGroupsResponse:
+        states = self._request.states
+        every = map(listing, self._leadership.table.groups.values())
+        return groups_pb2.ListGroupsResponse(
+            groups=[group for group in every if not states or group.state in states],
+            coordinators=[self._leadership.coordinator.identity.number],
+        )
+
+    def answer(self, response: ProtoMessage) -> None:
+        assert isinstance(response, groups_pb2.ListGroupsResponse)
+        self._gathered.response.MergeFrom(response)
+        self._gathered.part_done()
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self._gathered.part_done()

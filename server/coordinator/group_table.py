@@ -1,7 +1,7 @@
-"""The groups of one coordinator: what its log has made of them. Pure, and the same on every replica.
+"""The consumer groups of one coordinator: what its log has made of them. Pure, and the same on every replica.
 
 Applying puts values in place. What they are was decided by the leader, from the state that the entries before had made
-(``Draft``); the version of each group says from which.
+(``Draft``); the version of each consumer group says from which.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from quorumlog.v1 import coordinator_log_pb2
 
 
 class GroupTable:
-    """Groups by id.
+    """Consumer groups by id.
 
     Arguments:
         metadata_index: up to where the metadata log must be known for a decision: decisions were based on that much.
@@ -23,7 +23,7 @@ class GroupTable:
         self.metadata_index = 0
 
     def apply(self, command: coordinator_log_pb2.GroupCommand) -> set[str]:
-        """Applies one committed command; returns the ids of the groups that it changed.
+        """Applies one committed command; returns the ids of the consumer groups that it changed.
 
         Raises:
             AssertionError: the command is not based on this state, or would break what must hold of every group. The

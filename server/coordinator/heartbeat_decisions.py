@@ -3,8 +3,8 @@
 What a member says that it owns bounds what it has: whatever it may hold when its heartbeat is decided on, or decided on
 again after waiting, is among it. That takes three things of the two sides.
 
-- A client acts only on the answer to the newest heartbeat that it has sent. (Else it would take up, from an earlier
-  answer, a partition that its newest heartbeat does not name, and that was given to another because of that.)
+- A client acts only on the answer to the newest heartbeat that it has sent. Otherwise it would take up, from an earlier
+  answer, a partition that its newest heartbeat does not name, and that was given to another because of that.
 - Therefore a heartbeat that is sent while another one is unanswered is ``full``: the other's news count as lost.
 - Heartbeats of one member are decided on in the order of their correlation ids, which grow for as long as the member
   lives, over all its streams; one that comes late is dropped.
@@ -36,7 +36,8 @@ def heartbeat(
 def heartbeats(
     draft: Draft, batch: Sequence[tuple[groups_pb2.GroupHeartbeatRequest, ClientOrigin]]
 ) -> list[groups_pb2.GroupHeartbeatResponse | None]:
-    """Decides on heartbeats together, in their order; each group is assigned anew at most once for all of them.
+    """Decides on heartbeats together, in their order; each consumer group is assigned anew at most once for all of
+    them.
 
     The same heartbeat may be decided on again when its group has changed.
 

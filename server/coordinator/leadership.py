@@ -2,38 +2,40 @@
 
 Calls gather while a decision is on its way through Raft. They are decided in the order in which they came, each on what
 those before it have made of the state (a draft), and what has changed in the end is one command for the log. So a
-thousand members that arrive together cost a few writes. A call that changed nothing, in a group that nobody has
-changed, is answered at once.
+thousand members that arrive together cost a few writes. A call that changed nothing, in a consumer group that nobody
+has changed, is answered at once. A heartbeat that brings its member no news is parked until there is some.
 
-Nothing here outlives the leadership: sessions begin anew with the next leader, and whoever waits is sent to it.
+Nothing here outlives the leadership: sessions begin anew with the next leader, and everyone who waits is sent to it.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import dataclass
 from itertools import islice
 from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.raft.group import RaftGroup
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
+from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
+from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing_new
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
 from quorumlog.server.coordinator.member_timers import MemberTimers
-from quorumlog.server.coordinator.topic_catalog import TopicCatalog
-from quorumlog.server.coordinator.topic_changes import topics_changed
+from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
+from quorumlog.server.coordinator.reviews import Review, expire_offsets, topics_changed
+from quorumlog.server.coordinator.services import CurrentMetadata
+from quorumlog.server.coordinator.topic_catalog import ImageCatalog
+from quorumlog.server.options import NodeOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.coordinator_log_pb2 import GroupCommand
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 #: Bytes of changes at which a decision takes no further calls.
 DECISION_BYTES = 1 << 20
@@ -41,57 +43,76 @@ DECISION_BYTES = 1 << 20
 DECISION_CALLS = 500
 #: How soon a decision that Raft would not take is tried again (µs).
 RETRY_US = 20_000
+#: A parked heartbeat is answered after this part of the member's session at the latest: it has to send the next one.
+PARKED_SESSIONS = 3
+#: A leader that was cut off goes on for at most so many election timeouts.
+GRACE_ELECTIONS = 2
+#: How often a leader reviews offsets that have expired (µs): as often as this, and within their time.
+EXPIRY_US = 600_000_000
+EXPIRY_REVIEWS = 4
+#: When topics were deleted, their offsets are reviewed after this (µs): one review for many topics.
+DELETED_US = 5_000_000
 
 
-class Led(Protocol):
-    """What a leadership needs of its coordinator."""
+class CoordinatorCall(Protocol):
+    """Something that a client wants to be decided of one consumer group, or to be read."""
 
-    raft: RaftGroup
-    table: GroupTable
+    @property
+    def group_id(self) -> str:
+        """The consumer group; empty where it is about all of a coordinator's."""
 
-    def propose(self, now: int, command: GroupCommand) -> int | None:
-        """Puts a decision into the log and returns its index; None when that cannot be now."""
+    def decide(self, draft: Draft) -> ProtoMessage:
+        """Decides on a draft, and says what to answer."""
 
-    def not_coordinator(self, *, definite: bool) -> errors_pb2.Error:
-        """Why a call is not answered here."""
+    def answer(self, response: ProtoMessage) -> None:
+        """Takes the answer once what it says is so."""
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        """Takes the reason why there is none."""
 
 
-@dataclass(slots=True, eq=False)
-class Call:
-    """Something to be decided of one group, or to be read.
+Waiter: TypeAlias = CoordinatorCall | HeartbeatCall
+
+
+@dataclass(slots=True, frozen=True)
+class LeadershipOptions:
+    """Bounds of one leadership.
 
     Arguments:
-        decide: decides on a draft, and says what to answer.
-        answer: takes the answer once what it says is so.
-        refuse: takes the reason why there is none.
+        limits: what members may ask for.
+        max_calls: that may wait to be decided; as many heartbeats may besides.
+        max_parked: heartbeats that may wait for news.
+        offsets_retention_ms: how long committed offsets are kept that nobody needs.
+        grace_us: for how long another leader may have gone on after this one began to lead. Members may have heard from
+            it, and count their sessions from that.
     """
 
-    group_id: str
-    decide: Callable[[Draft], ProtoMessage | None]
-    answer: Callable[[ProtoMessage | None], None]
-    refuse: Callable[[errors_pb2.Error], None]
+    limits: GroupLimits
+    max_calls: int
+    max_parked: int
+    offsets_retention_ms: int
+    grace_us: int
 
+    @classmethod
+    def of_node(cls, options: NodeOptions) -> LeadershipOptions:
+        """Those of a node with these options."""
+        return cls(
+            limits=options.groups.limits,
+            max_calls=options.limits.group_calls,
+            max_parked=options.limits.parked_heartbeats,
+            offsets_retention_ms=options.groups.offsets_retention_ms,
+            grace_us=GRACE_ELECTIONS * options.raft.election_timeout_us,
+        )
 
-@dataclass(slots=True, eq=False)
-class Beat:
-    """A heartbeat of a member. It is answered with None when it may wait for news."""
-
-    group_id: str
-    request: GroupHeartbeatRequest
-    client: ClientOrigin
-    answer: Callable[[ProtoMessage | None], None]
-    refuse: Callable[[errors_pb2.Error], None]
-
-
-Waiter: TypeAlias = Call | Beat
-
-#: A look that the coordinator itself takes at a group, by its id.
-Look: TypeAlias = Callable[[Draft, str], object]
+    @property
+    def expiry_interval_us(self) -> int:
+        """How often offsets are reviewed."""
+        return min(EXPIRY_US, self.offsets_retention_ms * 1000 // EXPIRY_REVIEWS)
 
 
 @dataclass(slots=True, frozen=True)
 class _Decision:
-    """A command that is on its way, and who waits for it."""
+    """A command that is on its way, and who waits for it. The answer None is that of a heartbeat without news."""
 
     index: int
     waiting: list[tuple[Waiter, ProtoMessage | None]]
@@ -101,9 +122,9 @@ class _Decision:
 class _Read:
     """A call that only reads, and waits until it is certain what was committed when it came."""
 
-    heartbeat: int
+    confirming_round: int
     index: int
-    call: Call
+    call: CoordinatorCall
 
 
 class CoordinatorLeadership:
@@ -111,152 +132,197 @@ class CoordinatorLeadership:
 
     Arguments:
         clock: the node's, shared.
-        grace_us: for how long another leader may have gone on after this one began to lead. Members may have heard from
-            it, and count their sessions from that.
-        topics: gives the topics as this node knows them.
-        max_calls: that may wait to be decided.
-        group_changed: told of each group that a command has changed, once that is applied and answered.
+        metadata: the topics as this node knows them.
+
+    Attributes:
+        is_doubtful: the node stood still, and has not asked yet whether it still leads.
     """
 
     def __init__(
-        self,
-        led: Led,
-        clock: AwakeClock,
-        grace_us: int,
-        topics: Callable[[], TopicCatalog],
-        limits: GroupLimits,
-        max_calls: int,
-        group_changed: Callable[[str], None],
+        self, coordinator: Coordinator, clock: AwakeClock, metadata: CurrentMetadata, options: LeadershipOptions
     ) -> None:
-        self.term = led.raft.term
-        self._led = led
+        self.coordinator = coordinator
+        self.term = coordinator.raft.term
+        self.is_doubtful = False
         self._clock = clock
-        self._topics = topics
-        self._limits = limits
-        self._max_calls = max_calls
-        self._group_changed = group_changed
-        self._calls: deque[Call] = deque()
-        self._beats: deque[Beat] = deque()
-        self._looks: dict[tuple[str, Look], None] = {}
+        self._metadata = metadata
+        self._options = options
+        self._calls: deque[CoordinatorCall] = deque()
+        self._heartbeats: deque[HeartbeatCall] = deque()
+        self._reviews: dict[tuple[str, Review], None] = {}
         self._reads: list[_Read] = []
+        self._parked = ParkedHeartbeats()
+        #: By consumer group and member: the newest heartbeat that came. Those of members that are no more are forgotten
+        #: in the order in which they were heard, when there are too many.
+        self._newest: dict[tuple[str, str], int] = {}
         self._decision: _Decision | None = None
         self._retry_at = 0
-        self._timers = MemberTimers()
         self._unconfirmed = 0
-        for group in led.table.groups.values():
+        self._expiry_due = clock.awake_us + options.expiry_interval_us
+        self._timers = MemberTimers()
+        for group in coordinator.table.groups.values():
             for member in group.members.values():
-                self._timers.track(clock.attended + grace_us, group.group_id, member)
+                self._timers.track(clock.awake_us + options.grace_us, group.group_id, member)
 
     @property
     def table(self) -> GroupTable:
-        """The groups as the log has made them."""
-        return self._led.table
+        """The consumer groups as the log has made them."""
+        return self.coordinator.table
 
     @property
     def members(self) -> int:
-        """How many members all groups have together."""
+        """How many members all consumer groups have together."""
         return len(self._timers)
 
-    # -- calls ------------------------------------------------------------------------------------------------
+    @property
+    def parked(self) -> int:
+        """How many heartbeats wait for news."""
+        return len(self._parked)
 
-    def submit(self, call: Call) -> None:
+    # -- what comes -------------------------------------------------------------------------------------------
+
+    def heartbeat(self, call: HeartbeatCall) -> None:
+        """A heartbeat came; ``decide`` is to follow. One of the same member that is parked here is answered: its client
+        has moved on."""
+        request = call.request
+        key = (request.group_id, request.member_id)
+        newest = self._newest.pop(key, -1)
+        self._newest[key] = max(newest, request.correlation_id)
+        if request.correlation_id <= newest:
+            # Decided late, it could say of the member's partitions what has long been otherwise.
+            late = f"heartbeat {request.correlation_id} of this member comes after {newest}: number them upwards"
+            call.refuse(error(ErrorCode.INVALID_REQUEST, late))
+            return
+        if len(self._newest) > 2 * self._options.max_parked:
+            del self._newest[next(iter(self._newest))]
+        earlier = self._parked.take_of_member(*key)
+        if earlier is not None:
+            self._answer_nothing_new(earlier)
+        if len(self._heartbeats) >= self._options.max_calls:
+            call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._heartbeats)} heartbeats wait here: try again later"))
+            return
+        self._timers.heard(self._clock.awake_us, *key)
+        self._heartbeats.append(call)
+
+    def submit(self, call: CoordinatorCall) -> None:
         """Takes a call that may change something; ``decide`` is to follow."""
-        if len(self._calls) >= self._max_calls:
+        if len(self._calls) >= self._options.max_calls:
             call.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._calls)} calls of groups wait here; try again later"))
         else:
             self._calls.append(call)
 
-    def beat(self, beat: Beat) -> None:
-        """Takes a heartbeat; its member was heard."""
-        if len(self._beats) >= self._max_calls:
-            beat.refuse(error(ErrorCode.SERVER_BUSY, f"{len(self._beats)} heartbeats wait here: try again later"))
-            return
-        self._timers.heard(self._clock.attended, beat.group_id, beat.request.member_id)
-        self._beats.append(beat)
-
-    def beat_again(self, beats: Iterable[Beat]) -> None:
-        """Takes heartbeats that were decided before, as their groups have changed."""
-        self._beats.extend(beats)
-
-    def look_at_all(self, look: Look) -> None:
-        """Has each group looked at, once, however often that is asked for until then."""
-        self._looks.update(dict.fromkeys((group_id, look) for group_id in self.table.groups))
-
-    def read(self, call: Call, heartbeat: int) -> None:
+    def read(self, call: CoordinatorCall, confirming_round: int) -> None:
         """Takes a call that changes nothing.
 
         Arguments:
-            heartbeat: the round that confirms that this node still leads.
+            confirming_round: the round of Raft heartbeats that confirms that this node still leads.
         """
-        self._reads.append(_Read(heartbeat, self._led.raft.commit_index, call))
+        self._reads.append(_Read(confirming_round, self.coordinator.raft.commit_index, call))
 
-    # -- decisions --------------------------------------------------------------------------------------------
+    def topics_changed(self, *, is_deletion: bool) -> None:
+        """This node's topics are others than before, or may be others than the leader before knew."""
+        self._review_all(Review.TOPICS)
+        if is_deletion:
+            self._expiry_due = min(self._expiry_due, self._clock.awake_us + DELETED_US)
 
-    def doubt(self, heartbeat: int) -> None:
+    def _review_all(self, review: Review) -> None:
+        """Has each consumer group reviewed, once, however often that is asked for until then."""
+        self._reviews.update(dict.fromkeys((group_id, review) for group_id in self.table.groups))
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for that answer any more."""
+        self._parked.take_request(request_id)
+
+    # -- certainty --------------------------------------------------------------------------------------------
+
+    def confirm_by(self, confirming_round: int) -> None:
         """The node stood still, and others may lead since: nothing is said before a quorum has confirmed that not.
 
-        (Else a member that only this leader hears would count a new session from the answer, while the next leader has
-        long given away what is its.)
+        Otherwise a member that only this leader hears would count a new session from the answer, while the next leader
+        has long given its partitions away.
 
         Arguments:
-            heartbeat: the round that confirms it.
+            confirming_round: the round of Raft heartbeats that confirms it.
         """
-        self._unconfirmed = heartbeat
+        self.is_doubtful = False
+        self._unconfirmed = confirming_round
 
     @property
     def is_certain(self) -> bool:
         """Whether this node led when it was last in doubt."""
-        return self._led.raft.confirmed_round >= self._unconfirmed
+        return self.coordinator.raft.confirmed_round >= self._unconfirmed
+
+    # -- decisions --------------------------------------------------------------------------------------------
+
+    def do_what_is_due(self) -> bool:
+        """Answers, reviews and decides as far as that is due. Returns whether there is something for the log."""
+        for call in self._parked.take_due(self._clock.awake_us):
+            self._answer_nothing_new(call)
+        if self._clock.awake_us >= self._expiry_due:
+            self._expiry_due = self._clock.awake_us + self._options.expiry_interval_us
+            self._review_all(Review.OFFSETS)
+        return self.decide()
 
     def decide(self) -> bool:
-        """Decides what waits, unless a decision is on its way. True when there is something for the log."""
-        due = self.next_deadline
-        if due is None or due > self._clock.attended:
+        """Decides what waits, unless a decision is on its way. Returns whether there is something for the log."""
+        due = self.decision_due
+        if due is None or due > self._clock.awake_us:
             return False
         draft = self._draft()
-        calls: list[tuple[Call, ProtoMessage | None]] = []
-        while self._calls and len(calls) < DECISION_CALLS and draft.size_bytes < DECISION_BYTES:
-            call = self._calls.popleft()
-            calls.append((call, call.decide(draft)))
-        looks = list(islice(self._looks, DECISION_CALLS))
-        for group_id, look in looks:
-            look(draft, group_id)
-            del self._looks[group_id, look]
-        beats: list[Beat] = []
-        if not self._calls and not self._looks:
+        calls = self._decide_calls(draft)
+        reviews = self._decide_reviews(draft)
+        batch: list[HeartbeatCall] = []
+        if not self._calls and not self._reviews:
             # Heartbeats come last, all together: what a member is to have is computed once for all that has changed.
             # Whoever was heard by now is not silent, however late its heartbeat is decided.
-            self._expire(draft)
-            beats = [self._beats.popleft() for _ in range(min(len(self._beats), DECISION_CALLS))]
-        answers = heartbeats(draft, [(beat.request, beat.client) for beat in beats])
-        decided: list[tuple[Waiter, ProtoMessage | None]] = []
-        decided.extend(calls)
-        decided.extend(zip(beats, answers, strict=True))
+            self._expire_members(draft)
+            batch = [self._heartbeats.popleft() for _ in range(min(len(self._heartbeats), DECISION_CALLS))]
+        answers = heartbeats(draft, [(call.request, call.client) for call in batch])
+        decided: list[tuple[Waiter, ProtoMessage | None]] = [*calls, *zip(batch, answers, strict=True)]
         command = draft.command()
         index = None
         if command is not None:
-            index = self._led.propose(self._clock.now, command)
+            index = self.coordinator.propose(self._clock.now, command)
             if index is None:
                 self._calls.extendleft(call for call, _ in reversed(calls))
-                self._beats.extendleft(reversed(beats))
-                self._looks.update(dict.fromkeys(looks))
-                self._retry_at = self._clock.attended + RETRY_US
+                self._heartbeats.extendleft(reversed(batch))
+                self._reviews.update(dict.fromkeys(reviews))
+                self._retry_at = self._clock.awake_us + RETRY_US
                 return False
             self._decision = _Decision(index, [each for each in decided if draft.changed(each[0].group_id)])
         for waiter, answer in decided:
             if index is None or not draft.changed(waiter.group_id):
-                waiter.answer(answer)
+                self._answer(waiter, answer)
         return index is not None
 
     def _draft(self) -> Draft:
-        return Draft(self.table, self._topics(), self._limits, self._clock.wall_ms)
+        return Draft(self.table, ImageCatalog(self._metadata.image), self._options.limits, self._clock.wall_ms)
 
-    def _expire(self, draft: Draft) -> None:
-        for group_id, member_id, epoch in self._timers.take_due(self._clock.attended):
+    def _decide_calls(self, draft: Draft) -> list[tuple[CoordinatorCall, ProtoMessage]]:
+        decided: list[tuple[CoordinatorCall, ProtoMessage]] = []
+        while self._calls and len(decided) < DECISION_CALLS and draft.size_bytes < DECISION_BYTES:
+            call = self._calls.popleft()
+            decided.append((call, call.decide(draft)))
+        return decided
+
+    def _decide_reviews(self, draft: Draft) -> list[tuple[str, Review]]:
+        reviews = list(islice(self._reviews, DECISION_CALLS))
+        for group_id, review in reviews:
+            if review is Review.TOPICS:
+                topics_changed(draft, group_id)
+            else:
+                expire_offsets(draft, group_id, self._options.offsets_retention_ms)
+            del self._reviews[group_id, review]
+        return reviews
+
+    def _expire_members(self, draft: Draft) -> None:
+        for group_id, member_id, epoch in self._timers.take_due(self._clock.awake_us):
             if epoch is None:
                 expire_session(draft, group_id, member_id)
             else:
                 expire_rebalance(draft, group_id, member_id, epoch)
+
+    # -- answers ----------------------------------------------------------------------------------------------
 
     def applied(self, index: int, term: int, command: GroupCommand, changed: set[str]) -> None:
         """A command was applied: this leader's own, or one that its predecessor had left in the log."""
@@ -265,57 +331,110 @@ class CoordinatorLeadership:
                 self._timers.forget(change.group_id, member_id)
             self._track(change.group_id, [member.member_id for member in change.members])
             if not change.base_version and change.group_id in self.table.groups:
-                # When topics came after the decision and before now, there was no such group to be looked at.
-                self._looks[change.group_id, topics_changed] = None
+                # When topics came after the decision and before now, there was no such group to be reviewed.
+                self._reviews[change.group_id, Review.TOPICS] = None
         decision = self._decision
         if decision is not None and (index, term) == (decision.index, self.term):
             self._decision = None
             for waiter, answer in decision.waiting:
-                waiter.answer(answer)
+                self._answer(waiter, answer)
         for group_id in sorted(changed):
-            self._group_changed(group_id)
+            self._decide_parked_again(group_id)
 
     def _track(self, group_id: str, member_ids: Iterable[str]) -> None:
         for member_id in member_ids:
-            self._timers.track(self._clock.attended, group_id, self.table.groups[group_id].members[member_id])
+            self._timers.track(self._clock.awake_us, group_id, self.table.groups[group_id].members[member_id])
+
+    def _answer(self, waiter: Waiter, answer: ProtoMessage | None) -> None:
+        if answer is not None:
+            waiter.answer(answer)
+        else:
+            assert isinstance(waiter, HeartbeatCall), "only a heartbeat may wait for news"
+            self._park(waiter)
+
+    def _park(self, call: HeartbeatCall) -> None:
+        """There is nothing to tell a member, yet."""
+        request = call.request
+        call.deadline = min(call.deadline, call.came + request.session_timeout_ms * 1000 // PARKED_SESSIONS)
+        newest = self._newest.get((request.group_id, request.member_id))
+        if call.deadline <= self._clock.awake_us or newest not in (None, request.correlation_id):
+            self._answer_nothing_new(call)
+        elif len(self._parked) >= self._options.max_parked:
+            busy = f"{len(self._parked)} heartbeats wait here: try again after a pause"
+            call.refuse(error(ErrorCode.SERVER_BUSY, busy))
+        else:
+            self._parked.park(call)
+
+    def _answer_nothing_new(self, call: HeartbeatCall) -> None:
+        request = call.request
+        group = self.table.groups.get(request.group_id)
+        if group is not None and request.member_id in group.members:
+            call.answer(nothing_new(group, request, self._options.limits))
+        else:
+            gone = f"member {request.member_id} has left the group: join anew"
+            call.refuse(error(ErrorCode.UNKNOWN_MEMBER_ID, gone))
+
+    def _decide_parked_again(self, group_id: str) -> None:
+        """A consumer group has changed: those of its members for whom that may be news are decided on again."""
+        group = self.table.groups.get(group_id)
+        concerned = [call for call in self._parked.of_group(group_id) if _may_be_news(group, call.request.member_id)]
+        for call in concerned:
+            self._parked.take_request(call.request_id)
+        self._heartbeats.extend(concerned)
 
     # -- what happens meanwhile -------------------------------------------------------------------------------
 
     def after_round(self) -> None:
-        """The group was stepped: reads may be certain by now."""
+        """The coordinator's Raft group was stepped: reads may be certain by now."""
         if not self._reads:
             return
-        raft = self._led.raft
+        raft = self.coordinator.raft
         still = []
         for each in self._reads:
-            if each.heartbeat <= raft.confirmed_round and each.index <= raft.applied_index:
+            if each.confirming_round <= raft.confirmed_round and each.index <= raft.applied_index:
                 each.call.answer(each.call.decide(self._draft()))
             else:
                 still.append(each)
         self._reads = still
 
     @property
-    def next_deadline(self) -> int | None:
-        """When ``decide`` is due, on the clock of attended time."""
+    def decision_due(self) -> int | None:
+        """When ``decide`` is due, on the awake clock."""
         if self._decision is not None or not self.is_certain:
             return None
-        due: int | None = self._clock.attended
-        if not (self._calls or self._beats or self._looks):
+        due: int | None = self._clock.awake_us
+        if not (self._calls or self._heartbeats or self._reviews):
             due = self._timers.next_deadline
         return None if due is None else max(due, self._retry_at)
 
+    @property
+    def next_deadline(self) -> int:
+        """When ``do_what_is_due`` is due, on the awake clock."""
+        due = (self.decision_due, self._parked.next_deadline, self._expiry_due)
+        return min(deadline for deadline in due if deadline is not None)
+
     def end(self) -> None:
-        """The leadership is over: whoever waits is sent to the next leader."""
-        definite = self._led.not_coordinator(definite=True)
-        waiting: list[Waiter] = [*self._calls, *self._beats, *(each.call for each in self._reads)]
+        """The leadership is over: everyone who waits is sent to the next leader."""
+        definite = self.coordinator.not_coordinator(definite=True)
+        waiting: list[Waiter] = [*self._calls, *self._heartbeats, *(each.call for each in self._reads)]
         for waiter in waiting:
             waiter.refuse(definite)
         self._calls.clear()
-        self._beats.clear()
-        self._looks.clear()
+        self._heartbeats.clear()
+        self._reviews.clear()
         self._reads.clear()
         decision, self._decision = self._decision, None
         if decision is not None:
-            indefinite = self._led.not_coordinator(definite=False)
+            indefinite = self.coordinator.not_coordinator(definite=False)
             for waiter, _ in decision.waiting:
                 waiter.refuse(indefinite)
+        for call in self._parked.take_all():
+            call.refuse(definite)
+
+
+def _may_be_news(group: ConsumerGroup | None, member_id: str) -> bool:
+    """Whether a change of a consumer group can be news for a member: not for one that has all that the newest
+    assignment gives it. Otherwise each of a thousand members would be looked at for each thing that another one
+    releases."""
+    member = group.members.get(member_id) if group is not None else None
+    return group is None or member is None or not group.has_arrived(member)

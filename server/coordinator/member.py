@@ -1,4 +1,4 @@
-"""A member of a group as the coordinator's log has made it."""
+"""A member of a consumer group as the coordinator's log has made it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How members come, change and go: what a heartbeat does to its group before anything is assigned anew."""
+"""How members come, change and go: what a heartbeat does to its consumer group before anything is assigned anew."""
 
 from __future__ import annotations
 

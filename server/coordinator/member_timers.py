@@ -39,7 +39,7 @@ class _Watch:
 
 
 class MemberTimers:
-    """The deadlines of the members of many groups."""
+    """The deadlines of the members of many consumer groups."""
 
     def __init__(self) -> None:
         self._watches: dict[tuple[str, str], _Watch] = {}

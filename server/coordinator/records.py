@@ -1,4 +1,4 @@
-"""How groups stand in the coordinator's log and in its snapshots.
+"""How consumer groups stand in the coordinator's log and in its snapshots.
 
 Everything is written in sorted order, so that the same state is the same bytes on every replica.
 """
@@ -139,7 +139,7 @@ def offset_of(record: groups_pb2.CommittedOffset) -> StoredOffset:
 
 
 def whole_group(group: ConsumerGroup) -> coordinator_log_pb2.GroupChange:
-    """The change that makes a group out of nothing."""
+    """The change that makes a consumer group out of nothing."""
     return coordinator_log_pb2.GroupChange(
         group_id=group.group_id,
         version=group.version,

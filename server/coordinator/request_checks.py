@@ -1,23 +1,23 @@
-"""What a coordinator refuses for its form, whatever state a group is in."""
+"""What a coordinator refuses for its form, whatever state a consumer group is in."""
 
 from __future__ import annotations
 
 from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.coordinator.assignors import ASSIGNORS
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from quorumlog.server.coordinator.subscriptions import InvalidPatternError, compiled
-from quorumlog.server.coordinator.target_assignment import ASSIGNORS
 from quorumlog.server.metadata.records import INTERNAL_PREFIX
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-#: Characters of a group's id, of a static name, of a topic's name; of a member's id.
+#: Characters of a consumer group's id, of a static name, of a topic's name; of a member's id.
 MAX_NAME_LENGTH = 249
 MAX_MEMBER_ID_LENGTH = 64
 
 
 def check_group_id(group_id: str) -> errors_pb2.Error | None:
-    """Why a group cannot have this id, or None."""
+    """Why a consumer group cannot have this id, or None."""
     if not 1 <= len(group_id) <= MAX_NAME_LENGTH:
         return error(
             ErrorCode.INVALID_GROUP_ID, f"a group's id has 1 to {MAX_NAME_LENGTH} characters, not {len(group_id)}"

@@ -5,12 +5,13 @@ A pattern is RE2, whose time is linear in the text whatever a client sends, and 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from functools import lru_cache
 from typing import Protocol
 
 import re2
 
-from quorumlog.server.coordinator.member import MemberSubscription
+from quorumlog.server.coordinator.member import GroupMember, MemberSubscription
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
 
 #: Compiled patterns that a node remembers.
@@ -51,10 +52,14 @@ def compiled(pattern: str) -> Pattern:
 
 
 class Subscriptions:
-    """The topics behind subscriptions, as of one catalog. Members of a group mostly have the same one."""
+    """The topics behind subscriptions, as of one catalog. Members of a consumer group mostly have the same one.
+
+    Arguments:
+        topics: the catalog.
+    """
 
     def __init__(self, topics: TopicCatalog) -> None:
-        self._topics = topics
+        self.topics = topics
         self._resolved: dict[MemberSubscription, frozenset[bytes]] = {}
         self._matching: dict[str, tuple[bytes, ...]] = {}
 
@@ -62,10 +67,17 @@ class Subscriptions:
         """The topics that exist among those subscribed to."""
         known = self._resolved.get(subscription)
         if known is None:
-            named = (self._topics.by_name(name) for name in subscription.topics)
+            named = (self.topics.by_name(name) for name in subscription.topics)
             ids = [topic.topic_id for topic in named if topic is not None]
             known = self._resolved[subscription] = frozenset((*ids, *self._matches(subscription.pattern)))
         return known
+
+    def topics_read_by(self, members: Iterable[GroupMember]) -> set[bytes]:
+        """The topics that exist among those to which any of these members subscribes."""
+        read: set[bytes] = set()
+        for subscription in dict.fromkeys(member.subscription for member in members):
+            read |= self.topic_ids(subscription)
+        return read
 
     def _matches(self, pattern: str) -> tuple[bytes, ...]:
         if not pattern:
@@ -73,6 +85,6 @@ class Subscriptions:
         known = self._matching.get(pattern)
         if known is None:
             expression = compiled(pattern)
-            found = (self._topics.by_name(name) for name in self._topics.names() if expression.fullmatch(name))
+            found = (self.topics.by_name(name) for name in self.topics.names() if expression.fullmatch(name))
             known = self._matching[pattern] = tuple(topic.topic_id for topic in found if topic is not None)
         return known

@@ -1,61 +1,49 @@
-"""Who is to read what: the target assignment of a group, computed once for all that a draft changes in it."""
+"""Who is to read what: the target assignment of a consumer group, computed once for all that a draft changes in it."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping
 
-from quorumlog.server.coordinator.assignment_input import AssignmentInput, Reader
+from quorumlog.server.coordinator.assignors import ASSIGNORS, DEFAULT_ASSIGNOR, AssignmentInput, Reader
 from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
 from quorumlog.server.coordinator.group_edit import GroupEdit
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
-from quorumlog.server.coordinator.range_assignor import assign_ranges
+from quorumlog.server.coordinator.subscriptions import Subscriptions
 from quorumlog.server.coordinator.topic_catalog import TopicCatalog
-from quorumlog.server.coordinator.uniform_assignor import assign_uniformly
-
-if TYPE_CHECKING:
-    from quorumlog.server.coordinator.draft import Draft
-
-#: What a group uses unless a member asks for another.
-DEFAULT_ASSIGNOR = "uniform"
-ASSIGNORS: Mapping[str, Callable[[AssignmentInput], dict[str, set[PartitionId]]]] = {
-    "uniform": assign_uniformly,
-    "range": assign_ranges,
-}
 
 
-def settle(draft: Draft, edit: GroupEdit) -> None:
-    """Takes a group to its next epoch: topics as they are now, a target for each member.
+def assign_anew(edit: GroupEdit, subscriptions: Subscriptions, wall_ms: int) -> None:
+    """Takes a consumer group to its next epoch: topics as they are now, a target for each member.
 
     A group without members keeps its topics, so that one that comes back knows which partitions are newer than it is.
+
+    Arguments:
+        wall_ms: milliseconds since the epoch.
     """
     group, header = edit.group, edit.group.header
     edit.is_unsettled = False
-    topics = subscribed_topics(draft, group) if group.members else header.topics
+    topics = subscribed_topics(group, subscriptions) if group.members else header.topics
     assignor = preferred_assignor(group)
-    empty_since_ms = 0 if group.members else header.empty_since_ms or draft.wall_ms
+    empty_since_ms = 0 if group.members else header.empty_since_ms or wall_ms
     epoch = header.group_epoch + 1
     edit.put_header(dataclasses.replace(
         header, group_epoch=epoch, assignment_epoch=epoch, assignor=assignor, empty_since_ms=empty_since_ms,
         topics=topics,
     ))  # fmt: skip
     if group.members:
-        edit.put_targets(_targets(draft, group, topics, assignor))
+        edit.put_targets(_targets(group, topics, assignor, subscriptions))
         for member in [member for member in group.members.values() if not member.is_present]:
             edit.put_member(_without_lost(member, group.targets[member.member_id]))
     group.check_targets()
 
 
-def subscribed_topics(draft: Draft, group: ConsumerGroup) -> dict[bytes, SubscribedTopic]:
+def subscribed_topics(group: ConsumerGroup, subscriptions: Subscriptions) -> dict[bytes, SubscribedTopic]:
     """The topics that members subscribe to and that exist, as they are now."""
-    wanted: set[bytes] = set()
-    for subscription in dict.fromkeys(member.subscription for member in group.members.values()):
-        wanted |= draft.subscriptions.topic_ids(subscription)
     topics: dict[bytes, SubscribedTopic] = {}
-    for topic_id in sorted(wanted):
-        topic = draft.topics.by_id(topic_id)
+    for topic_id in sorted(subscriptions.topics_read_by(group.members.values())):
+        topic = subscriptions.topics.by_id(topic_id)
         if topic is not None:
             known = group.header.topics.get(topic_id)
             first = known.first_partitions if known is not None else topic.partitions
@@ -75,16 +63,16 @@ def preferred_assignor(group: ConsumerGroup) -> str:
 
 
 def _targets(
-    draft: Draft, group: ConsumerGroup, topics: Mapping[bytes, SubscribedTopic], assignor: str
+    group: ConsumerGroup, topics: Mapping[bytes, SubscribedTopic], assignor: str, subscriptions: Subscriptions
 ) -> dict[str, frozenset[PartitionId]]:
-    readers = [_reader(draft, member) for _, member in sorted(group.members.items())]
+    readers = [
+        Reader(member.member_id, member.instance_id, member.rack, subscriptions.topic_ids(member.subscription))
+        for _, member in sorted(group.members.items())
+    ]
     present = {member_id: group.targets.get(member_id, frozenset()) for member_id in group.members}
-    problem = AssignmentInput(readers, topics, present, group.holders, _racks(draft.topics, readers, topics))
+    racks = _racks(subscriptions.topics, readers, topics)
+    problem = AssignmentInput(readers, topics, present, group.holders, racks)
     return {member_id: frozenset(target) for member_id, target in ASSIGNORS[assignor](problem).items()}
-
-
-def _reader(draft: Draft, member: GroupMember) -> Reader:
-    return Reader(member.member_id, member.instance_id, member.rack, draft.subscriptions.topic_ids(member.subscription))
 
 
 def _racks(

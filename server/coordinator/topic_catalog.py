@@ -1,4 +1,4 @@
-"""What groups know of topics: a view of the metadata image as it is when a draft is made."""
+"""What consumer groups know of topics: a view of the metadata image as it is when a draft is made."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from quorumlog.server.metadata.records import Topic
 
 @dataclass(slots=True, frozen=True)
 class TopicInfo:
-    """A topic that groups can read, with the number of its partitions."""
+    """A topic that consumer groups can read, with the number of its partitions."""
 
     topic_id: bytes
     name: str
@@ -20,7 +20,7 @@ class TopicInfo:
 
 
 class TopicCatalog(Protocol):
-    """The topics that groups can read. Those that belong to the cluster itself are not among them."""
+    """The topics that consumer groups can read. Those that belong to the cluster itself are not among them."""
 
     @property
     def index(self) -> int:
@@ -59,7 +59,7 @@ class ImageCatalog:
         return _info(self._image.topics_by_id.get(topic_id))
 
     def names(self) -> Iterable[str]:
-        """Every topic's name, in the order in which they came to be."""
+        """Every topic's name, in the order in which they were created."""
         return (topic.name for topic in self._image.topics.values() if not topic.is_internal)
 
     def racks(self, topic_id: bytes) -> Sequence[frozenset[str]]:

@@ -26,6 +26,7 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica, decode
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.group_requests import GroupRequest
+from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import Job
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
@@ -166,10 +167,10 @@ class ClusterMember:
         self.deletions = RecordDeletions(
             self.partitions, options.limits.parked_fetches, surroundings.reply, self.admin.missing_partition, host.touch
         )
-        self.groups = Coordinators(
-            now, options, self.partitions, lambda: self.metadata.image, self.client, rounds, surroundings.snapshots,
-            surroundings.reply, host.touch,
-        )  # fmt: skip
+        self.groups = Coordinators(now, CoordinatorServices(
+            options, self.metadata, self.partitions.coordinators, self.partitions, self.client, host, rounds,
+            surroundings.snapshots, surroundings.reply,
+        ))  # fmt: skip
         self.reads = MetadataReads(options, self.metadata, self.client, rounds)
         self.producers = ProducerRequests(self._named_producers, self.reads, surroundings.reply)
         self.elections = LeaderElections(

@@ -21,8 +21,8 @@ from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats, nothing_new
 from quorumlog.server.coordinator.member import UNREVOKED
 from quorumlog.server.coordinator.member_changes import ClientOrigin, expire_rebalance, expire_session
+from quorumlog.server.coordinator.reviews import topics_changed
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
-from quorumlog.server.coordinator.topic_changes import topics_changed
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.v1 import data_plane_pb2 as data
 from quorumlog.v1 import groups_pb2 as pb
@@ -53,7 +53,7 @@ class Topics:
         return ()
 
     def put(self, name: str, partitions: int) -> None:
-        """A topic comes to be, or grows."""
+        """A topic is created, or grows."""
         self.index += 1
         self.infos[name] = TopicInfo(name.encode().ljust(16, b"\0"), name, partitions)
 

@@ -176,14 +176,14 @@ class Client:
         """One heartbeat; what it is told it takes up, but for giving up, which is ``revoke``'s."""
         (answer,) = self.coordinator.heartbeats(self.request(**changes))
         if answer is not None:
-            self.take(answer)
+            self.take_up(answer)
         return answer
 
     def request(self, **changes: object) -> pb.GroupHeartbeatRequest:
         """Its heartbeat as of now."""
         return request(self.member_id, self.epoch, owned=self.owned, **{**self.wishes, **changes})  # type: ignore[arg-type]
 
-    def take(self, answer: pb.GroupHeartbeatResponse) -> None:
+    def take_up(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Takes up an answer."""
         assert not answer.HasField("error"), answer.error.message
         self.epoch = answer.member_epoch

@@ -10,12 +10,10 @@ from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.committed_offsets import commit_offsets
+from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group_table import GroupTable
-from quorumlog.server.coordinator.heartbeat_requests import HeartbeatRequests
-from quorumlog.server.coordinator.leadership import Call, CoordinatorLeadership
-from quorumlog.server.coordinator.parked_heartbeats import PendingHeartbeat
-from quorumlog.server.coordinator.topic_catalog import ImageCatalog
-from quorumlog.server.coordinator.topic_changes import topics_changed
+from quorumlog.server.coordinator.leadership import CoordinatorLeadership, LeadershipOptions
+from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -26,6 +24,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 SECOND = 1_000_000
 TOPIC_ID = b"t" * 16
 GRACE = 1_200_000
+RETENTION_MS = 604_800_000
 
 
 @dataclass
@@ -39,7 +38,7 @@ class Raft:
 
 
 @dataclass
-class Led:
+class CoordinatorWithoutRaft:
     """A coordinator whose commands are applied when the test says so."""
 
     raft: Raft = field(default_factory=Raft)
@@ -57,6 +56,52 @@ class Led:
         return error(ErrorCode.NOT_COORDINATOR, "led elsewhere", definite=definite)
 
 
+@dataclass
+class Metadata:
+    """What a node knows of topics."""
+
+    image: MetadataImage
+
+
+@dataclass
+class Commit:
+    """The call of a client that commits offsets."""
+
+    number: int
+    request: groups_pb2.CommitOffsetsRequest
+    replies: dict[int, Message]
+
+    @property
+    def group_id(self) -> str:
+        return self.request.group_id
+
+    def decide(self, draft: Draft) -> Message:
+        return commit_offsets(draft, self.request)
+
+    def answer(self, response: Message) -> None:
+        self.replies[self.number] = response
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self.replies[self.number] = groups_pb2.CommitOffsetsResponse(error=problem)
+
+
+@dataclass
+class Read:
+    """The call of a client that reads."""
+
+    answers: list[Message]
+    group_id: str = "g"
+
+    def decide(self, draft: Draft) -> Message:
+        return groups_pb2.FetchOffsetsResponse()
+
+    def answer(self, response: Message) -> None:
+        self.answers.append(response)
+
+    def refuse(self, problem: errors_pb2.Error) -> None:
+        self.answers.append(problem)
+
+
 class Rig:
     """A leadership of a coordinator, with one topic of four partitions."""
 
@@ -64,15 +109,11 @@ class Rig:
         self.image = image = MetadataImage()
         topic = log.CreateTopic(name="t", topic_id=TOPIC_ID, partitions=[log.ReplicaSet(replicas=[1])] * 4)
         image.apply(1, log.MetadataCommand(create_topic=topic))
-        self.led = Led(table=table or GroupTable())
+        self.led = CoordinatorWithoutRaft(table=table or GroupTable())
         self.clock = AwakeClock(0, 100_000)
         self.replies: dict[int, Message] = {}
-        self.beats = HeartbeatRequests(self.clock, GroupLimits(), max_parked, self.replies.__setitem__)
-        self.leadership = CoordinatorLeadership(
-            self.led, self.clock, GRACE, lambda: ImageCatalog(image), GroupLimits(), max_calls,  # type: ignore[arg-type]
-            self.beats.group_changed,
-        )  # fmt: skip
-        self.beats.leadership = self.leadership
+        options = LeadershipOptions(GroupLimits(), max_calls, max_parked, RETENTION_MS, GRACE)
+        self.leadership = CoordinatorLeadership(self.led, self.clock, Metadata(image), options)  # type: ignore[arg-type]
         self.requests = 0
 
     def beat(self, member_id: str, epoch: int, number: int = 0, **fields: object) -> int:
@@ -82,25 +123,17 @@ class Rig:
             topics=["t"], session_timeout_ms=9_000, rebalance_timeout_ms=5_000, **fields,
         )  # fmt: skip
         wait_us = request.max_wait_ms * 1000
-        now = self.clock.attended
-        self.beats.take(PendingHeartbeat(self.requests, request, UNKNOWN_CLIENT, now, now + wait_us))
+        now = self.clock.awake_us
+        reply = self.replies.__setitem__
+        self.leadership.heartbeat(HeartbeatCall(self.requests, request, UNKNOWN_CLIENT, now, now + wait_us, reply))
         return self.requests
 
     def commit(self, group_id: str, offset: int) -> int:
         self.requests += 1
-        number = self.requests
         request = groups_pb2.CommitOffsetsRequest(group_id=group_id, member_epoch=-1)
         request.offsets.add(topic_id=TOPIC_ID, offset=offset, leader_epoch=-1)
-
-        def answer(response: Message | None) -> None:
-            assert response is not None
-            self.replies[number] = response
-
-        def refuse(problem: errors_pb2.Error) -> None:
-            self.replies[number] = groups_pb2.CommitOffsetsResponse(error=problem)
-
-        self.leadership.submit(Call(group_id, lambda draft: commit_offsets(draft, request), answer, refuse))
-        return number
+        self.leadership.submit(Commit(self.requests, request, self.replies))
+        return self.requests
 
     def apply(self) -> None:
         """The newest command is committed."""
@@ -113,8 +146,7 @@ class Rig:
         end = self.clock.now + int(seconds * SECOND)
         while True:
             self.clock.step(min(end, self.clock.now + 100_000), 1_000)
-            self.beats.on_time()
-            self.leadership.decide()
+            self.leadership.do_what_is_due()
             if self.clock.now >= end:
                 return
 
@@ -180,7 +212,7 @@ def test_topics_that_come_while_a_groups_first_join_is_on_its_way_are_looked_for
     rig.step()
     more = log.AddPartitions(topic_id=TOPIC_ID, first_number=4, partitions=[log.ReplicaSet(replicas=[1])])
     rig.image.apply(2, log.MetadataCommand(add_partitions=more))
-    rig.leadership.look_at_all(topics_changed)
+    rig.leadership.topics_changed(is_deletion=False)
     rig.apply()
     assert rig.heartbeat(waiting).member_epoch == 1
     rig.step()
@@ -208,7 +240,6 @@ def test_when_a_leadership_ends_everybody_is_told_whether_it_may_have_taken_effe
     rig.step()
     queued = rig.commit("other", 2)
     rig.leadership.end()
-    rig.beats.end(rig.led.not_coordinator(definite=True))
     told = {number: rig.replies[number].error for number in (parked, on_its_way, queued)}  # type: ignore[attr-defined]
     assert {problem.code for problem in told.values()} == {ErrorCode.NOT_COORDINATOR}
     assert [told[number].definite for number in (parked, on_its_way, queued)] == [True, False, True]
@@ -280,11 +311,11 @@ def test_a_new_leader_gives_a_session_more_than_the_one_before_may_have_gone_on(
 def test_a_leader_in_doubt_says_nothing_until_a_quorum_has_confirmed_it() -> None:
     rig = Rig()
     member = rig.joined()
-    rig.leadership.doubt(7)
+    rig.leadership.confirm_by(7)
     number = rig.beat("a", member.member_epoch, owned=member.assignment.topics)
     rig.step()
     assert number not in rig.replies
-    assert rig.leadership.next_deadline is None
+    assert rig.leadership.decision_due is None
     rig.led.raft.confirmed_round = 7
     rig.step()
     assert number in rig.replies
@@ -293,9 +324,8 @@ def test_a_leader_in_doubt_says_nothing_until_a_quorum_has_confirmed_it() -> Non
 def test_a_read_waits_for_its_confirmation_and_for_what_was_committed_when_it_came() -> None:
     rig = Rig()
     rig.led.raft.commit_index = 5
-    answers: list[object] = []
-    call = Call("g", lambda draft: None, answers.append, answers.append)
-    rig.leadership.read(call, heartbeat=2)
+    answers: list[Message] = []
+    rig.leadership.read(Read(answers), confirming_round=2)
     for confirmed, applied, expected in ((1, 5, 0), (2, 4, 0), (2, 5, 1)):
         rig.led.raft.confirmed_round, rig.led.raft.applied_index = confirmed, applied
         rig.leadership.after_round()

@@ -6,7 +6,7 @@ from quorumlog.server.client_origin import UNKNOWN_CLIENT
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.member import STABLE, UNREVOKED, GroupMember
 from quorumlog.server.coordinator.member_timers import MemberTimers
-from quorumlog.server.coordinator.parked_heartbeats import ParkedHeartbeats, PendingHeartbeat
+from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
 from quorumlog.v1.groups_pb2 import GroupHeartbeatRequest
 
 SECOND = 1_000_000
@@ -60,25 +60,25 @@ def test_a_heartbeat_costs_no_entry_of_the_heap() -> None:
 def test_time_in_which_the_node_stood_still_passes_for_nobody() -> None:
     clock = AwakeClock(0, 100_000)
     clock.step(100_000, 1)
-    assert (clock.attended, clock.stood_still) == (100_000, False)
+    assert (clock.awake_us, clock.stood_still) == (100_000, False)
     clock.step(30 * SECOND, 2)
-    assert (clock.attended, clock.stood_still) == (100_000, True)
+    assert (clock.awake_us, clock.stood_still) == (100_000, True)
     clock.step(30 * SECOND + 200_000, 3)
-    assert (clock.attended, clock.stood_still) == (300_000, False)
+    assert (clock.awake_us, clock.stood_still) == (300_000, False)
     assert clock.due(1_300_000) == 31 * SECOND + 200_000
 
 
-def pending(request_id: int, member_id: str, deadline: int) -> PendingHeartbeat:
+def pending(request_id: int, member_id: str, deadline: int) -> HeartbeatCall:
     request = GroupHeartbeatRequest(group_id="g", member_id=member_id)
-    return PendingHeartbeat(request_id, request, UNKNOWN_CLIENT, 0, deadline)
+    return HeartbeatCall(request_id, request, UNKNOWN_CLIENT, 0, deadline, lambda number, response: None)
 
 
 def test_waiting_heartbeats_are_due_in_their_order_and_those_that_were_taken_are_not() -> None:
     parked = ParkedHeartbeats()
     for number, member in enumerate("abc", 1):
         parked.park(pending(number, member, 10 - number))
-    assert parked.take("g", "b") is not None
-    assert parked.take("g", "b") is None
+    assert parked.take_of_member("g", "b") is not None
+    assert parked.take_of_member("g", "b") is None
     assert parked.next_deadline == 7
     assert [each.request_id for each in parked.take_due(20)] == [3, 1]
     assert (len(parked), parked.next_deadline, parked.of_group("g")) == (0, None, [])

@@ -11,12 +11,10 @@ from group_samples import GROUP, Client, Coordinator, Topics, partitions, reques
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.server.coordinator.assignment_input import AssignmentInput, Reader
+from quorumlog.server.coordinator.assignors import AssignmentInput, Reader, assign_ranges, assign_uniformly
 from quorumlog.server.coordinator.group import SubscribedTopic
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.member_changes import expire_session
-from quorumlog.server.coordinator.range_assignor import assign_ranges
-from quorumlog.server.coordinator.uniform_assignor import assign_uniformly
 
 Assignment = dict[str, set[PartitionId]]
 

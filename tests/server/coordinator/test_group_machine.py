@@ -19,7 +19,7 @@ from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
 from quorumlog.server.coordinator.records import partitions_of
-from quorumlog.server.coordinator.topic_changes import topics_changed
+from quorumlog.server.coordinator.reviews import topics_changed
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -48,7 +48,7 @@ class Process:
             self.member_id, self.epoch, owned=self.owned, instance=self.instance, full=full, correlation=self.sent
         )
 
-    def take(self, answer: pb.GroupHeartbeatResponse) -> None:
+    def take_up(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Only the answer to the newest heartbeat counts."""
         if answer.correlation_id != self.sent:
             return
@@ -146,7 +146,7 @@ class GroupMachine(RuleBasedStateMachine):
         while answered and self.answers:
             answer = self.answers.pop(0)
             if answer.member_id in self.processes:
-                self.processes[answer.member_id].take(answer)
+                self.processes[answer.member_id].take_up(answer)
 
     @rule()
     def all_give_up(self) -> None:
@@ -164,7 +164,7 @@ class GroupMachine(RuleBasedStateMachine):
     def an_answer_arrives(self, data: st.DataObject) -> None:
         answer = self.answers.pop(data.draw(st.integers(0, len(self.answers) - 1)))
         if answer.member_id in self.processes:
-            self.processes[answer.member_id].take(answer)
+            self.processes[answer.member_id].take_up(answer)
 
     @precondition(lambda self: self.answers)
     @rule(data=st.data())
@@ -264,7 +264,7 @@ class GroupMachine(RuleBasedStateMachine):
         for _ in range(12):
             self.decide([process.heartbeat() for process in self.processes.values()])
             for answer in self.answers:
-                self.processes[answer.member_id].take(answer)
+                self.processes[answer.member_id].take_up(answer)
             self.answers = []
             for process in self.processes.values():
                 process.owned -= process.to_revoke

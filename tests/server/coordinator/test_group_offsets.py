@@ -9,10 +9,11 @@ from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_
 
 from quorumlog.server.consumer_group_limits import GroupLimits
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
-from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, expire_offsets, fetch_offsets
+from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.member import PartitionId
 from quorumlog.server.coordinator.records import partition_lists
+from quorumlog.server.coordinator.reviews import expire_offsets
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
 

@@ -8,11 +8,11 @@ import pytest
 from group_samples import GROUP, ORIGIN, Coordinator, Topics, request, topic_id
 
 from quorumlog.server.coordinator.administration import delete_group, describe
-from quorumlog.server.coordinator.committed_offsets import commit_offsets, expire_offsets
+from quorumlog.server.coordinator.committed_offsets import commit_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeats
 from quorumlog.server.coordinator.member_changes import expire_rebalance, expire_session
-from quorumlog.server.coordinator.topic_changes import topics_changed
+from quorumlog.server.coordinator.reviews import expire_offsets, topics_changed
 from quorumlog.v1 import groups_pb2 as pb
 
 MEMBERS = ("a", "b", "c", "d")

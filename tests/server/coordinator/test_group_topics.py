@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
+from quorumlog.server.coordinator.reviews import topics_changed
 from quorumlog.server.coordinator.subscriptions import compiled
-from quorumlog.server.coordinator.topic_changes import topics_changed
 from quorumlog.v1 import groups_pb2 as pb
 
 

@@ -1,33 +1,97 @@
-"""The assignor `uniform`: as many partitions for each as for the others, moving as few as possible.
+"""The assignors: who is to read which partition, from what members may read and what each is to have at present.
 
-Members keep what they have. What nobody has is dealt to those with the least, to a member in one of its racks where
-that leaves the shares equal. Then those with the most give to those with the least until no gift makes two shares more
-equal.
+**uniform**: as many partitions for each as for the others, moving as few as possible. Members keep what they have. What
+nobody has is dealt to those with the least, to a member in one of its racks where that leaves the shares equal. Then
+those with the most give to those with the least until no gift makes two shares more equal.
 
 That is least movement where all subscribe alike: a partition is taken only from a member that has more than anybody may
 keep, or that has one more than some while others have two less. Where subscriptions differ, equally subscribed members
-end within one of each other: else one of the two could give to the other.
+end within one of each other. Otherwise one of the two could still give to the other.
+
+**range**: each topic's partitions in as many stretches as it has readers (Kafka's RangeAssignor). Readers have the same
+place in every topic. So members with equal subscriptions get the same numbers of topics with equally many partitions,
+which is what joining records by key needs. Static members come first, by their names, so that a restart changes
+nobody's place. It does not look at who has what: the partitions and the readers alone decide.
 """
 
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from heapq import heappop, heappush
 
-from quorumlog.server.coordinator.assignment_input import AssignmentInput
+from quorumlog.server.coordinator.group import SubscribedTopic
 from quorumlog.server.coordinator.member import PartitionId
 
 #: Which members may read a topic: the classes of equal subscriptions among which they are.
 Audience = tuple[int, ...]
 
 
+@dataclass(slots=True, frozen=True)
+class Reader:
+    """A member as assignors see it."""
+
+    member_id: str
+    instance_id: str
+    rack: str
+    topics: frozenset[bytes]
+
+
+@dataclass(slots=True, frozen=True)
+class AssignmentInput:
+    """A consumer group whose partitions are to be given to its members.
+
+    Arguments:
+        readers: in the order of their ids.
+        topics: those that somebody subscribes to.
+        present: the target as it is, by member.
+        holders: who has a partition, or has not released it.
+        racks: in which racks a partition has replicas, where that is known and matters.
+    """
+
+    readers: Sequence[Reader]
+    topics: Mapping[bytes, SubscribedTopic]
+    present: Mapping[str, frozenset[PartitionId]]
+    holders: Mapping[PartitionId, str]
+    racks: Mapping[PartitionId, frozenset[str]]
+
+
 def assign_uniformly(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
-    """The partitions of each member."""
+    """The partitions of each member: equal shares, with as few moves as possible."""
     assignment = _Assignment(problem)
     assignment.deal()
     while assignment.balance():
         pass
     return assignment.shares()
+
+
+def assign_ranges(problem: AssignmentInput) -> dict[str, set[PartitionId]]:
+    """The partitions of each member: a stretch of each topic."""
+    assigned: dict[str, set[PartitionId]] = {reader.member_id: set() for reader in problem.readers}
+    in_order = sorted(
+        problem.readers, key=lambda reader: (not reader.instance_id, reader.instance_id, reader.member_id)
+    )
+    for topic_id, topic in problem.topics.items():
+        readers = [reader for reader in in_order if topic_id in reader.topics]
+        if not readers:
+            continue
+        share, longer = divmod(topic.partitions, len(readers))
+        first = 0
+        for place, reader in enumerate(readers):
+            beyond = first + share + (place < longer)
+            assigned[reader.member_id].update((topic_id, number) for number in range(first, beyond))
+            first = beyond
+    return assigned
+
+
+#: What a consumer group uses unless its members ask for another.
+DEFAULT_ASSIGNOR = "uniform"
+#: By the names under which members ask for them: each gives the partitions of each member.
+ASSIGNORS: Mapping[str, Callable[[AssignmentInput], dict[str, set[PartitionId]]]] = {
+    "uniform": assign_uniformly,
+    "range": assign_ranges,
+}
 
 
 class _Assignment:

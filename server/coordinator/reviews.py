@@ -1,0 +1,67 @@
+"""What a coordinator looks at in its consumer groups by itself: topics that have changed, offsets that have expired.
+
+Members that are silent or slow are a third thing; `member_timers.py` finds them, and `member_changes.py` removes them.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from enum import Enum
+
+from quorumlog.server.coordinator.draft import Draft
+from quorumlog.server.coordinator.target_assignment import subscribed_topics
+
+
+class Review(Enum):
+    """What is looked at."""
+
+    TOPICS = "topics that members subscribe to: some may have been created, grown or been deleted"
+    OFFSETS = "committed offsets that nobody needs any more"
+
+
+def topics_changed(draft: Draft, group_id: str) -> bool:
+    """Finds out what a consumer group reads now, and has it assigned anew when that changed: a pattern matches a new
+    topic, a topic has more partitions, another is gone. Returns whether it changed."""
+    group = draft.group(group_id)
+    if group is None:
+        return False
+    known = group.header.topics
+    if group.members:
+        topics = subscribed_topics(group, draft.subscriptions)
+    else:
+        topics = {topic_id: topic for topic_id, topic in known.items() if draft.topics.by_id(topic_id) is not None}
+    if topics == known:
+        return False
+    edit = draft.edit(group_id)
+    if group.members:
+        edit.is_unsettled = True
+    else:
+        edit.put_header(dataclasses.replace(group.header, topics=topics))
+    return True
+
+
+def expire_offsets(draft: Draft, group_id: str, retention_ms: int) -> bool:
+    """Forgets offsets that nobody needs: of deleted topics; of a consumer group that has been empty, and not committed,
+    for longer than the retention; of topics that nobody in the group subscribes to, so long after the commit. A group
+    that is left with neither members nor offsets is deleted.
+
+    Returns:
+        Whether anything was forgotten.
+    """
+    group = draft.group(group_id)
+    if group is None:
+        return False
+    read = draft.subscriptions.topics_read_by(group.members.values())
+    latest = draft.wall_ms - retention_ms
+    expired = [
+        partition
+        for partition, stored in group.offsets.items()
+        if draft.topics.by_id(partition[0]) is None
+        or (partition[0] not in read and max(stored.commit_timestamp_ms, group.header.empty_since_ms) <= latest)
+    ]
+    for partition in sorted(expired):
+        draft.edit(group_id).remove_offset(partition)
+    is_over = not group.members and len(group.offsets) == len(expired)
+    if is_over:
+        draft.edit(group_id).delete()
+    return is_over or bool(expired)
