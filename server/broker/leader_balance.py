@@ -38,7 +38,7 @@ class Displaced(NamedTuple):
     transferring: bool
 
 
-class _Attempt(NamedTuple):
+class _HandOver(NamedTuple):
     """The last handing over of a group. Not again before ``not_before``; forgotten ``delay`` after that."""
 
     not_before: int
@@ -49,8 +49,8 @@ class LeaderBalance:
     """Paces the return of leaderships.
 
     Every handing over of a partition, also one that succeeded, puts off the next one of the same partition, each time
-    twice as long until it has been quiet. (Else a node that takes over but cannot keep the leadership, say because its
-    disk fails, gets it back for ever, and each time the partition stands still.)
+    twice as long until it has been quiet. Otherwise a node that takes over but cannot keep the leadership, say because
+    its disk fails, gets it back for ever, and each time the partition stands still.
 
     Attributes:
         next_deadline: when ``choose`` is due (µs).
@@ -59,7 +59,7 @@ class LeaderBalance:
     def __init__(self, options: BalanceOptions, now: int) -> None:
         self._options = options
         self._able_since: dict[int, int] = {}
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts: dict[int, _HandOver] = {}
         self._asked: dict[int, None] = {}
         self.next_deadline = now + options.check_interval_us
 
@@ -111,8 +111,8 @@ class LeaderBalance:
             and (attempt is None or now >= attempt.not_before)
         )
 
-    def _next_attempt(self, now: int, group: int) -> _Attempt:
+    def _next_attempt(self, now: int, group: int) -> _HandOver:
         interval = self._options.check_interval_us
         before = self._attempts.get(group)
         delay = interval if before is None else min(2 * before.delay, LONGEST_BACKOFF * interval)
-        return _Attempt(now + delay, delay)
+        return _HandOver(now + delay, delay)

@@ -14,7 +14,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_balance import Displaced, LeaderBalance
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -56,7 +56,7 @@ class LeaderElections:
         options: NodeOptions,
         host: RaftHost,
         links: PeerQueues,
-        partitions: Partitions,
+        replicas: Replicas,
         client: ControllerClient,
         reply: Callable[[int, ProtoMessage], None],
         log: Callable[..., None],
@@ -65,7 +65,7 @@ class LeaderElections:
         self._options = options
         self._host = host
         self._links = links
-        self._partitions = partitions
+        self._replicas = replicas
         self._client = client
         self._reply = reply
         self._log = log
@@ -82,7 +82,7 @@ class LeaderElections:
             displaced = [] if self.stopping else self._displaced()
             chosen = self._balance.choose(now, displaced)
             for each in chosen:
-                self._partitions[each.group].raft.transfer_leadership(now, each.preferred)
+                self._replicas[each.group].raft.transfer_leadership(now, each.preferred)
                 self._host.touch(each.group)
             if chosen:
                 self._log("info", "leaderships_returning", partitions=len(chosen), displaced=len(displaced))
@@ -98,8 +98,8 @@ class LeaderElections:
 
     def _displaced(self) -> list[Displaced]:
         displaced = []
-        for partition in self._partitions:
-            record = self._partitions.record(partition)
+        for partition in self._replicas:
+            record = self._replicas.record(partition)
             if record is None or record.replicas[0] == self._options.node_id or not partition.leads or record.is_moving:
                 continue
             preferred = record.replicas[0]
@@ -118,7 +118,7 @@ class LeaderElections:
     def _obstacle(self, partition: PartitionReplica, record: PartitionRecord) -> str:
         """Why the preferred leader cannot lead a partition that this node leads; empty if it can."""
         preferred = record.replicas[0]
-        if self._partitions.is_fenced(preferred):
+        if self._replicas.is_fenced(preferred):
             return "is down"
         if not self._links[preferred].up:
             return f"is not connected to node {self._options.node_id}"
@@ -143,7 +143,7 @@ class LeaderElections:
             if problem is not None:
                 result.error.CopyFrom(problem)
                 continue
-            record = self._partitions.record(self._partitions[group])
+            record = self._replicas.record(self._replicas[group])
             assert record is not None
             order.groups[group] = record.replicas[0]
         self._balance.ask(now, order.groups)
@@ -152,10 +152,10 @@ class LeaderElections:
             self._look_due = now + LOOK_US
 
     def _refusal(self, group: int) -> errors_pb2.Error | None:
-        partition = self._partitions.get(group)
+        partition = self._replicas.get(group)
         if partition is None:
             return error(ErrorCode.NOT_LEADER_OR_FOLLOWER, f"this node has no replica of group {group}; ask again")
-        record = self._partitions.record(partition)
+        record = self._replicas.record(partition)
         if record is None or not partition.leads or self.stopping:
             return partition.not_leader()
         if record.replicas[0] == self._options.node_id:
@@ -170,7 +170,7 @@ class LeaderElections:
             done, problem = self._outcome(group, preferred)
             if not done and now >= order.deadline:
                 done = True
-                partition = self._partitions[group]
+                partition = self._replicas[group]
                 if partition.raft.leader_id != preferred:
                     late = f"node {preferred} has not taken over {partition.name} in time; ask again"
                     problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
@@ -185,11 +185,11 @@ class LeaderElections:
 
     def _outcome(self, group: int, preferred: int) -> tuple[bool, errors_pb2.Error | None]:
         """Whether it is settled, and if so what is wrong."""
-        partition = self._partitions.get(group)
+        partition = self._replicas.get(group)
         if partition is None:
             gone = "the partition was deleted, or left the node that led it; refresh the metadata"
             return True, error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone)
-        record = self._partitions.record(partition)
+        record = self._replicas.record(partition)
         raft = partition.raft
         # Waits until the metadata show it, so that who asks next sees it too.
         if record is None or (record.leader == preferred and record.leader_epoch >= raft.term):
@@ -207,8 +207,8 @@ class LeaderElections:
         response = admin_pb2.ElectLeadersResponse()
         slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
         groups: dict[int, list[int]] = {}
-        for name, number, record in self._partitions.named((p.topic, p.partition) for p in request.partitions):
-            leader = NO_NODE if record is None else self._partitions.known_leader(record)[0]
+        for name, number, record in self._replicas.named((p.topic, p.partition) for p in request.partitions):
+            leader = NO_NODE if record is None else self._replicas.known_leader(record)[0]
             if record is not None and leader == record.replicas[0] and not request.partitions:
                 continue
             result = response.results.add(topic=name, partition=number)

@@ -27,7 +27,7 @@ Respond = Callable[[peer_pb2.ControllerResponse], None]
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingDecision:
     """A decision whose commands are in the log. ``indexes``: of those not applied yet."""
 
     decision: ControllerDecision
@@ -68,7 +68,7 @@ class MetadataReplica:
         self._on_restored = on_restored
         self._read = read
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingDecision] = {}
         self._rows_due = False
 
     # -- the state machine ------------------------------------------------------------------------------------
@@ -164,7 +164,7 @@ class MetadataReplica:
         if len(appended) < len(indexes):
             respond(self._not_controller(decision.request_id, definite=not appended))
             return
-        pending = _Pending(decision, respond, set(appended))
+        pending = _PendingDecision(decision, respond, set(appended))
         for index in appended:
             self._pending[index] = pending
 

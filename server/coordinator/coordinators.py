@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
@@ -34,7 +34,7 @@ class Coordinators:
         self,
         now: int,
         options: NodeOptions,
-        partitions: Partitions,
+        partitions: Replicas,
         image: Callable[[], MetadataImage],
         client: ControllerClient,
         rounds: HeartbeatRounds,

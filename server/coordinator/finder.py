@@ -7,7 +7,7 @@ from collections.abc import Callable
 import google_crc32c
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
 from quorumlog.server.metadata.controller_client import ControllerClient
@@ -38,7 +38,7 @@ class CoordinatorFinder:
     def __init__(
         self,
         image: Callable[[], MetadataImage],
-        partitions: Partitions,
+        partitions: Replicas,
         client: ControllerClient,
         answers: PendingAnswers,
     ) -> None:

@@ -7,7 +7,7 @@ from functools import partial
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
@@ -76,7 +76,7 @@ class GroupRequests:
         self,
         node_id: int,
         image: Callable[[], MetadataImage],
-        partitions: Partitions,
+        partitions: Replicas,
         leaderships: LedCoordinators,
         search: CoordinatorFinder,
         rounds: HeartbeatRounds,

@@ -75,5 +75,5 @@ class Snapshots:
     def may_checkpoint(self, group: int) -> bool:
         """Whether a new checkpoint of a group may begin. Not while the one before is being written, nor while it is
         being sent: it would take the slices from under the transfer, and the entries that its follower needs next.
-        (Else a follower that is slower than the checkpoints come would never catch up.)"""
+        Otherwise a follower that is slower than the checkpoints come would never catch up."""
         return not self.checkpoints.is_writing(group) and not self.sender.is_sending(group)

@@ -1,8 +1,8 @@
 """Named producer identities: which id a name has, and the newest epoch with which it was claimed.
 
 A part of the metadata image: pure, and the same on every node. Whoever claims a name fences who held it before, for
-the partitions' logs take nothing of an older epoch. The next epoch is given to who knows the last one: a claim that is
-repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who made it.
+the partitions' logs take nothing of an older epoch. The next epoch goes to the one who knows the last one: a claim that
+is repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who made it.
 
 An epoch that is to be replayed can have a note: whoever claims it first decides what all runs of it go by (how many
 partitions a topic had, which time stands in records that have none), and the log of the metadata says who was first.

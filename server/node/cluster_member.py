@@ -16,9 +16,11 @@ from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Snapshot
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.leader_elections import LeaderElections
-from quorumlog.server.broker.partition_moves import Reassignments
+from quorumlog.server.broker.leader_reports import LeaderReports
+from quorumlog.server.broker.reassignments import Reassignments
 from quorumlog.server.broker.replica_endings import ReplicaEndings
-from quorumlog.server.broker.replicas import Partitions, make_group
+from quorumlog.server.broker.replica_factory import ReplicaFactory
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
@@ -27,6 +29,7 @@ from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.group_requests import GroupRequest
 from quorumlog.server.events import Job
+from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -41,11 +44,10 @@ from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
-from quorumlog.server.partition.compaction_runner import Compactions
-from quorumlog.server.partition.deleted_producers import DeletedProducers
+from quorumlog.server.partition.compaction_runner import CompactionRunner
+from quorumlog.server.partition.forgotten_producers import DeletedProducers, ProducerExpiry
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.partition.producer_expiry import ProducerExpiry
-from quorumlog.server.partition.retention import Retention
+from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.requests.cluster_requests import AdminRequests
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -121,24 +123,28 @@ class ClusterMember:
         self.metadata_contact = now
         self._known_controller = NO_NODE
         self.peers_changed = True
-        self.partitions = Partitions(
-            options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
-            surroundings.snapshots.checkpoints, surroundings.former,
+        raft_groups = RaftGroupFactory(options, surroundings.storage, surroundings.rng)
+        self.metadata = self._open_metadata(raft_groups, state, now)
+        self.partitions = Replicas(
+            options.node_id, host, surroundings.former,
+            ReplicaFactory(raft_groups, surroundings.snapshots.checkpoints, surroundings.former, self.metadata),
+            self.metadata,
         )  # fmt: skip
-        self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
-        self.compactions = Compactions(
-            options.limits, host, surroundings.storage, self.partitions, surroundings.snapshots,
+        self.reports = LeaderReports(options, host, self.partitions, self.metadata)
+        logs = self.partitions.logs
+        self.checkpoints = PartitionCheckpoints(host, surroundings.storage, logs, surroundings.snapshots)
+        self.compactions = CompactionRunner(
+            options.limits, host, surroundings.storage, logs, surroundings.snapshots,
             surroundings.start_job, lambda: surroundings.space.last.free_bytes, surroundings.log,
         )  # fmt: skip
         self.proposals = CompactionProposals(
-            now, options.limits, options.compaction_interval_us, self.partitions, surroundings.storage, host.touch
+            now, options.limits, options.compaction_interval_us, host, surroundings.storage, logs
         )
-        self.retention = Retention(self.partitions, surroundings.storage, host.touch)
-        self.metadata = self._open_metadata(state, now)
+        self.retention = LogRetention(host, surroundings.storage, logs)
         self.client = ControllerClient(
             self._send_to_controller, self._controller_id, options.limits.controller_requests
         )
-        self.broker = Broker(options, directory_id, boot_id, self.client, self.partitions)
+        self.broker = Broker(options, directory_id, boot_id, self.client, self.reports)
         self.admin = AdminRequests(
             self.metadata, self.partitions, self.broker, self.client, membership.cluster_id, surroundings.reply
         )
@@ -182,17 +188,14 @@ class ClusterMember:
             surroundings.log,
             now,
         )
-        self.reassignments = Reassignments(
-            options, host, self.partitions, lambda: self.metadata.image, self.broker, self.client, surroundings.log
-        )
+        self.reassignments = Reassignments(options, host, self.partitions, self.broker, self.client, surroundings.log)
         self.endings = ReplicaEndings(
-            options.node_id, host, self.partitions, surroundings.snapshots, surroundings.former,
-            lambda: self.metadata.image, self._ended, surroundings.forget_group, surroundings.log,
+            host, self.partitions, surroundings.snapshots, surroundings.former, self._ended,
+            surroundings.forget_group, surroundings.log,
         )  # fmt: skip
         self.endings.may_have_moved(found)
-        logs = self.partitions.logs.values()
-        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
-        self.deleted_producers = DeletedProducers(self.partitions, self._named_producers, host.touch)
+        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, host, logs)
+        self.deleted_producers = DeletedProducers(host, self._named_producers, logs)
         host.add(METADATA_GROUP, HostedReplica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
@@ -203,14 +206,12 @@ class ClusterMember:
         )
         self.open_first_term()
 
-    def _open_metadata(self, state: RaftGroupState, now: int) -> MetadataReplica:
+    def _open_metadata(self, raft_groups: RaftGroupFactory, state: RaftGroupState, now: int) -> MetadataReplica:
         sealer = GroupSealer(METADATA_GROUP)
-        around = self._around
-        known = decode_applied(state.table)
-        raft = make_group(
-            self._options, state, state.anchor.index, known, sealer, around.storage, around.rng, now,
-            self._metadata_snapshot,
-        )  # fmt: skip
+        known, rng = decode_applied(state.table), self._around.rng
+        raft = raft_groups.make(
+            now, state, sealer, applied=state.anchor.index, committed=known, snapshot_source=self._metadata_snapshot
+        )
         groups = self._options.groups
         options = ControllerOptions(
             session_timeout_us=self._options.broker_session_timeout_us,
@@ -219,7 +220,7 @@ class ClusterMember:
             ),
         )
         return MetadataReplica(
-            raft, sealer, state.snapshot, self._read_metadata, around.rng, options, self._on_applied, self._on_restored
+            raft, sealer, state.snapshot, self._read_metadata, rng, options, self._on_applied, self._on_restored
         )
 
     def _named_producers(self) -> NamedProducers:
@@ -255,7 +256,7 @@ class ClusterMember:
         if self.metadata.on_time(now, self._wall_ms):
             self._host.touch(METADATA_GROUP)
         self.data.on_time(now)
-        self.checkpoints.go_on()
+        self.checkpoints.begin_due()
         self.retention.on_time(now, self._wall_ms)
         self.compactions.on_time(now)
         self.proposals.on_time(now, self._wall_ms)
@@ -303,7 +304,7 @@ class ClusterMember:
             self._after_log_round(hosted)
         elif isinstance(hosted, Coordinator):
             self.groups.after_round(hosted)
-        if hosted.leads and self.partitions.needs_report(hosted):
+        if hosted.leads and self.reports.needs_report(hosted):
             self.broker.report_soon(self._now)
 
     def _after_log_round(self, partition: Partition) -> None:
@@ -354,7 +355,7 @@ class ClusterMember:
 
         The metadata group never sleeps: its heartbeats tell every node how old its image is.
         """
-        return group != METADATA_GROUP and self.partitions.is_settled(self.partitions[group], reachable)
+        return group != METADATA_GROUP and self.reports.is_settled(self.partitions[group], reachable)
 
     # -- peers ------------------------------------------------------------------------------------------------
 

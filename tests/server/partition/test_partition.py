@@ -8,7 +8,7 @@ import pytest
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRequest
-from quorumlog.server.hosting.log_store import check_chain
+from quorumlog.server.hosting.durable_raft_group import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.topic_config import TopicConfig
