@@ -60,7 +60,7 @@ class ReplicaFactory:
             votes_from=self._former.votes_from(group),
         )  # fmt: skip
         log = Partition(
-            identity, group, raft, sealer, self._raft_groups.reader, state.table, self._raft_groups.options.limits,
+            identity, raft, sealer, self._raft_groups.reader, state.table, self._raft_groups.options.limits,
             lambda: self._metadata.image.named_producers,
         )  # fmt: skip
         log.snapshot = state.snapshot

@@ -50,6 +50,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.requests.cluster_requests import AdminRequests
 from quorumlog.server.requests.delete_records import RecordDeletions
+from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import DataRequests
@@ -57,7 +58,6 @@ from quorumlog.server.requests.producers import ProducerRequests
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
-from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -183,11 +183,10 @@ class ClusterMember:
             host,
             surroundings.links,
             self.partitions,
-            self.client,
-            surroundings.reply,
             surroundings.log,
             now,
         )
+        self.election_requests = ElectionRequests(self.partitions, self.client, surroundings.reply)
         self.reassignments = Reassignments(options, host, self.partitions, self.broker, self.client, surroundings.log)
         self.endings = ReplicaEndings(
             host, self.partitions, surroundings.snapshots, surroundings.former, self._ended,
@@ -208,10 +207,10 @@ class ClusterMember:
 
     def _open_metadata(self, raft_groups: RaftGroupFactory, state: RaftGroupState, now: int) -> MetadataReplica:
         sealer = GroupSealer(METADATA_GROUP)
-        known, rng = decode_applied(state.table), self._around.rng
         raft = raft_groups.make(
-            now, state, sealer, applied=state.anchor.index, committed=known, snapshot_source=self._metadata_snapshot
-        )
+            now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
+            snapshot_source=self._metadata_snapshot,
+        )  # fmt: skip
         groups = self._options.groups
         options = ControllerOptions(
             session_timeout_us=self._options.broker_session_timeout_us,
@@ -219,15 +218,10 @@ class ClusterMember:
                 groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
             ),
         )
-        return MetadataReplica(
-            raft, sealer, state.snapshot, self._read_metadata, rng, options, self._on_applied, self._on_restored
-        )
+        return MetadataReplica(raft, sealer, state.snapshot, raft_groups.reader, raft_groups.rng, options, self)
 
     def _named_producers(self) -> NamedProducers:
         return self.metadata.image.named_producers
-
-    def _read_metadata(self, snapshot: Snapshot) -> bytes:
-        return read_whole(self._around.storage, METADATA_GROUP, snapshot.data)
 
     def _metadata_snapshot(self) -> Snapshot | None:
         """What followers are offered: the newest durable one, but none that is about to be superseded."""
@@ -390,7 +384,7 @@ class ClusterMember:
 
     # -- metadata ---------------------------------------------------------------------------------------------
 
-    def _on_applied(self, result: ApplyResult) -> None:
+    def metadata_applied(self, result: ApplyResult) -> None:
         for topic in result.deleted:
             self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             self.endings.deleted(record.group for record in topic.partitions)
@@ -412,7 +406,7 @@ class ClusterMember:
             self.offsets.group_gone(hosted.group)
             self.deletions.group_gone(hosted.group)
 
-    def _on_restored(self) -> None:
+    def metadata_restored(self) -> None:
         self.peers_changed = True
         self.endings.find_deleted()
         self.endings.may_have_moved(partition.group for partition in self.partitions)
@@ -506,7 +500,7 @@ class ClusterMember:
             case admin_pb2.DescribeConfigsRequest():
                 self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():
-                self.elections.elect(self._now, request_id, message)
+                self.election_requests.elect(self._now, request_id, message)
             case admin_pb2.DescribeQuorumRequest():
                 self.admin.describe_quorum(self._now, request_id)
             case _ if isinstance(message, GroupRequest):

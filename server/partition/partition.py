@@ -53,7 +53,6 @@ class Partition:
     def __init__(
         self,
         identity: PartitionId,
-        group: int,
         raft: RaftGroup,
         sealer: GroupSealer,
         reader: StorageReader,
@@ -62,7 +61,8 @@ class Partition:
         names: Callable[[], NamedProducers] = nobody_has_claimed,
     ) -> None:
         self.identity = identity
-        self.group = group
+        #: The number of its Raft group.
+        self.group = raft.group
         self.raft = raft
         self.config = TopicConfig()
         self._configured: Mapping[str, str] | None = None

@@ -66,7 +66,7 @@ class LogRetention:
         self._deadlines: list[tuple[int, int]] = []
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
-        """A group that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
+        """A partition that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
         group, config = partition.group, partition.config
         if not partition.leads or not deletes(config):
             self._beginnings.pop(group, None)
@@ -75,7 +75,7 @@ class LogRetention:
         if beginning is None or beginning.term != partition.raft.term or beginning.config != config:
             beginning = self._beginnings[group] = _LogBeginning(partition.raft.term, config, -1)
         if beginning.log_start_offset != partition.log_start_offset or beginning.first is None:
-            self._learn(now, wall_ms, partition, beginning)
+            self._find_first_batch(now, wall_ms, partition, beginning)
         if beginning.first is not None and beginning.proposed <= partition.log_start_offset:
             last = self._reader.last_batch(group)
             limit = config.retention_bytes
@@ -84,7 +84,7 @@ class LogRetention:
                 if excess > limit // BYTES_SLACK:
                     self._trim(now, wall_ms, partition, beginning)
 
-    def _learn(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
+    def _find_first_batch(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
         """The oldest batch is another one."""
         trimmed = beginning.first is not None
         beginning.log_start_offset = partition.log_start_offset
@@ -99,9 +99,9 @@ class LogRetention:
             soonest = 0
             if trimmed:
                 soonest = min(max(retention_ms * 1000 // TIME_SLACK, MIN_INTERVAL_US), MAX_INTERVAL_US)
-            self._arm(partition.group, beginning, now + min(max(wait_us, soonest), MAX_WAIT_US))
+            self._set_deadline(partition.group, beginning, now + min(max(wait_us, soonest), MAX_WAIT_US))
 
-    def _arm(self, group: int, beginning: _LogBeginning, due: int) -> None:
+    def _set_deadline(self, group: int, beginning: _LogBeginning, due: int) -> None:
         # An earlier deadline stays: it will look again. Otherwise every trim would leave one behind.
         if beginning.due is None or due < beginning.due:
             beginning.due = due
@@ -116,7 +116,7 @@ class LogRetention:
             beginning.proposed = start
             self._host.touch(partition.group)
         else:
-            self._arm(partition.group, beginning, now + RETRY_US)
+            self._set_deadline(partition.group, beginning, now + RETRY_US)
 
     def _log_start(self, wall_ms: int, partition: Partition) -> int:
         """The first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these those that
