@@ -22,7 +22,7 @@ class Displaced(NamedTuple):
     """A partition that this node leads in the place of its preferred leader.
 
     Arguments:
-        group: the partition's group.
+        group: the partition's Raft group.
         preferred: the node that should lead it.
         connected_at: since when it has been connected (µs).
         able: that node could lead: unfenced, in sync, connected.
@@ -39,7 +39,7 @@ class Displaced(NamedTuple):
 
 
 class _HandOver(NamedTuple):
-    """The last handing over of a group. Not again before ``not_before``; forgotten ``delay`` after that."""
+    """The last handing over of a partition. Not again before ``not_before``; forgotten ``delay`` after that."""
 
     not_before: int
     delay: int
@@ -63,9 +63,9 @@ class LeaderBalance:
         self._asked: dict[int, None] = {}
         self.next_deadline = now + options.check_interval_us
 
-    def ask(self, now: int, groups: Iterable[int]) -> None:
+    def ask(self, now: int, raft_groups: Iterable[int]) -> None:
         """Somebody wants these handed over now, whatever was tried before, and also where balancing is off."""
-        self._asked.update(dict.fromkeys(groups))
+        self._asked.update(dict.fromkeys(raft_groups))
         self.next_deadline = now
 
     def forget(self, group: int) -> None:
@@ -87,7 +87,7 @@ class LeaderBalance:
         }
         due = [each for each in displaced if not each.transferring and each.able and self._is_due(now, each.group)]
         under_way = sum(each.transferring for each in displaced)
-        # What was asked for goes first. Who is behind for a moment is looked at again soon.
+        # What was asked for goes first. A node that is behind for a moment is looked at again soon.
         ready = sorted((each for each in due if each.caught_up), key=lambda each: each.group not in self._asked)
         chosen = ready[: max(0, options.max_transfers - under_way)]
         for each in chosen:

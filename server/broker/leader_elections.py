@@ -68,7 +68,7 @@ class LeaderElections:
     # -- by itself --------------------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
-        """Hands over what is due, and answers who waits for it."""
+        """Hands over what is due, and answers those who wait for it."""
         if now >= self._balance.next_deadline:
             displaced = [] if self.stopping else self._displaced()
             chosen = self._balance.choose(now, displaced)
@@ -182,7 +182,7 @@ class LeaderElections:
             return True, error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, gone)
         record = self._replicas.record(partition)
         raft = partition.raft
-        # Waits until the metadata show it, so that who asks next sees it too.
+        # Waits until the metadata show it, so that whoever asks next sees it too.
         if record is None or (record.leader == preferred and record.leader_epoch >= raft.term):
             return True, None
         if partition.leads and not raft.is_transferring and not self._balance.is_asked(group):

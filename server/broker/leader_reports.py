@@ -39,7 +39,7 @@ class LeaderReports:
 
     def is_settled(self, partition: PartitionReplica, reachable: Container[int]) -> bool:
         """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
-        Raft group sleep, for nobody looks at the in-sync set of one that does."""
+        Raft group sleep, because nobody looks at the in-sync set of one that does."""
         record = self._metadata.image.partitions.get(partition.group)
         return (
             record is not None

@@ -4,8 +4,8 @@ A move has no state of its own. What is to be done next follows from where the m
 group's configuration, so a leader that restarts, or a new one, goes on where the last one was:
 
 1. nodes that are to have a replica become learners, and get the log;
-2. once all of them have caught up, a leader that is not to stay hands over to one who is;
-3. the leader replaces the voters, through the joint configuration, which Raft leaves by itself;
+2. once all of them have caught up, a leader that is not to stay hands over to one that is;
+3. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
 4. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
 """
 

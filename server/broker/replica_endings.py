@@ -17,7 +17,7 @@ class ReplicaEndings:
 
     Arguments:
         former: what is known of replicas that were moved away from here.
-        ended: told of each replica that took part and does no more: whoever waits for it is to be told.
+        ended: tells those who wait for a replica that has ended.
         forget_group: a Raft group has no replica here any more.
         log: level, event name and fields.
     """
@@ -58,8 +58,8 @@ class ReplicaEndings:
     def leave(self) -> None:
         """Destroys replicas that were moved away.
 
-        Only to be called with all applied that is known to be committed: a node that starts sees what it saw before
-        once more, and must not destroy a replica that came back for its having gone earlier.
+        Only to be called once everything is applied that is known to be committed. A node that starts sees once more
+        what it saw before: it must not destroy a replica that came back, because an earlier one had gone.
         """
         to_leave, self._to_leave = self._to_leave, set()
         for raft_group in sorted(to_leave):
@@ -71,8 +71,8 @@ class ReplicaEndings:
             self._remove(raft_group)
 
     def _remove(self, raft_group: int) -> None:
-        """A replica ends, whoever waits for it is told, and what it has on disk is destroyed. What comes late of it
-        finds nothing."""
+        """Ends a replica, tells those who wait for it, and destroys what it has on disk. What comes late of it finds
+        nothing."""
         if not self._replicas.holds(raft_group):
             return
         hosted = self._replicas.remove(raft_group)

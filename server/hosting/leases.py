@@ -91,7 +91,7 @@ class Leases:
                 self._wake_led(now, peer)
 
     def lost(self, peer: int) -> None:
-        """The connection to a peer broke. The groups concerned are told by whoever says so here."""
+        """The connection to a peer broke. The caller tells the groups concerned."""
         pair = self._pair(peer)
         pair.stands = pair.answers = False
 

@@ -194,7 +194,7 @@ class ClusterMember:
         )  # fmt: skip
         self.endings.may_have_moved(found)
         self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, host, logs)
-        self.deleted_producers = DeletedProducers(host, self._named_producers, logs)
+        self.deleted_producers = DeletedProducers(host, self.metadata, logs)
         host.add(METADATA_GROUP, HostedReplica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)

@@ -40,7 +40,7 @@ class PartitionCheckpoints:
         self._due: dict[int, None] = {}
 
     def consider(self, partition: Partition) -> None:
-        """The partition's group was stepped: its log start may have moved since its log was last looked at."""
+        """The partition was stepped: its log start may have moved since its log was last looked at."""
         if partition.log_start_offset != partition.kept_offset:
             self._due[partition.group] = None
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:

@@ -154,7 +154,7 @@ class CompactionRunner:
         self._look_due: int | None = None
 
     def consider(self, now: int, partition: Partition) -> None:
-        """The partition's group was stepped: it may have been given a point."""
+        """The partition was stepped: it may have been given a point."""
         state = partition.compaction
         if state is None or not state.pending or partition.group in self._due:
             return

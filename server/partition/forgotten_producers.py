@@ -6,11 +6,11 @@ place in the log.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from itertools import islice
 
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
 
@@ -78,21 +78,20 @@ class DeletedProducers:
     """Has named producers forgotten whose names were deleted.
 
     The leader of a partition looks when it hears of a deletion, and when its leadership begins: what it knows then may
-    be from a leader that had not heard of it. In between nothing of a deleted identity can come in, for a leader takes
-    nothing of one that it knows to be deleted. So a look that finds nothing holds until the next of the two, and nobody
-    looks at a partition that no named producer has written to.
+    be from a leader that had not heard of it. In between nothing of a deleted identity can come in, because a leader
+    takes nothing of one that it knows to be deleted. So a look that finds nothing holds until the next of the two,
+    and nobody looks at a partition that no named producer has written to.
 
     The command comes after all of the identity's batches that this leader may have taken. A leader that falls before
     the command is committed leaves it to the next one.
 
     Arguments:
-        names: gives the named producers as the metadata have them.
         logs: the partitions with a replica on this node, by their Raft group.
     """
 
-    def __init__(self, host: RaftHost, names: Callable[[], NamedProducers], logs: Mapping[int, Partition]) -> None:
+    def __init__(self, host: RaftHost, metadata: CurrentImage, logs: Mapping[int, Partition]) -> None:
         self._host = host
-        self._names = names
+        self._metadata = metadata
         self._logs = logs
         self._heard_of = 0
         #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
@@ -101,7 +100,7 @@ class DeletedProducers:
 
     def metadata_changed(self, now: int) -> None:
         """The metadata were applied further: names may have been deleted."""
-        deleted_index = self._names().deleted_index
+        deleted_index = self._metadata.image.named_producers.deleted_index
         if deleted_index != self._heard_of:
             self._heard_of = deleted_index
             for partition in self._logs.values():
@@ -130,7 +129,9 @@ class DeletedProducers:
             producers = partition.producers.deleted()[:COMMAND_PRODUCERS]
             if not producers:
                 return
-            body = ForgetNamedProducers(producer_ids=producers, deleted_index=self._names().deleted_index)
+            body = ForgetNamedProducers(
+                producer_ids=producers, deleted_index=self._metadata.image.named_producers.deleted_index
+            )
             if partition.propose_command(now, PartitionCommand(forget_named_producers=body)):
                 proposed = (raft.term, raft.last_id.index)
                 self._host.touch(partition.group)

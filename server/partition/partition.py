@@ -187,7 +187,7 @@ class Partition:
             self.trim_index = index
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the table that changed, to be written with the group's next transaction."""
+        """Rows of the table that changed, to be written with the next transaction."""
         if not self._rows_due:
             return {}
         self._rows_due = False
@@ -217,7 +217,7 @@ class Partition:
         return self.leading_term != 0 and self.raft.is_leader and self.raft.term == self.leading_term
 
     def update_leadership(self) -> list[ProduceCall]:
-        """Follows the Raft role: to be called after every step of the group, before anything is appended.
+        """Follows the Raft role: to be called after every step of the Raft group, before anything is appended.
 
         Returns the produce calls that are done because a leadership ended under them.
         """
