@@ -19,7 +19,7 @@ from quorumlog.sdk.records.record_batch import encode, to_log_schema
 from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compaction_pass import CompactionPass
-from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1.entry import Codec, build_batch, seal_batch
 
 NODES = 3

@@ -1,4 +1,15 @@
 """This node's replicas as the metadata want them: registry, elections, moves, endings, in-sync replicas.
 
-May import: `partition`, `coordinator`, `hosting`, `metadata`.
+May import: `partition`, `coordinator`, `hosting`, `metadata`, `server` itself.
+
+- `broker`: the conversation with the controller: registration, heartbeats, reports, producer ids.
+- `replicas`: the registry of the partition replicas on this node.
+- `replica_factory`: makes replicas from what is durable of them.
+- `former_replicas`: what is remembered of replicas that were moved away.
+- `replica_endings`: ends replicas that were deleted or moved away.
+- `leader_reports`: what is told the controller of led partitions: leaderships, in-sync sets.
+- `isr`: which replicas of one partition are in sync.
+- `leader_elections`: hands leaderships over to preferred leaders.
+- `leader_balance`: which leaderships are handed over, and when.
+- `reassignments`: moves led partitions to other nodes, step by step.
 """

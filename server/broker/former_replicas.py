@@ -1,9 +1,11 @@
 """What a node remembers of the replicas that were moved away from it: the term in which each ended.
 
-A partition may come back to a node that it left. Its new replica begins empty, and in the term after the former one's:
-then no leader takes an answer of the former life, still under way, for one of this life, and no vote is given twice.
-Nor has it a say before its log has got as far as the last move: a replica that has heard of no move still counts this
-node among the voters, and what the former life helped to commit would not be in the way of its election.
+A partition may come back to a node that it left. Its new replica begins empty, and in the term after the former one's.
+So no leader takes an answer of the former life, still under way, for one of this life, and no vote is given twice.
+
+The new replica has no say either before its log has got as far as the last move. A replica that has heard of no move
+still counts this node among the voters, and what the former life helped to commit would not be in the way of its
+election.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ _ROW = struct.Struct("<QQ")
 
 
 class FormerReplicas:
-    """Begins and ends the replicas of partitions on disk.
+    """Begins and ends the replicas of partitions on disk. A ``group`` here is the number of a Raft group.
 
     Arguments:
         rows: of the node's own state, as found on disk.
@@ -57,8 +59,8 @@ class FormerReplicas:
         self._keep(group, max(term, known), votes_from)
 
     def votes_from(self, group: int) -> int:
-        """The index from which on a replica that came back has a say; 0 of one that was never away. (As of when it came
-        back: a node that starts may see the metadata as they were before.)"""
+        """The index from which on a replica that came back has a say; 0 of one that was never away. It is as of when
+        the replica came back: a node that starts may see the metadata as they were before."""
         _, votes_from = self._lives.get(group, (0, 0))
         return votes_from
 
@@ -67,7 +69,7 @@ class FormerReplicas:
         self._host.set_node_state(_row_of(group), _ROW.pack(term, votes_from))
 
     def forget(self, was_deleted: Callable[[int], bool]) -> None:
-        """Partitions that exist no more never come back."""
+        """Forgets partitions that are deleted: they never come back."""
         for group in [group for group in self._lives if was_deleted(group)]:
             del self._lives[group]
             self._host.set_node_state(_row_of(group), None)

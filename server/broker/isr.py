@@ -39,7 +39,7 @@ class IsrTracker:
             caught_up = match >= last_index or (self._mark_index is not None and match >= self._mark_index)
             if caught_up:
                 self._caught_up_at[node] = now if match >= last_index else self._mark_at
-            # A member may lag for a while; who wants to join must be caught up now.
+            # A member may lag for a while; a node that wants to join must be caught up now.
             recently = now - self._caught_up_at.get(node, now - lag_time_max_us - 1) <= lag_time_max_us
             if caught_up or (node in isr and recently):
                 members.add(node)

@@ -22,7 +22,7 @@ class Displaced(NamedTuple):
     """A partition that this node leads in the place of its preferred leader.
 
     Arguments:
-        group: the partition's group.
+        group: the partition's Raft group.
         preferred: the node that should lead it.
         connected_at: since when it has been connected (µs).
         able: that node could lead: unfenced, in sync, connected.
@@ -38,8 +38,8 @@ class Displaced(NamedTuple):
     transferring: bool
 
 
-class _Attempt(NamedTuple):
-    """The last handing over of a group. Not again before ``not_before``; forgotten ``delay`` after that."""
+class _HandOver(NamedTuple):
+    """The last handing over of a partition. Not again before ``not_before``; forgotten ``delay`` after that."""
 
     not_before: int
     delay: int
@@ -49,8 +49,8 @@ class LeaderBalance:
     """Paces the return of leaderships.
 
     Every handing over of a partition, also one that succeeded, puts off the next one of the same partition, each time
-    twice as long until it has been quiet. (Else a node that takes over but cannot keep the leadership, say because its
-    disk fails, gets it back for ever, and each time the partition stands still.)
+    twice as long until it has been quiet. Otherwise a node that takes over but cannot keep the leadership, say because
+    its disk fails, gets it back for ever, and each time the partition stands still.
 
     Attributes:
         next_deadline: when ``choose`` is due (µs).
@@ -59,13 +59,13 @@ class LeaderBalance:
     def __init__(self, options: BalanceOptions, now: int) -> None:
         self._options = options
         self._able_since: dict[int, int] = {}
-        self._attempts: dict[int, _Attempt] = {}
+        self._attempts: dict[int, _HandOver] = {}
         self._asked: dict[int, None] = {}
         self.next_deadline = now + options.check_interval_us
 
-    def ask(self, now: int, groups: Iterable[int]) -> None:
+    def ask(self, now: int, raft_groups: Iterable[int]) -> None:
         """Somebody wants these handed over now, whatever was tried before, and also where balancing is off."""
-        self._asked.update(dict.fromkeys(groups))
+        self._asked.update(dict.fromkeys(raft_groups))
         self.next_deadline = now
 
     def forget(self, group: int) -> None:
@@ -87,7 +87,7 @@ class LeaderBalance:
         }
         due = [each for each in displaced if not each.transferring and each.able and self._is_due(now, each.group)]
         under_way = sum(each.transferring for each in displaced)
-        # What was asked for goes first. Who is behind for a moment is looked at again soon.
+        # What was asked for goes first. A node that is behind for a moment is looked at again soon.
         ready = sorted((each for each in due if each.caught_up), key=lambda each: each.group not in self._asked)
         chosen = ready[: max(0, options.max_transfers - under_way)]
         for each in chosen:
@@ -111,8 +111,8 @@ class LeaderBalance:
             and (attempt is None or now >= attempt.not_before)
         )
 
-    def _next_attempt(self, now: int, group: int) -> _Attempt:
+    def _next_attempt(self, now: int, group: int) -> _HandOver:
         interval = self._options.check_interval_us
         before = self._attempts.get(group)
         delay = interval if before is None else min(2 * before.delay, LONGEST_BACKOFF * interval)
-        return _Attempt(now + delay, delay)
+        return _HandOver(now + delay, delay)

@@ -1,4 +1,15 @@
 """What the active controller decides: creation, growth, placement, liveness and moves; the replica of the metadata.
 
-May import: `hosting`, `metadata`.
+May import: `hosting`, `metadata`, `server` itself.
+
+- `metadata_replica`: this node's replica of the metadata group, with the controller while it leads.
+- `controller`: decides on requests.
+- `decision`: what becomes of a request: an answer, or commands and then an answer.
+- `broker_liveness`: which brokers count as present.
+- `topic_decisions`: decisions on topics.
+- `topic_plans`: checks before topics are created or grow, and where their replicas go.
+- `coordinator_creation`: the internal topic of the coordinators of consumer groups.
+- `reassignment_decisions`: decisions on wishes to move partitions.
+- `replica_assignment`: what nodes carry, what they may carry, and what a request assigns.
+- `placement`: spreads replicas and leaders over nodes and racks.
 """

@@ -55,8 +55,8 @@ class BrokerLiveness:
     def due(self, now: int) -> tuple[list[BrokerRecord], list[BrokerRecord]]:
         """Brokers to fence and to unfence, as of ``now``.
 
-        Each is named once; again only if a whole session later the image still has not changed, for then the command
-        was lost. Both commands are compare-and-set, so that a second one does no harm.
+        Each is named once; again only if a whole session later the image still has not changed, because then the
+        command was lost. Both commands are compare-and-set, so that a second one does no harm.
         """
         self._notice(now)
         self._forget_settled(now)

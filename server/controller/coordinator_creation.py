@@ -1,6 +1,6 @@
 """What the controller makes of the wish for coordinators: the internal topic whose partitions they are.
 
-It comes to be once, when a client first looks for a coordinator, and by then every controller that the cluster was
+It is created once, when a client first looks for a coordinator, and by then every controller that the cluster was
 configured with must have registered: the number of replicas is not looked at again, and a group whose coordinator has
 one replica because two nodes started late would be lost with that node.
 """
@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from quorumlog.server.controller.placement import Candidate, place
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits, candidates, check_room, load
-from quorumlog.server.controller.topic_creation import check_partitions, new_topic_id
+from quorumlog.server.controller.topic_plans import check_partitions, new_topic_id
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC
 from quorumlog.server.wire_errors import error
@@ -46,7 +46,7 @@ def plan_coordinators(
     rng: random.Random,
     limits: TopicLimits,
 ) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
-    """The command that creates the coordinators, or why they cannot come to be, or not yet.
+    """The command that creates the coordinators, or why they cannot be created, or not yet.
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.

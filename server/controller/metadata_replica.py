@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
@@ -14,8 +15,10 @@ from quorumlog.server.controller.controller import Controller, ControllerOptions
 from quorumlog.server.controller.decision import ControllerDecision
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import ApplyResult
+from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
 from quorumlog.server.wire_errors import error
+from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import ENVELOPE_BYTES
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -27,7 +30,7 @@ Respond = Callable[[peer_pb2.ControllerResponse], None]
 
 
 @dataclass(slots=True)
-class _Pending:
+class _PendingDecision:
     """A decision whose commands are in the log. ``indexes``: of those not applied yet."""
 
     decision: ControllerDecision
@@ -36,14 +39,23 @@ class _Pending:
     results: dict[int, ApplyResult] = field(default_factory=dict)
 
 
+class MetadataListener(Protocol):
+    """Who hears of every change of the image, on every node."""
+
+    def metadata_applied(self, result: ApplyResult) -> None:
+        """A command was applied to the image."""
+
+    def metadata_restored(self) -> None:
+        """A snapshot has replaced the image."""
+
+
 class MetadataReplica:
     """Group 0 on this node.
 
     Arguments:
         raft: its Raft replica.
         snapshot: the newest one found at opening.
-        read: gives the data of a snapshot that is on this node's disk.
-        on_applied: hears of every command applied, on every node.
+        reader: durable state, for the data of snapshots.
     """
 
     def __init__(
@@ -51,24 +63,22 @@ class MetadataReplica:
         raft: RaftGroup,
         sealer: GroupSealer,
         snapshot: Snapshot | None,
-        read: Callable[[Snapshot], bytes],
+        reader: StorageReader,
         rng: random.Random,
         options: ControllerOptions,
-        on_applied: Callable[[ApplyResult], None],
-        on_restored: Callable[[], None],
+        listener: MetadataListener,
     ) -> None:
         self.raft = raft
-        self.image = MetadataImage.from_snapshot(read(snapshot)) if snapshot is not None else MetadataImage()
+        self._reader = reader
+        self.image = self._read_image(snapshot) if snapshot is not None else MetadataImage()
         self.snapshot = snapshot
         self.controller: Controller | None = None
         self._sealer = sealer
         self._rng = rng
         self._options = options
-        self._on_applied = on_applied
-        self._on_restored = on_restored
-        self._read = read
+        self._listener = listener
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingDecision] = {}
         self._rows_due = False
 
     # -- the state machine ------------------------------------------------------------------------------------
@@ -82,16 +92,19 @@ class MetadataReplica:
                 continue
             command = metadata_log_pb2.MetadataCommand.FromString(entry.data[ENVELOPE_BYTES:])
             result = self.image.apply(entry.index, command)
-            self._on_applied(result)
+            self._listener.metadata_applied(result)
             self._answer(entry.index, result)
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replaces the image by a snapshot's."""
-        self.image = MetadataImage.from_snapshot(self._read(snapshot))
+        self.image = self._read_image(snapshot)
         self.snapshot = snapshot
         self.last_applied = snapshot.last
-        self._on_restored()
+        self._listener.metadata_restored()
+
+    def _read_image(self, snapshot: Snapshot) -> MetadataImage:
+        return MetadataImage.from_snapshot(read_whole(self._reader, METADATA_GROUP, snapshot.data))
 
     def take_rows(self) -> dict[bytes, bytes | None]:
         """The applied index, as a hint how far the log was committed."""
@@ -164,7 +177,7 @@ class MetadataReplica:
         if len(appended) < len(indexes):
             respond(self._not_controller(decision.request_id, definite=not appended))
             return
-        pending = _Pending(decision, respond, set(appended))
+        pending = _PendingDecision(decision, respond, set(appended))
         for index in appended:
             self._pending[index] = pending
 

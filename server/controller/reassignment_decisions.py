@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import TopicLimits
-from quorumlog.server.controller.topic_creation import even_factor
+from quorumlog.server.controller.topic_plans import even_factor
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.moves import check_wish
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord

@@ -23,7 +23,7 @@ class TopicLimits:
 
     Arguments:
         request_topics: topics in one request.
-        topic_partitions: partitions of one topic. All of them come to be in one step of a node, which must not take as
+        topic_partitions: partitions of one topic. All of them are created in one step of a node, which must not take as
             long as an election timeout.
         node_replicas: replicas on one node. Each is a Raft group with its memory, its share of every failover, and its
             own heartbeat: at this bound those take more than half a core.

@@ -15,8 +15,7 @@ from functools import partial
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, plan_coordinators
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
-from quorumlog.server.controller.topic_creation import plan_topic
-from quorumlog.server.controller.topic_growth import plan_partitions
+from quorumlog.server.controller.topic_plans import plan_partitions, plan_topic
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs

@@ -129,7 +129,7 @@ class CheckpointWriter:
         """
         checkpoint = self.open(group)
 
-        def go_on() -> None:
+        def add_next_slice() -> None:
             if checkpoint.abandoned:
                 return
             start = checkpoint.size_bytes
@@ -137,9 +137,9 @@ class CheckpointWriter:
             if checkpoint.size_bytes == len(data):
                 checkpoint.finish(last, configuration, done)
             else:
-                self._host.after_durable(go_on)
+                self._host.after_durable(add_next_slice)
 
-        go_on()
+        add_next_slice()
 
     def abandon(self, group: int) -> None:
         """A received snapshot has replaced the state, or the replica is gone: what is being written is in vain."""

@@ -3,8 +3,8 @@
 Three times per election timeout each node tells each other one, in one small message for all groups, that it lives.
 A follower's idle group sleeps on its leader's word for as long as that lease stands, and a leader's for as long as its
 followers answer. The lease names the sender's boot id and an epoch that grows whenever the sender stops leading a
-group. (Else a node that restarted between two heartbeats, or was deposed in one group, would keep that group from
-electing a leader by being alive: raft.md, scenario 24.)
+group. Otherwise a node that restarted between two heartbeats, or was deposed in one group, would keep that group from
+electing a leader by being alive: raft.md, scenario 24.
 
 Nothing here makes anything durable or committed: a lease only decides who looks for a new leader, and when.
 """
@@ -91,7 +91,7 @@ class Leases:
                 self._wake_led(now, peer)
 
     def lost(self, peer: int) -> None:
-        """The connection to a peer broke. The groups concerned are told by whoever says so here."""
+        """The connection to a peer broke. The caller tells the groups concerned."""
         pair = self._pair(peer)
         pair.stands = pair.answers = False
 

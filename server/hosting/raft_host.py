@@ -93,7 +93,7 @@ class RaftHost:
         self.touch(group)
 
     def create(self, write: GroupWrite, decided_by: int | None = None) -> None:
-        """A replica comes to be with the next transaction; whatever it says waits for that (raft.md 4).
+        """A replica is created with the next transaction; whatever it says waits for that (raft.md 4).
 
         Arguments:
             decided_by: as in ``destroy``.
@@ -120,9 +120,9 @@ class RaftHost:
         more is written of it, and nothing said.
 
         Arguments:
-            decided_by: the group whose state says so; the rows of its table go into the same transaction. (Else a
-                restart could find the replica gone and the decision not known yet, make an empty one in its place,
-                and let that vote; or find one that was made and destroy it for an older decision.)
+            decided_by: the group whose state says so; the rows of its table go into the same transaction. Otherwise
+                a restart could find the replica gone and the decision not known yet, make an empty one in its place,
+                and let that vote; or find one that was made and destroy it for an older decision.
         """
         self.replicas.pop(group, None)
         self._active.discard(group)

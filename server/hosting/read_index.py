@@ -1,7 +1,7 @@
 """Linearizable reads without a write: the rounds of heartbeats that confirm leaderships (Raft thesis §6.4).
 
 A leader may answer what is committed only after a quorum has confirmed, by a heartbeat sent after the question came,
-that it still leads. Else one that was cut off and replaced could name a state behind what its successor has
+that it still leads. Otherwise one that was cut off and replaced could name a state behind what its successor has
 acknowledged.
 """
 
@@ -24,7 +24,7 @@ class HeartbeatRounds:
     def begin(self, now: int, group: int) -> int | None:
         """A round that begins now: all questions of one step share it, and none gets one from before it was asked.
 
-        (Else a question would be confirmed by a heartbeat that had been answered before it came: raft.md 15.)
+        Otherwise a question would be confirmed by a heartbeat that had been answered before it came: raft.md 15.
         """
         at, heartbeat = self._newest.get(group, (-1, 0))
         if at == now:

@@ -73,7 +73,7 @@ class Snapshots:
         return min((deadline for deadline in due if deadline is not None), default=None)
 
     def may_checkpoint(self, group: int) -> bool:
-        """Whether a new checkpoint of a group may begin. Not while the one before is being written, nor while it is
-        being sent: it would take the slices from under the transfer, and the entries that its follower needs next.
-        (Else a follower that is slower than the checkpoints come would never catch up.)"""
+        """Whether a new checkpoint of a Raft group may begin: not while the one before is being written, and not while
+        it is being sent. It would take the slices from under the transfer, and the entries that its follower needs
+        next. Then a follower that is slower than the checkpoints come would never catch up."""
         return not self.checkpoints.is_writing(group) and not self.sender.is_sending(group)

@@ -1,4 +1,12 @@
 """What all nodes know: the image of the cluster, the records that change it, and the client of the controller.
 
 May import: `server` itself.
+
+- `image`: the state machine of the metadata group.
+- `records`: what the image is made of, and how it stands in a snapshot.
+- `topic_table`: topics and their partitions.
+- `topic_config`: the keys of a topic's configuration.
+- `moves`: partitions that are being moved.
+- `producer_names`: named producers, their ids and epochs.
+- `controller_client`: requests to the active controller, or to leaders.
 """

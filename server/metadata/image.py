@@ -7,6 +7,7 @@ decides between two requests stands here and not in the controller, because only
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 from google.protobuf.message import DecodeError
 
@@ -33,6 +34,17 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 class MetadataLogError(Exception):
     """An entry of the metadata log that this version cannot apply. The node must stop: going on would diverge."""
+
+
+class CurrentImage(Protocol):
+    """Where the newest image is found.
+
+    A snapshot replaces the image as a whole: whoever keeps an image goes on with one that nothing changes any more.
+    """
+
+    @property
+    def image(self) -> MetadataImage:
+        """The image as of now."""
 
 
 class MetadataImage:
@@ -251,7 +263,7 @@ class MetadataImage:
         return result
 
     def _set_leader(self, partition: PartitionRecord, leader: int, leader_epoch: int) -> None:
-        """Leader and ISR in one change (else a reader sees a leader that is not in sync). The ISR gains the new
+        """Leader and ISR in one change: otherwise a reader sees a leader that is not in sync. The ISR gains the new
         leader and loses the old one if that is fenced."""
         assert leader_epoch > partition.leader_epoch
         partition.leader = leader

@@ -1,7 +1,7 @@
 """Partitions that are being moved to other nodes: a part of the metadata image, pure and the same on every node.
 
-A move is wished for here, carried out by the partition's leader (``Reassignments``), and ends here when the leader says
-so. Until then nobody destroys a replica: only the leader knows who votes by now.
+A move is wished for here, carried out by the partition's leader (`broker/reassignments.py`), and ends here when the
+leader says so. Until then nobody destroys a replica: only the leader knows who votes by now.
 """
 
 from __future__ import annotations

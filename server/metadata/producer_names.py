@@ -1,8 +1,9 @@
 """Named producer identities: which id a name has, and the newest epoch with which it was claimed.
 
-A part of the metadata image: pure, and the same on every node. Whoever claims a name fences who held it before, for
-the partitions' logs take nothing of an older epoch. The next epoch is given to who knows the last one: a claim that is
-repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who made it.
+A part of the metadata image: pure, and the same on every node. A claim of a name fences whoever held the name before,
+because the partitions' logs take nothing of an older epoch. The next epoch goes to the one who knows the last one: a
+claim that is repeated because its answer was lost, or was asked of two nodes at once, must not fence the very one who
+made it.
 
 An epoch that is to be replayed can have a note: whoever claims it first decides what all runs of it go by (how many
 partitions a topic had, which time stands in records that have none), and the log of the metadata says who was first.
@@ -58,7 +59,7 @@ class NamedProducers:
         return self._epochs.get(producer_id, -1)
 
     def is_deleted(self, producer_id: int) -> bool:
-        """Whether an id belonged to a name that was deleted; False as well where it has yet to be given out."""
+        """Whether an id belonged to a name that was deleted; False as well where it has not been given out yet."""
         return FIRST_NAMED_PRODUCER_ID <= producer_id < self.next_id and producer_id not in self._epochs
 
     def page(self, prefix: str, after: str, size: int) -> list[metadata_log_pb2.NamedProducer]:

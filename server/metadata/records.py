@@ -131,8 +131,8 @@ class ApplyResult:
     Arguments:
         response: answers the request behind it; its request_id is 0.
         changed_groups: partitions that exist, of which something changed: leader, ISR, configuration, existence.
-        created: topics that came to be.
-        deleted: topics that ceased to be.
+        created: topics that are new.
+        deleted: topics that are gone.
         brokers_changed: whether a broker was registered, fenced or unfenced.
     """
 

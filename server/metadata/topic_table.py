@@ -1,19 +1,25 @@
 """The topics of a cluster and their partitions: a part of the metadata image, pure and the same on every node.
 
 What two requests could contend for is decided here, when their commands are applied: a name belongs to the topic that
-came first, and every other command names its topic by id, so that it never hits another one that came to be under the
-same name meanwhile. Group ids are given out in order and never twice: of two topics of one name the later one has the
-higher groups, and a group below ``next_group`` that is not in the table belonged to a topic that is deleted.
+came first, and every other command names its topic by id, so that it never hits another one that was created under
+the same name meanwhile. The numbers of Raft groups are given out in order and never twice: of two topics
+of one name the later one has the higher groups, and a group below ``next_group`` that is not in the table belonged to a
+topic that is deleted.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: As in Kafka: the name becomes a file name in many tools.
+MAX_NAME_CHARACTERS = 249
+_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 class TopicTable:
@@ -41,10 +47,10 @@ class TopicTable:
         table may be behind."""
         return FIRST_PARTITION_GROUP <= group < self.next_group and group not in self.partitions
 
-    # -- what comes to be ---------------------------------------------------------------------------------------------
+    # -- what is created ----------------------------------------------------------------------------------------------
 
     def check_new(self, name: str) -> errors_pb2.Error | None:
-        """Why no topic of this name can come to be, or None."""
+        """Why no topic of this name can be created, or None."""
         if name in self.by_name:
             return error(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name} exists already")
         other = self.colliding(name)
@@ -57,7 +63,7 @@ class TopicTable:
         return None
 
     def create(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
-        """A topic comes to be."""
+        """A topic is created."""
         refused = self.check_new(command.name)
         if refused is not None:
             return ApplyResult(_created(admin_pb2.CreateTopicResult(name=command.name, error=refused)))
@@ -115,7 +121,7 @@ class TopicTable:
         )
 
     def delete(self, command: metadata_log_pb2.DeleteTopic) -> ApplyResult:
-        """A topic ceases to be, with its partitions. Its name is free at once."""
+        """A topic is deleted, with its partitions. Its name is free at once."""
         topic = self.by_id.pop(command.topic_id, None)
         if topic is None:
             return ApplyResult(_deleted("", _gone()))
@@ -124,6 +130,20 @@ class TopicTable:
         for partition in topic.partitions:
             del self.partitions[partition.group]
         return ApplyResult(_deleted(topic.name, None), deleted=(topic,))
+
+
+def refuse_spelling(name: str) -> errors_pb2.Error | None:
+    """Why no topic can ever have this name; None where one can."""
+    shown = ascii(name[:80])
+    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
+        problem = f"topic name {shown} has {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
+    elif name in (".", ".."):
+        problem = f"topic name {shown} is not allowed: '.' and '..' are not names"
+    elif not _NAME.match(name):
+        problem = f"topic name {shown} is not allowed: use only letters a-z A-Z, digits, '.', '_' and '-'"
+    else:
+        return None
+    return error(ErrorCode.INVALID_TOPIC, problem)
 
 
 def _collision_key(name: str) -> str:

@@ -16,9 +16,11 @@ from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Snapshot
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.leader_elections import LeaderElections
-from quorumlog.server.broker.partition_moves import Reassignments
+from quorumlog.server.broker.leader_reports import LeaderReports
+from quorumlog.server.broker.reassignments import Reassignments
 from quorumlog.server.broker.replica_endings import ReplicaEndings
-from quorumlog.server.broker.replicas import Partitions, make_group
+from quorumlog.server.broker.replica_factory import ReplicaFactory
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
@@ -28,6 +30,7 @@ from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.group_requests import GroupRequest
 from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import Job
+from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -42,13 +45,13 @@ from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
-from quorumlog.server.partition.compaction_runner import Compactions
-from quorumlog.server.partition.deleted_producers import DeletedProducers
+from quorumlog.server.partition.compaction_runner import CompactionRunner
+from quorumlog.server.partition.forgotten_producers import DeletedProducers, ProducerExpiry
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.partition.producer_expiry import ProducerExpiry
-from quorumlog.server.partition.retention import Retention
+from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.requests.cluster_requests import AdminRequests
 from quorumlog.server.requests.delete_records import RecordDeletions
+from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import DataRequests
@@ -56,7 +59,6 @@ from quorumlog.server.requests.producers import ProducerRequests
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
-from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -122,24 +124,28 @@ class ClusterMember:
         self.metadata_contact = now
         self._known_controller = NO_NODE
         self.peers_changed = True
-        self.partitions = Partitions(
-            options, host, surroundings.storage, surroundings.rng, lambda: self.metadata.image,
-            surroundings.snapshots.checkpoints, surroundings.former,
+        raft_groups = RaftGroupFactory(options, surroundings.storage, surroundings.rng)
+        self.metadata = self._open_metadata(raft_groups, state, now)
+        self.partitions = Replicas(
+            options.node_id, host, surroundings.former,
+            ReplicaFactory(raft_groups, surroundings.snapshots.checkpoints, surroundings.former, self.metadata),
+            self.metadata,
         )  # fmt: skip
-        self.checkpoints = PartitionCheckpoints(host, surroundings.storage, self.partitions, surroundings.snapshots)
-        self.compactions = Compactions(
-            options.limits, host, surroundings.storage, self.partitions, surroundings.snapshots,
+        self.reports = LeaderReports(options, host, self.partitions, self.metadata)
+        logs = self.partitions.logs
+        self.checkpoints = PartitionCheckpoints(host, surroundings.storage, logs, surroundings.snapshots)
+        self.compactions = CompactionRunner(
+            options.limits, host, surroundings.storage, logs, surroundings.snapshots,
             surroundings.start_job, lambda: surroundings.space.last.free_bytes, surroundings.log,
         )  # fmt: skip
         self.proposals = CompactionProposals(
-            now, options.limits, options.compaction_interval_us, self.partitions, surroundings.storage, host.touch
+            now, options.limits, options.compaction_interval_us, host, surroundings.storage, logs
         )
-        self.retention = Retention(self.partitions, surroundings.storage, host.touch)
-        self.metadata = self._open_metadata(state, now)
+        self.retention = LogRetention(host, surroundings.storage, logs)
         self.client = ControllerClient(
             self._send_to_controller, self._controller_id, options.limits.controller_requests
         )
-        self.broker = Broker(options, directory_id, boot_id, self.client, self.partitions)
+        self.broker = Broker(options, directory_id, boot_id, self.client, self.reports)
         self.admin = AdminRequests(
             self.metadata, self.partitions, self.broker, self.client, membership.cluster_id, surroundings.reply
         )
@@ -178,22 +184,18 @@ class ClusterMember:
             host,
             surroundings.links,
             self.partitions,
-            self.client,
-            surroundings.reply,
             surroundings.log,
             now,
         )
-        self.reassignments = Reassignments(
-            options, host, self.partitions, lambda: self.metadata.image, self.broker, self.client, surroundings.log
-        )
+        self.election_requests = ElectionRequests(self.partitions, self.client, surroundings.reply)
+        self.reassignments = Reassignments(options, host, self.partitions, self.broker, self.client, surroundings.log)
         self.endings = ReplicaEndings(
-            options.node_id, host, self.partitions, surroundings.snapshots, surroundings.former,
-            lambda: self.metadata.image, self._ended, surroundings.forget_group, surroundings.log,
+            host, self.partitions, surroundings.snapshots, surroundings.former, self._ended,
+            surroundings.forget_group, surroundings.log,
         )  # fmt: skip
         self.endings.may_have_moved(found)
-        logs = self.partitions.logs.values()
-        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
-        self.deleted_producers = DeletedProducers(self.partitions, self._named_producers, host.touch)
+        self.expiry = ProducerExpiry(now, options.producer_id_expiration_us, host, logs)
+        self.deleted_producers = DeletedProducers(host, self.metadata, logs)
         host.add(METADATA_GROUP, HostedReplica(self.metadata.raft, self.metadata, lazy_commit=False))
         host.is_host = self.partitions.is_host
         self.partitions.found(found)
@@ -204,13 +206,11 @@ class ClusterMember:
         )
         self.open_first_term()
 
-    def _open_metadata(self, state: RaftGroupState, now: int) -> MetadataReplica:
+    def _open_metadata(self, raft_groups: RaftGroupFactory, state: RaftGroupState, now: int) -> MetadataReplica:
         sealer = GroupSealer(METADATA_GROUP)
-        around = self._around
-        known = decode_applied(state.table)
-        raft = make_group(
-            self._options, state, state.anchor.index, known, sealer, around.storage, around.rng, now,
-            self._metadata_snapshot,
+        raft = raft_groups.make(
+            now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
+            snapshot_source=self._metadata_snapshot,
         )  # fmt: skip
         groups = self._options.groups
         options = ControllerOptions(
@@ -219,15 +219,10 @@ class ClusterMember:
                 groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
             ),
         )
-        return MetadataReplica(
-            raft, sealer, state.snapshot, self._read_metadata, around.rng, options, self._on_applied, self._on_restored
-        )
+        return MetadataReplica(raft, sealer, state.snapshot, raft_groups.reader, raft_groups.rng, options, self)
 
     def _named_producers(self) -> NamedProducers:
         return self.metadata.image.named_producers
-
-    def _read_metadata(self, snapshot: Snapshot) -> bytes:
-        return read_whole(self._around.storage, METADATA_GROUP, snapshot.data)
 
     def _metadata_snapshot(self) -> Snapshot | None:
         """What followers are offered: the newest durable one, but none that is about to be superseded."""
@@ -256,7 +251,7 @@ class ClusterMember:
         if self.metadata.on_time(now, self._wall_ms):
             self._host.touch(METADATA_GROUP)
         self.data.on_time(now)
-        self.checkpoints.go_on()
+        self.checkpoints.begin_due()
         self.retention.on_time(now, self._wall_ms)
         self.compactions.on_time(now)
         self.proposals.on_time(now, self._wall_ms)
@@ -304,7 +299,7 @@ class ClusterMember:
             self._after_log_round(hosted)
         elif isinstance(hosted, Coordinator):
             self.groups.after_round(hosted)
-        if hosted.leads and self.partitions.needs_report(hosted):
+        if hosted.leads and self.reports.needs_report(hosted):
             self.broker.report_soon(self._now)
 
     def _after_log_round(self, partition: Partition) -> None:
@@ -355,7 +350,7 @@ class ClusterMember:
 
         The metadata group never sleeps: its heartbeats tell every node how old its image is.
         """
-        return group != METADATA_GROUP and self.partitions.is_settled(self.partitions[group], reachable)
+        return group != METADATA_GROUP and self.reports.is_settled(self.partitions[group], reachable)
 
     # -- peers ------------------------------------------------------------------------------------------------
 
@@ -390,7 +385,7 @@ class ClusterMember:
 
     # -- metadata ---------------------------------------------------------------------------------------------
 
-    def _on_applied(self, result: ApplyResult) -> None:
+    def metadata_applied(self, result: ApplyResult) -> None:
         for topic in result.deleted:
             self._around.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             self.endings.deleted(record.group for record in topic.partitions)
@@ -412,7 +407,7 @@ class ClusterMember:
             self.offsets.group_gone(hosted.group)
             self.deletions.group_gone(hosted.group)
 
-    def _on_restored(self) -> None:
+    def metadata_restored(self) -> None:
         self.peers_changed = True
         self.endings.find_deleted()
         self.endings.may_have_moved(partition.group for partition in self.partitions)
@@ -506,7 +501,7 @@ class ClusterMember:
             case admin_pb2.DescribeConfigsRequest():
                 self.topics.describe_configs(request_id, message)
             case admin_pb2.ElectLeadersRequest():
-                self.elections.elect(self._now, request_id, message)
+                self.election_requests.elect(self._now, request_id, message)
             case admin_pb2.DescribeQuorumRequest():
                 self.admin.describe_quorum(self._now, request_id)
             case _ if isinstance(message, GroupRequest):

@@ -8,7 +8,8 @@ under way at any time.
 
 from __future__ import annotations
 
-from quorumlog.server.broker.replicas import Partitions
+from collections.abc import Mapping
+
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.partition.partition import Partition
@@ -23,31 +24,37 @@ SMALL_STATE_BYTES = 4 << 10
 
 
 class PartitionCheckpoints:
-    """The partitions of a node whose log may have a beginning that nobody needs."""
+    """The partitions of a node whose log may have a beginning that nobody needs.
 
-    def __init__(self, host: RaftHost, reader: StorageReader, partitions: Partitions, snapshots: Snapshots) -> None:
+    Arguments:
+        logs: the partitions with a replica on this node, by their Raft group.
+    """
+
+    def __init__(
+        self, host: RaftHost, reader: StorageReader, logs: Mapping[int, Partition], snapshots: Snapshots
+    ) -> None:
         self._host = host
         self._reader = reader
-        self._partitions = partitions
+        self._logs = logs
         self._snapshots = snapshots
         self._due: dict[int, None] = {}
 
     def consider(self, partition: Partition) -> None:
-        """The partition's group was stepped: its log start may have moved since its log was last looked at."""
+        """The partition was stepped: its log start may have moved since its log was last looked at."""
         if partition.log_start_offset != partition.kept_offset:
             self._due[partition.group] = None
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
-                self._try(partition.group)
+                self._try_checkpoint(partition.group)
 
-    def go_on(self) -> None:
+    def begin_due(self) -> None:
         """Begins as many of the checkpoints that are due as may be under way."""
         for group in list(self._due) if self._due else ():
             if len(self._snapshots.checkpoints) >= MAX_UNDER_WAY:
                 return
-            self._try(group)
+            self._try_checkpoint(group)
 
-    def _try(self, group: int) -> None:
-        partition = self._partitions.logs.get(group)
+    def _try_checkpoint(self, group: int) -> None:
+        partition = self._logs.get(group)
         if partition is None:
             del self._due[group]
             return
@@ -81,4 +88,4 @@ class PartitionCheckpoints:
         checkpoint = self._snapshots.checkpoints.open(group)
         checkpoint.add(state)
         checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
-        self._host.after_durable(self.go_on)
+        self._host.after_durable(self.begin_due)

@@ -34,7 +34,7 @@ class CompactedLog:
     @classmethod
     def of_snapshot(cls, reader: StorageReader, group: int, data: SnapshotData) -> CompactedLog:
         """The compacted log of a partition's snapshot; its last slice says what the others hold."""
-        state = PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))
+        state = snapshot_state(reader, group, data)
         ends, times = array("q", state.batch_end_offsets), array("q", state.batch_max_timestamps_ms)
         assert len(ends) == data.slices - 1, f"group {group}: {len(ends)} batches in {data.slices} slices"
         return cls(reader, group, data.stage, ends, times)
@@ -73,3 +73,12 @@ class CompactedLog:
 
     def _batch(self, number: int) -> bytes:
         return self._reader.snapshot_slice(self._group, self.stage, number)
+
+
+def snapshot_state(reader: StorageReader, group: int, data: SnapshotData) -> PartitionSnapshot:
+    """The state in a partition's snapshot whose slices are durable here: the last slice, after the compacted batches.
+
+    Raises:
+        DamageError: it is not what was written.
+    """
+    return PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.content_hash import ContentHash
 from quorumlog.v1.entry import (
     NO_DELETE_HORIZON,
@@ -56,7 +56,7 @@ _FALSE: Any = pa.scalar(False, pa.bool_())
 Entries = Callable[[], Iterable[bytes]]
 
 
-class Work(NamedTuple):
+class CompactionWork(NamedTuple):
     """A piece of a pass is done: how many bytes it read, and the compacted batches that have become ready."""
 
     read_bytes: int
@@ -110,7 +110,7 @@ class CompactionPass:
         """Of everything that is kept, once the pass is done."""
         return self._hash.digest()
 
-    def run(self) -> Iterator[Work]:
+    def run(self) -> Iterator[CompactionWork]:
         """Does the pass, piece by piece. What the sources raise comes through."""
         yield from self._find_last()
         newest = max(point.timestamp_ms for point in self._points)
@@ -119,18 +119,18 @@ class CompactionPass:
             yield self._keep(chunk, lambda rows: self._of_clean(rows, newest))
         for chunk in _chunks(self._dirty(), self._chunk_bytes, self._covering_horizon, 0):
             yield self._keep(chunk, self._of_dirty)
-        yield Work(0, self._flush())
+        yield CompactionWork(0, self._flush())
 
     # -- what survives --------------------------------------------------------------------------------------------
 
-    def _find_last(self) -> Iterator[Work]:
+    def _find_last(self) -> Iterator[CompactionWork]:
         """The dirty section's keys, and the offsets of their last records."""
         found: list[pa.Table] = []
         for chunk in _chunks(self._dirty(), self._chunk_bytes, lambda _: None, 0):
             if chunk.rows is not None:
                 keyed = chunk.rows.select(["key", "offset"]).filter(pc.is_valid(chunk.rows.column("key")))
                 found.append(_last_of_each(keyed))
-            yield Work(chunk.read_bytes, [])
+            yield CompactionWork(chunk.read_bytes, [])
         if found:
             last = _last_of_each(pa.concat_tables(found))
             self._keys = _whole(last.column("key"))
@@ -166,7 +166,7 @@ class CompactionPass:
 
     # -- what comes out -------------------------------------------------------------------------------------------
 
-    def _keep(self, chunk: _Chunk, choose: Callable[[pa.Table], pa.Table]) -> Work:
+    def _keep(self, chunk: _Chunk, choose: Callable[[pa.Table], pa.Table]) -> CompactionWork:
         ready: list[bytes] = []
         if chunk.unreadable is not None:
             # Nobody can tell its keys. It stays as it is, or one batch of nonsense would hold up compaction for ever.
@@ -175,7 +175,7 @@ class CompactionPass:
                 ready = self._flush()
                 self._hash.add_unreadable(header, chunk.unreadable)
                 ready.append(chunk.unreadable)
-            return Work(chunk.read_bytes, ready)
+            return CompactionWork(chunk.read_bytes, ready)
         assert chunk.rows is not None
         kept = choose(chunk.rows)
         if kept.num_rows:
@@ -187,7 +187,7 @@ class CompactionPass:
             self._waiting.append(kept)
             if sum(rows.nbytes for rows in self._waiting) >= self._batch_bytes:
                 ready += self._flush()
-        return Work(chunk.read_bytes, ready)
+        return CompactionWork(chunk.read_bytes, ready)
 
     def _flush(self) -> list[bytes]:
         """The rows that wait, as batches."""

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Mapping
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
@@ -16,7 +16,7 @@ class CompactionProposals:
     """Looks now and then at the partitions that this node leads.
 
     Arguments:
-        touch: tells the host that a group has something to do.
+        logs: the partitions with a replica on this node, by their Raft group.
     """
 
     def __init__(
@@ -24,15 +24,15 @@ class CompactionProposals:
         now: int,
         limits: NodeLimits,
         interval_us: int,
-        partitions: Partitions,
+        host: RaftHost,
         reader: StorageReader,
-        touch: Callable[[int], None],
+        logs: Mapping[int, Partition],
     ) -> None:
         self._limits = limits
         self._interval_us = interval_us
-        self._partitions = partitions
+        self._host = host
         self._reader = reader
-        self._touch = touch
+        self._logs = logs
         self.next_deadline = now + interval_us
 
     def on_time(self, now: int, wall_ms: int) -> None:
@@ -40,7 +40,7 @@ class CompactionProposals:
         if now < self.next_deadline:
             return
         self.next_deadline = now + self._interval_us
-        for partition in self._partitions.logs.values():
+        for partition in self._logs.values():
             if partition.config.compacts and partition.leads:
                 self._consider(now, wall_ms, partition)
 
@@ -60,7 +60,7 @@ class CompactionProposals:
             content_hash=state.content_hash if state is not None else b"",
         )
         if partition.propose_command(now, PartitionCommand(compact_log=command)):
-            self._touch(partition.group)
+            self._host.touch(partition.group)
 
     def _end(self, partition: Partition) -> int | None:
         """Where the next point should be; None when there is too little to gain.

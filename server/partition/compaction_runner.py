@@ -11,25 +11,24 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, cast
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, NamedTuple, cast
 
 from quorumlog.raft.types import EntryId, EntryKind
-from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
-from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.entry import parse_header
 
 if TYPE_CHECKING:
-    from quorumlog.server.partition.compaction_pass import Work
+    from quorumlog.server.partition.compaction_pass import CompactionWork
 
 #: Bytes of compacted batches that go into one transaction, at least one batch: those of all groups wait for it.
 STAGED_PER_TRANSACTION = 1 << 20
@@ -37,13 +36,24 @@ STAGED_PER_TRANSACTION = 1 << 20
 RETRY_US = 500_000
 
 
-class _Run:
+class _Section(NamedTuple):
+    """The part of a log that one pass compacts.
+
+    Arguments:
+        points: those that the pass carries out, in order.
+        target: the entry that ends with the last of them.
+        known: whether the content is what every replica finds there, so that its hash may be compared.
+    """
+
+    points: list[CompactionPoint]
+    target: EntryId
+    known: bool
+
+
+class _CompactionRun:
     """One pass under way.
 
     Attributes:
-        target: the entry that ends with the last of the points.
-        known: whether the content is what every replica finds there, so that its hash may be compared.
-        first_index, last_index: of the entries to read.
         busy: a piece of work is being done, or batches are being staged.
         waiting: batches to be staged.
         ends, times: the index of those that were.
@@ -53,18 +63,14 @@ class _Run:
     def __init__(
         self,
         partition: Partition,
-        points: list[CompactionPoint],
-        target: EntryId,
-        known: bool,
+        section: _Section,
         checkpoint: Checkpoint,
         reader: StorageReader,
         limits: NodeLimits,
         now: int,
     ) -> None:
         self.partition = partition
-        self.points = points
-        self.target = target
-        self.known = known
+        self.section = section
         self.checkpoint = checkpoint
         self.busy = False
         self.waiting: deque[bytes] = deque()
@@ -78,22 +84,22 @@ class _Run:
         self._limits = limits
         self._clean = partition.compacted_log
         self._first_index = partition.raft.anchor.index + 1
-        self._work: Iterator[Work | bytes] | None = None
+        self._work: Iterator[CompactionWork | bytes] | None = None
 
-    def next_piece(self) -> Work | bytes:
+    def next_piece(self) -> CompactionWork | bytes:
         """Does the next piece of work; the hash of the content comes last. On the jobs' thread."""
         if self._work is None:
             self._work = self._pieces()
         return next(self._work)
 
-    def _pieces(self) -> Iterator[Work | bytes]:
+    def _pieces(self) -> Iterator[CompactionWork | bytes]:
         # A node that never compacts never loads Arrow.
         from quorumlog.server.partition.compaction_pass import CompactionPass
 
         clean = self._clean
         compaction = CompactionPass(
             self.partition.group,
-            self.points,
+            self.section.points,
             lambda: clean.batches() if clean is not None else (),
             self._dirty,
             self._limits.compaction_batch_bytes,
@@ -103,20 +109,21 @@ class _Run:
         yield compaction.content_hash
 
     def _dirty(self) -> Iterator[bytes]:
-        index = self._first_index
-        while index <= self.target.index:
+        index, last_index = self._first_index, self.section.target.index
+        while index <= last_index:
             chunk = self._limits.compaction_chunk_bytes
-            for entry in self._reader.entries(self.partition.group, index, self.target.index, chunk):
+            for entry in self._reader.entries(self.partition.group, index, last_index, chunk):
                 if entry.kind is EntryKind.BATCH:
                     yield entry.data
                 index = entry.index + 1
 
 
-class Compactions:
+class CompactionRunner:
     """The partitions of a node that have points to carry out.
 
     Arguments:
-        jobs: takes a piece of work; answered with ``on_done``.
+        logs: the partitions with a replica on this node, by their Raft group.
+        start_job: has a piece of work done; answered with ``on_done``.
         free_bytes: how much may still be written to the disk.
         log: level, event name and fields.
     """
@@ -126,57 +133,57 @@ class Compactions:
         limits: NodeLimits,
         host: RaftHost,
         reader: StorageReader,
-        partitions: Partitions,
+        logs: Mapping[int, Partition],
         snapshots: Snapshots,
-        jobs: Callable[[Job], None],
+        start_job: Callable[[Job], None],
         free_bytes: Callable[[], int],
         log: Callable[..., None],
     ) -> None:
         self._limits = limits
         self._host = host
         self._reader = reader
-        self._partitions = partitions
+        self._logs = logs
         self._snapshots = snapshots
-        self._jobs = jobs
+        self._start_job = start_job
         self._free_bytes = free_bytes
         self._log = log
         self._due: dict[int, None] = {}
-        self._run: _Run | None = None
+        self._run: _CompactionRun | None = None
         self._now = 0
         self._number = 0
-        self._look_at: int | None = None
+        self._look_due: int | None = None
 
     def consider(self, now: int, partition: Partition) -> None:
-        """The partition's group was stepped: it may have been given a point."""
+        """The partition was stepped: it may have been given a point."""
         state = partition.compaction
         if state is None or not state.pending or partition.group in self._due:
             return
         if self._run is None or self._run.partition is not partition:
             self._due[partition.group] = None
-            self._look_at = now
+            self._look_due = now
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return self._look_at
+        return self._look_due
 
     def on_time(self, now: int) -> None:
         """Begins, or goes on with, what may go on now."""
         self._now = now
-        if self._look_at is None or now < self._look_at:
+        if self._look_due is None or now < self._look_due:
             return
-        self._look_at = None
+        self._look_due = None
         if self._run is not None:
-            self._go_on(self._run)
+            self._continue_run(self._run)
             return
         for group in list(self._due):
-            partition = self._partitions.logs.get(group)
+            partition = self._logs.get(group)
             if partition is None or partition.compaction is None or not partition.compaction.pending:
                 del self._due[group]
             elif self._begin(partition):
                 return
             else:
-                self._look_at = now + RETRY_US
+                self._look_due = now + RETRY_US
 
     # -- a pass -----------------------------------------------------------------------------------------------
 
@@ -201,18 +208,16 @@ class Compactions:
         if self._free_bytes() < size + self._limits.storage_reserve_bytes:
             return False
         known = first.base_offset <= max(state.compacted_offset, points[-1].log_start_offset)
-        self._run = _Run(
+        self._run = _CompactionRun(
             partition,
-            points,
-            raft.entry_id(target.index),
-            known,
+            _Section(points, raft.entry_id(target.index), known),
             self._snapshots.checkpoints.open(group),
             self._reader,
             self._limits,
             self._now,
         )
         del self._due[group]
-        self._go_on(self._run)
+        self._continue_run(self._run)
         return True
 
     def _choose(
@@ -234,8 +239,8 @@ class Compactions:
     def _clean_bytes(self, partition: Partition) -> int:
         return partition.snapshot.data.size_bytes if partition.snapshot is not None else 0
 
-    def _go_on(self, run: _Run) -> None:
-        """The next step of a pass: stage what is ready, else work on, else end it."""
+    def _continue_run(self, run: _CompactionRun) -> None:
+        """The next step of a pass: stages what is ready; otherwise works on; otherwise ends it."""
         if run.busy:
             return
         if run.checkpoint.abandoned:
@@ -246,16 +251,16 @@ class Compactions:
         elif run.content_hash is not None:
             self._finish(run)
         elif run.due > self._now:
-            self._look_at = run.due
+            self._look_due = run.due
         else:
             self._number += 1
             run.job, run.busy, run.due = self._number, True, self._now
-            self._jobs(Job(run.job, run.next_piece))
+            self._start_job(Job(run.job, run.next_piece))
 
-    def _end(self, run: _Run) -> None:
+    def _end(self, run: _CompactionRun) -> None:
         """The node is free for the next pass. If points are left, they have their turn again."""
         self._run = None
-        self._look_at = self._now
+        self._look_due = self._now
         self.consider(self._now, run.partition)
 
     def on_done(self, now: int, event: JobDone) -> None:
@@ -274,7 +279,7 @@ class Compactions:
             return
         if event.error is not None:
             raise event.error
-        done = cast("Work | bytes", event.result)
+        done = cast("CompactionWork | bytes", event.result)
         if isinstance(done, bytes):
             run.content_hash = done
         else:
@@ -282,14 +287,14 @@ class Compactions:
             run.waiting.extend(done.batches)
             # The pace: what was read must not have been read faster than this.
             run.due += done.read_bytes * 1_000_000 // self._limits.compaction_bytes_per_second
-        self._go_on(run)
+        self._continue_run(run)
 
-    def _stage(self, run: _Run) -> None:
+    def _stage(self, run: _CompactionRun) -> None:
         if self._free_bytes() < self._limits.storage_reserve_bytes:
             self._log("warning", "compaction_gave_up", partition=run.partition.name, reason="the disk is nearly full")
             self._snapshots.checkpoints.abandon(run.partition.group)
             self._end(run)
-            self._look_at = self._now + RETRY_US
+            self._look_due = self._now + RETRY_US
             return
         size = 0
         while run.waiting and size < STAGED_PER_TRANSACTION:
@@ -302,27 +307,27 @@ class Compactions:
         run.busy = True
         self._host.after_durable(lambda: self._staged(run))
 
-    def _staged(self, run: _Run) -> None:
+    def _staged(self, run: _CompactionRun) -> None:
         run.busy = False
         if self._run is run:
-            self._look_at = self._now
+            self._look_due = self._now
 
-    def _finish(self, run: _Run) -> None:
+    def _finish(self, run: _CompactionRun) -> None:
         """Everything is durable under its stage: switches to it."""
         partition, group = run.partition, run.partition.group
         if self._snapshots.sender.is_sending(group):
             # Its slices, and the entries after it, must stay until the follower has them.
-            self._look_at = self._now + RETRY_US
+            self._look_due = self._now + RETRY_US
             return
-        end = run.points[-1].end_offset
+        end = run.section.points[-1].end_offset
         assert run.content_hash is not None
         log = CompactedLog(self._reader, group, run.checkpoint.stage, run.ends, run.times)
-        partition.compacted(end, run.content_hash if run.known else b"", log)
+        partition.compacted(end, run.content_hash if run.section.known else b"", log)
         snapshot = partition.state(end)
         snapshot.batch_end_offsets.extend(run.ends)
         snapshot.batch_max_timestamps_ms.extend(run.times)
         run.checkpoint.add(snapshot.SerializeToString(deterministic=True))
-        run.checkpoint.finish(run.target, partition.raft.configuration, partition.checkpointed)
+        run.checkpoint.finish(run.section.target, partition.raft.configuration, partition.checkpointed)
         self._log(
             "info",
             "partition_compacted",

@@ -6,13 +6,35 @@ partition's table, so that a restart and a snapshot go on where this replica, or
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 from quorumlog.server.partition.compacted_log import CompactedLog
-from quorumlog.server.partition.compaction_points import CompactionPoint
 from quorumlog.storage.interface import DamageError
 from quorumlog.v1.partition_log_pb2 import CompactionState as StateRow
 from quorumlog.v1.partition_log_pb2 import CompactLog, PendingCompaction
 
 ROW = b"c"
+
+
+class CompactionPoint(NamedTuple):
+    """One CompactLog command, as applied: of the records below ``end_offset`` the last one of each key is kept.
+
+    Arguments:
+        end_offset: the end of a batch; grows from point to point.
+        timestamp_ms: when, by the clock of the leader that proposed it: the only clock that compaction knows.
+        delete_retention_ms: how long tombstones stay that this point is the first to cover.
+        log_start_offset: as of the command; records below it are not kept.
+    """
+
+    end_offset: int
+    timestamp_ms: int
+    delete_retention_ms: int
+    log_start_offset: int
+
+    @property
+    def delete_horizon_ms(self) -> int:
+        """A later point with this timestamp or a greater one drops the tombstones that this one covers first."""
+        return self.timestamp_ms + self.delete_retention_ms
 
 
 class CompactionState:

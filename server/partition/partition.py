@@ -23,18 +23,17 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.commands import apply_command
-from quorumlog.server.partition.compacted_log import CompactedLog
+from quorumlog.server.partition.compacted_log import CompactedLog, snapshot_state
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
-from quorumlog.server.partition.snapshot import read_state, table_rows
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot
+from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot, TableRow
 
 META_ROW = b"m"
 _META = struct.Struct("<QqqQ")
@@ -54,7 +53,6 @@ class Partition:
     def __init__(
         self,
         identity: PartitionId,
-        group: int,
         raft: RaftGroup,
         sealer: GroupSealer,
         reader: StorageReader,
@@ -63,7 +61,8 @@ class Partition:
         names: Callable[[], NamedProducers] = nobody_has_claimed,
     ) -> None:
         self.identity = identity
-        self.group = group
+        #: The number of its Raft group.
+        self.group = raft.group
         self.raft = raft
         self.config = TopicConfig()
         self._configured: Mapping[str, str] | None = None
@@ -124,7 +123,7 @@ class Partition:
 
     def restore(self, snapshot: Snapshot) -> None:
         """Takes a snapshot's state; the entries after it follow, and with them the high watermark rises."""
-        state = read_state(self._reader, self.group, snapshot)
+        state = snapshot_state(self._reader, self.group, snapshot.data)
         assert state.next_offset >= self.high_watermark, f"group {self.group}: a snapshot of the past"
         self.snapshot = snapshot
         self._applied, self._applied_term = snapshot.last.index, snapshot.last.term
@@ -142,7 +141,7 @@ class Partition:
             next_offset=next_offset,
             log_start_offset=self.log_start_offset,
             table_index=max(self._applied, self._table_index),
-            rows=table_rows(self._all_rows().items()),
+            rows=[TableRow(key=key, value=value) for key, value in sorted(self._all_rows().items())],
         )
 
     def checkpointed(self, snapshot: Snapshot) -> None:
@@ -181,14 +180,14 @@ class Partition:
 
     def trim(self, log_start_offset: int, index: int) -> None:
         """A committed command, the entry at ``index``: records before an offset are not kept any more."""
-        # Proposed only of what is committed. (Else a new leader could have to give those offsets to other records.)
+        # Proposed only of what is committed: otherwise a new leader could have to give those offsets to other records.
         assert log_start_offset <= self.high_watermark, f"{self.name}: trimmed beyond its high watermark"
         if log_start_offset > self.log_start_offset:
             self.log_start_offset = log_start_offset
             self.trim_index = index
 
     def take_rows(self) -> dict[bytes, bytes | None]:
-        """Rows of the table that changed, to be written with the group's next transaction."""
+        """Rows of the table that changed, to be written with the next transaction."""
         if not self._rows_due:
             return {}
         self._rows_due = False
@@ -218,7 +217,7 @@ class Partition:
         return self.leading_term != 0 and self.raft.is_leader and self.raft.term == self.leading_term
 
     def update_leadership(self) -> list[ProduceCall]:
-        """Follows the Raft role: to be called after every step of the group, before anything is appended.
+        """Follows the Raft role: to be called after every step of the Raft group, before anything is appended.
 
         Returns the produce calls that are done because a leadership ended under them.
         """

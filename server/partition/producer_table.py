@@ -5,15 +5,17 @@ it also knows the batches that are appended but not committed. It is rebuilt whe
 that, a deposed leader would keep a truncated batch and later call its retry a duplicate (KIP-98, raft.md 22).
 
 A batch is a duplicate when the log has it: one of the producer's last five, which is answered with its offset, or an
-older one of the same epoch, whose offset is not known any more. (The log takes only what follows, so that it has every
-sequence below the next one.) In a replayable epoch a duplicate must also have the content of the original.
+older one of the same epoch, whose offset is not known any more. The log takes only what follows, so that it has every
+sequence below the next one. In a replayable epoch a duplicate must also have the content of the original.
 
-Who is forgotten is decided in the log, by what every replica applies alike: producers without a name that have been
-silent for long, by a command of the leader's; and whoever has been silent for longest, in the order of the log, when
-there are too many. Named identities are forgotten when their names are deleted, never before; a batch of one too many
-is refused. A leader that has yet to hear of the deletion could append a second time then what they had sent: so the
-command that forgets them says which entry of the metadata log that was, and who has not applied it takes nothing of a
-named identity that is not known here.
+Who is forgotten is decided in the log, by what every replica applies alike. Producers without a name are forgotten
+when they have been silent for long, by a command of the leader; and when there are too many, the one that has been
+silent for longest in the order of the log.
+
+Named identities are forgotten when their names are deleted, never before; a batch of one too many is refused. A leader
+that has not heard of the deletion yet could then append a second time what they had sent. So the command that forgets
+them says which entry of the metadata log deleted them. A node that has not applied that entry takes nothing of a named
+identity that is not known here.
 """
 
 from __future__ import annotations
@@ -273,7 +275,7 @@ class ProducerTable:
         """Forgets named identities whose names are deleted.
 
         Arguments:
-            deleted_index: whoever has not applied this entry of the metadata log may not know that.
+            deleted_index: a node that has not applied this entry of the metadata log may not know that.
         """
         self._forgotten_index = max(self._forgotten_index, deleted_index)
         self._forgotten_dirty = True

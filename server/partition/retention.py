@@ -8,10 +8,10 @@ until then. What is proposed takes effect when it is applied, on every replica a
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
@@ -33,7 +33,7 @@ RETRY_US = 500_000
 
 
 @dataclass(slots=True)
-class _Watch:
+class _LogBeginning:
     """What the leader of a partition knows of the beginning of its log.
 
     Arguments:
@@ -51,72 +51,72 @@ class _Watch:
     proposed: int = 0
 
 
-class Retention:
+class LogRetention:
     """Watches the partitions that this node leads.
 
     Arguments:
-        touch: a group has something to do.
+        logs: the partitions with a replica on this node, by their Raft group.
     """
 
-    def __init__(self, partitions: Partitions, reader: StorageReader, touch: Callable[[int], None]) -> None:
-        self._partitions = partitions
+    def __init__(self, host: RaftHost, reader: StorageReader, logs: Mapping[int, Partition]) -> None:
+        self._host = host
         self._reader = reader
-        self._touch = touch
-        self._watches: dict[int, _Watch] = {}
+        self._logs = logs
+        self._beginnings: dict[int, _LogBeginning] = {}
         self._deadlines: list[tuple[int, int]] = []
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
-        """A group that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
+        """A partition that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
         group, config = partition.group, partition.config
         if not partition.leads or not deletes(config):
-            self._watches.pop(group, None)
+            self._beginnings.pop(group, None)
             return
-        watch = self._watches.get(group)
-        if watch is None or watch.term != partition.raft.term or watch.config != config:
-            watch = self._watches[group] = _Watch(partition.raft.term, config, -1)
-        if watch.log_start_offset != partition.log_start_offset or watch.first is None:
-            self._learn(now, wall_ms, partition, watch)
-        if watch.first is not None and watch.proposed <= partition.log_start_offset:
+        beginning = self._beginnings.get(group)
+        if beginning is None or beginning.term != partition.raft.term or beginning.config != config:
+            beginning = self._beginnings[group] = _LogBeginning(partition.raft.term, config, -1)
+        if beginning.log_start_offset != partition.log_start_offset or beginning.first is None:
+            self._find_first_batch(now, wall_ms, partition, beginning)
+        if beginning.first is not None and beginning.proposed <= partition.log_start_offset:
             last = self._reader.last_batch(group)
             limit = config.retention_bytes
             if limit >= 0 and last is not None:
-                excess = last.end_position - watch.first.end_position - limit
+                excess = last.end_position - beginning.first.end_position - limit
                 if excess > limit // BYTES_SLACK:
-                    self._trim(now, wall_ms, partition, watch)
+                    self._trim(now, wall_ms, partition, beginning)
 
-    def _learn(self, now: int, wall_ms: int, partition: Partition, watch: _Watch) -> None:
+    def _find_first_batch(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
         """The oldest batch is another one."""
-        trimmed = watch.first is not None
-        watch.log_start_offset = partition.log_start_offset
+        trimmed = beginning.first is not None
+        beginning.log_start_offset = partition.log_start_offset
         last = self._reader.last_batch(partition.group)
         if last is None or last.last_offset < partition.log_start_offset:
-            watch.first = None
+            beginning.first = None
             return
-        watch.first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
-        retention_ms = watch.config.retention_ms
-        if watch.first is not None and retention_ms >= 0:
-            wait_us = (watch.first.max_timestamp_ms + retention_ms - wall_ms) * 1000 + 1000
+        beginning.first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
+        retention_ms = beginning.config.retention_ms
+        if beginning.first is not None and retention_ms >= 0:
+            wait_us = (beginning.first.max_timestamp_ms + retention_ms - wall_ms) * 1000 + 1000
             soonest = 0
             if trimmed:
                 soonest = min(max(retention_ms * 1000 // TIME_SLACK, MIN_INTERVAL_US), MAX_INTERVAL_US)
-            self._arm(partition.group, watch, now + min(max(wait_us, soonest), MAX_WAIT_US))
+            self._set_deadline(partition.group, beginning, now + min(max(wait_us, soonest), MAX_WAIT_US))
 
-    def _arm(self, group: int, watch: _Watch, due: int) -> None:
-        # An earlier deadline stays: it will look again. (Else every trim would leave one behind.)
-        if watch.due is None or due < watch.due:
-            watch.due = due
+    def _set_deadline(self, group: int, beginning: _LogBeginning, due: int) -> None:
+        # An earlier deadline stays: it will look again. Otherwise every trim would leave one behind.
+        if beginning.due is None or due < beginning.due:
+            beginning.due = due
             heapq.heappush(self._deadlines, (due, group))
 
-    def _trim(self, now: int, wall_ms: int, partition: Partition, watch: _Watch) -> None:
+    def _trim(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
         """Proposes the log start that both limits allow, if it is a new one."""
         start = self._log_start(wall_ms, partition)
-        if start <= max(partition.log_start_offset, watch.proposed):
+        if start <= max(partition.log_start_offset, beginning.proposed):
             return
         if partition.propose_command(now, PartitionCommand(trim_log=TrimLog(log_start_offset=start))):
-            watch.proposed = start
-            self._touch(partition.group)
+            beginning.proposed = start
+            self._host.touch(partition.group)
         else:
-            self._arm(partition.group, watch, now + RETRY_US)
+            self._set_deadline(partition.group, beginning, now + RETRY_US)
 
     def _log_start(self, wall_ms: int, partition: Partition) -> int:
         """The first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these those that
@@ -144,18 +144,18 @@ class Retention:
             if not self._deadlines or self._deadlines[0][0] > now:
                 return
             due, group = heapq.heappop(self._deadlines)
-            watch, partition = self._watches.get(group), self._partitions.logs.get(group)
-            if watch is None or watch.due != due:
+            beginning, partition = self._beginnings.get(group), self._logs.get(group)
+            if beginning is None or beginning.due != due:
                 continue
             if partition is None or not partition.leads:
-                del self._watches[group]
+                del self._beginnings[group]
                 continue
-            watch.due = None
-            self._trim(now, wall_ms, partition, watch)
-            if watch.due is None and watch.proposed <= partition.log_start_offset:
+            beginning.due = None
+            self._trim(now, wall_ms, partition, beginning)
+            if beginning.due is None and beginning.proposed <= partition.log_start_offset:
                 # Nothing had expired after all: the deadline was one of those that come early.
-                watch.log_start_offset = -1
-                self._touch(group)
+                beginning.log_start_offset = -1
+                self._host.touch(group)
 
     @property
     def next_deadline(self) -> int | None:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.broker import Broker
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.metadata_replica import MetadataReplica
-from quorumlog.server.controller.topic_creation import refuse_spelling
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2, peer_pb2
@@ -25,7 +25,7 @@ class AdminRequests:
     def __init__(
         self,
         metadata: MetadataReplica,
-        partitions: Partitions,
+        partitions: Replicas,
         broker: Broker,
         client: ControllerClient,
         cluster_id: str,

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -39,7 +39,7 @@ class RecordDeletions:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         limit: int,
         reply: Callable[[int, ProtoMessage], None],
         missing: Callable[[bytes, int], errors_pb2.Error],

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.request_timeouts import MAX_WAIT_US
@@ -43,7 +43,7 @@ class FetchRequests:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         limits: NodeLimits,
         reply: Callable[[int, ProtoMessage], None],
         missing: Callable[[bytes, int], errors_pb2.Error],

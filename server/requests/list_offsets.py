@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
@@ -56,7 +56,7 @@ class OffsetRequests:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         reader: StorageReader,
         limit: int,
         reply: Callable[[int, ProtoMessage], None],

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall, ProduceCalls
 from quorumlog.server.partition.partition import Partition
@@ -30,7 +30,7 @@ class DataRequests:
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         limits: NodeLimits,
         reply: Callable[[int, ProtoMessage], None],
         live_replicas: Callable[[Partition], int],

@@ -9,7 +9,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_pass import CompactionPass
-from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1.entry import (
     Attributes,
     Codec,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from quorumlog.server.partition.compaction_points import CompactionPoint
+from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.v1.entry import Codec, Flags, build_batch, parse_envelope, parse_header, seal_batch
 from tests.support.compaction_samples import Compacted, Model, Placed, Sample, records_in, stored_batch
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.server.partition.compaction_points import CompactionPoint
-from quorumlog.server.partition.compaction_state import CompactionState
+from quorumlog.server.partition.compaction_state import CompactionPoint, CompactionState
 from quorumlog.storage.interface import DamageError
 from quorumlog.v1.partition_log_pb2 import CompactLog
 

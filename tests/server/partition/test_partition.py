@@ -8,7 +8,7 @@ import pytest
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRequest
-from quorumlog.server.hosting.log_store import check_chain
+from quorumlog.server.hosting.durable_raft_group import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.topic_config import TopicConfig
@@ -95,7 +95,7 @@ class Rig:
             now=0, options=RaftOptions(), check_chain=check_chain,
         )  # fmt: skip
         identity = PartitionId(b"t" * 16, "orders", 0)
-        self.partition = Partition(identity, GROUP, self.raft, sealer, self.log, {}, NodeLimits())
+        self.partition = Partition(identity, self.raft, sealer, self.log, {}, NodeLimits())
         self.calls = 0
 
     def lead(self) -> None:
@@ -308,7 +308,7 @@ def test_the_table_brings_the_state_back(rig: Rig) -> None:
     rig.produce(batch(sequence=0, producer=7))
     rig.settle()
     rows = {key: row for key, row in rig.partition.take_rows().items() if row is not None}
-    again = Partition(rig.partition.identity, GROUP, rig.raft, GroupSealer(GROUP), rig.log, rows, NodeLimits())
+    again = Partition(rig.partition.identity, rig.raft, GroupSealer(GROUP), rig.log, rows, NodeLimits())
     assert again.high_watermark == 3
     again.update_leadership()
     call = ProduceCall(1, data_plane_pb2.ProduceResponse(results=[data_plane_pb2.ProduceResult()]), 1 << 60, 1, {0})

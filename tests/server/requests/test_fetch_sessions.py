@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.wire_errors import error
@@ -68,7 +68,7 @@ class Rig:
         self.order: list[int] = []
         self.requests = 0
         self.now = 0
-        self.fetches = FetchRequests(cast(Partitions, self), NodeLimits(**cast(Any, limits)), self._reply, _missing)
+        self.fetches = FetchRequests(cast(Replicas, self), NodeLimits(**cast(Any, limits)), self._reply, _missing)
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
         return self.logs[number] if number < len(self.logs) else None

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from compacting_cluster import Compacting
 
-from quorumlog.server.partition.retention import Retention
+from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.partition.time_lookup import find_time
 from quorumlog.v1.errors_pb2 import ErrorCode
 from tests.support.compaction_samples import Sample, records_in
@@ -147,7 +147,7 @@ def test_a_topic_may_change_its_policy_there_and_back() -> None:
     cluster.alter(cleanup_policy="delete", retention_bytes="100000", retention_ms="36000000")
     cluster.write(20)
     # Looked at, as it is once an hour: what was compacted is neither too large nor too old.
-    retention = Retention(SimpleNamespace(), cluster.process(1).disk, lambda group: None)  # type: ignore[arg-type]
+    retention = LogRetention(SimpleNamespace(), cluster.process(1).disk, {})  # type: ignore[arg-type]
     assert retention._log_start(cluster.now_ms(), cluster.partition(1)) == 0
     cluster.alter(retention_bytes="3000")
     cluster.write(70)

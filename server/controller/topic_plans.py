@@ -1,9 +1,8 @@
-"""What the controller checks before a topic comes to be."""
+"""What the controller checks before a topic is created or gains partitions, and where their replicas go."""
 
 from __future__ import annotations
 
 import random
-import re
 import uuid
 from collections.abc import Sequence
 
@@ -16,19 +15,16 @@ from quorumlog.server.controller.replica_assignment import (
     check_room,
 )
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import INTERNAL_PREFIX
+from quorumlog.server.metadata.records import INTERNAL_PREFIX, Topic
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
     check_against_replication,
     parse_topic_config,
 )
+from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
-
-#: As in Kafka: the name becomes a file name in many tools.
-MAX_NAME_CHARACTERS = 249
-_NAME = re.compile(r"[a-zA-Z0-9._-]+\Z")
 
 
 def plan_topic(
@@ -90,18 +86,55 @@ def _placed(
     return place(topic.num_partitions, topic.replication_factor, candidates(image, under_way))
 
 
-def refuse_spelling(name: str) -> errors_pb2.Error | None:
-    """Why no topic can ever have this name; None where one can."""
-    shown = ascii(name[:80])
-    if not 1 <= len(name) <= MAX_NAME_CHARACTERS:
-        problem = f"topic name {shown} has {len(name)} characters: 1 to {MAX_NAME_CHARACTERS} are allowed"
-    elif name in (".", ".."):
-        problem = f"topic name {shown} is not allowed: '.' and '..' are not names"
-    elif not _NAME.match(name):
-        problem = f"topic name {shown} is not allowed: use only letters a-z A-Z, digits, '.', '_' and '-'"
-    else:
+def plan_partitions(
+    image: MetadataImage,
+    under_way: Sequence[Placement],
+    topic: Topic,
+    wanted: admin_pb2.NewPartitions,
+    limits: TopicLimits,
+) -> metadata_log_pb2.AddPartitions | errors_pb2.Error:
+    """The command that adds partitions to a topic, or why there cannot be so many.
+
+    Arguments:
+        under_way: replicas that are proposed and not yet applied; they count as load.
+    """
+    present = len(topic.partitions)
+    more = wanted.total_count - present
+    if more <= 0:
+        return error(
+            ErrorCode.INVALID_PARTITIONS,
+            f"topic {topic.name} has {present} partitions, {wanted.total_count} are asked for: it can only gain some",
+        )
+    factor = len(topic.partitions[0].replicas)
+    refused = check_partitions(wanted.total_count, limits)
+    if refused is None and wanted.replica_assignments:
+        placement = [tuple(assignment.replicas) for assignment in wanted.replica_assignments]
+        refused = _check_assigned(len(placement), more) or check_assignments(image, placement, factor, present)
+    elif refused is None:
+        nodes = candidates(image, under_way)
+        if len(nodes) < factor:
+            return error(
+                ErrorCode.INVALID_REPLICATION_FACTOR,
+                f"topic {topic.name} has replication factor {factor}, and {len(nodes)} nodes are alive: start more",
+            )
+        placement = place(more, factor, nodes)
+    refused = refused or check_room(image, under_way, placement, limits)
+    if refused is not None:
+        return refused
+    return metadata_log_pb2.AddPartitions(
+        topic_id=topic.topic_id,
+        first_number=present,
+        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+    )
+
+
+def _check_assigned(assigned: int, more: int) -> errors_pb2.Error | None:
+    if assigned == more:
         return None
-    return error(ErrorCode.INVALID_TOPIC, problem)
+    return error(
+        ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+        f"{more} partitions are to be added, and replicas are assigned to {assigned}: assign all of them, or none",
+    )
 
 
 def _check_name(name: str) -> errors_pb2.Error | None:

@@ -4,8 +4,8 @@ A move has no state of its own. What is to be done next follows from where the m
 group's configuration, so a leader that restarts, or a new one, goes on where the last one was:
 
 1. nodes that are to have a replica become learners, and get the log;
-2. once all of them have caught up, a leader that is not to stay hands over to one who is;
-3. the leader replaces the voters, through the joint configuration, which Raft leaves by itself;
+2. once all of them have caught up, a leader that is not to stay hands over to one that is;
+3. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
 4. once every remaining voter has that on disk, the controller is told, and the removed replicas are destroyed.
 """
 
@@ -19,11 +19,10 @@ from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import Configuration
 from quorumlog.server.broker.broker import Broker
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
@@ -35,26 +34,20 @@ MAX_CATCHING_UP = 4
 
 
 class Reassignments:
-    """Carries on the moves of the partitions that this node leads.
-
-    Arguments:
-        image: gives the current metadata image.
-    """
+    """Carries on the moves of the partitions that this node leads."""
 
     def __init__(
         self,
         options: NodeOptions,
         host: RaftHost,
-        partitions: Partitions,
-        image: Callable[[], MetadataImage],
+        replicas: Replicas,
         broker: Broker,
         client: ControllerClient,
         log: Callable[..., None],
     ) -> None:
         self._options = options
         self._host = host
-        self._partitions = partitions
-        self._image = image
+        self._replicas = replicas
         self._broker = broker
         self._client = client
         self._log = log
@@ -66,28 +59,27 @@ class Reassignments:
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due; None while nothing is being moved."""
-        return self._due if self._image().moves.groups() else None
+        return self._due if self._replicas.is_anything_moving else None
 
     def on_time(self, now: int) -> None:
         """Takes each move that this node leads a step further."""
-        groups = self._image().moves.groups()
-        if not groups or now < self._due:
+        if now < self._due or not self._replicas.is_anything_moving:
             return
         self._due = now + CHECK_INTERVAL_US
-        led = [(self._image().partitions[group], self._partitions.get(group)) for group in groups]
+        moving = self._replicas.moving()
         # Those that copy already go first, so that as many as may begin are those that are left.
         catching_up = sum(
             bool(partition is not None and partition.raft.is_leader and partition.raft.configuration.learners)
-            for _, partition in led
+            for _, partition in moving
         )
         marks: dict[int, tuple[int, int]] = {}
-        for record, partition in led:
+        for record, partition in moving:
             if partition is None or not self._may_move(record, partition):
                 continue
             raft = partition.raft
             # Refused while an earlier change is not applied yet, or leadership is on its way: the next look finds out.
             with contextlib.suppress(NotLeaderError, ProposalRefusedError):
-                catching_up += self._go_on(now, record, raft, may_begin=catching_up < MAX_CATCHING_UP)
+                catching_up += self._advance_move(now, record, raft, may_begin=catching_up < MAX_CATCHING_UP)
             marks[record.group] = (raft.term, raft.last_id.index)
         self._marks = marks
 
@@ -97,12 +89,12 @@ class Reassignments:
         known = partition.leads and raft.leads_committed and record.leader_epoch == raft.term
         return known and not raft.is_transferring and not raft.configuration.is_joint
 
-    def _go_on(self, now: int, record: PartitionRecord, raft: RaftGroup, *, may_begin: bool) -> bool:
+    def _advance_move(self, now: int, record: PartitionRecord, raft: RaftGroup, *, may_begin: bool) -> bool:
         """The next step of one move. True when another copy of the log has begun."""
         wanted, known = record.wanted, raft.configuration
         if known == Configuration(wanted):
             if raft.is_configuration_everywhere:
-                self._tell(now, record, raft)
+                self._tell_controller(now, record, raft)
             return False
         learners = tuple(node for node in wanted if node not in known.voters)
         if set(learners) != set(known.learners):
@@ -138,7 +130,7 @@ class Reassignments:
             progress.state is ProgressState.REPLICATE and progress.match_index >= mark for progress in others
         )
 
-    def _tell(self, now: int, record: PartitionRecord, raft: RaftGroup) -> None:
+    def _tell_controller(self, now: int, record: PartitionRecord, raft: RaftGroup) -> None:
         group = record.group
         if group in self._telling or not self._broker.registered:
             return

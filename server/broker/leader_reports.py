@@ -1,0 +1,120 @@
+"""What this node tells the controller of the partitions that it leads: its leaderships, and who is in sync."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Iterator
+
+from quorumlog.server.broker.isr import IsrTracker
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.hosting.partition_replica import PartitionReplica
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import CurrentImage, MetadataImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.options import NodeOptions
+from quorumlog.v1 import peer_pb2
+
+
+class LeaderReports:
+    """Compares what this node leads with what the metadata say of it."""
+
+    def __init__(self, options: NodeOptions, host: RaftHost, replicas: Replicas, metadata: CurrentImage) -> None:
+        self._options = options
+        self._host = host
+        self._replicas = replicas
+        self._metadata = metadata
+        #: Of each led Raft group: the term of the leadership, and who has been caught up in it.
+        self._trackers: dict[int, tuple[int, IsrTracker]] = {}
+
+    # -- leaderships ------------------------------------------------------------------------------------------
+
+    def needs_report(self, partition: PartitionReplica) -> bool:
+        """Whether this node leads a partition for good and the metadata do not say so."""
+        record = self._metadata.image.partitions.get(partition.group)
+        return (
+            record is not None
+            and partition.leads
+            and partition.raft.leads_committed
+            and record.leader_epoch < partition.raft.term
+        )
+
+    def is_settled(self, partition: PartitionReplica, reachable: Container[int]) -> bool:
+        """Whether the metadata name this leader, and every replica that it can reach as in sync: only then may the
+        Raft group sleep, because nobody looks at the in-sync set of one that does."""
+        record = self._metadata.image.partitions.get(partition.group)
+        return (
+            record is not None
+            and partition.leads
+            and record.leader_epoch >= partition.raft.term
+            and not record.is_moving
+            and all(
+                node in record.isr for node in record.replicas if node == self._options.node_id or node in reachable
+            )
+        )
+
+    def unreported(self) -> list[peer_pb2.LeaderReport]:
+        """Leaderships that the metadata do not show yet."""
+        return [
+            peer_pb2.LeaderReport(group=partition.group, leader_epoch=partition.raft.term)
+            for partition in self._awake_led()
+            if self.needs_report(partition)
+        ]
+
+    def _awake_led(self) -> Iterator[PartitionReplica]:
+        """Led partitions whose Raft group is awake. The others are reported, and in sync as far as they can be
+        reached."""
+        for raft_group in sorted(self._host.awake_led):
+            partition = self._replicas.get(raft_group)
+            if partition is not None:
+                yield partition
+
+    # -- in-sync replicas -------------------------------------------------------------------------------------
+
+    def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
+        """In-sync sets that differ from the metadata's, as compare-and-set proposals."""
+        image = self._metadata.image
+        changes = []
+        # Time in which a Raft group slept counts for nobody's lag.
+        for raft_group in [raft_group for raft_group in self._trackers if raft_group not in self._host.awake_led]:
+            del self._trackers[raft_group]
+        for partition in self._awake_led():
+            record = image.partitions.get(partition.group)
+            if record is None or not partition.leads or record.leader_epoch != partition.raft.term:
+                self._trackers.pop(partition.group, None)
+                continue
+            members = self._in_sync(now, image, partition, record)
+            if set(members) != set(record.isr):
+                changes.append(
+                    peer_pb2.IsrChange(
+                        group=partition.group,
+                        leader_epoch=partition.raft.term,
+                        partition_epoch=record.partition_epoch,
+                        isr=[peer_pb2.IsrMember(node_id=node, broker_epoch=_epoch(image, node)) for node in members],
+                    )
+                )
+        return changes
+
+    def _in_sync(
+        self, now: int, image: MetadataImage, partition: PartitionReplica, record: PartitionRecord
+    ) -> list[int]:
+        """The nodes that belong into the in-sync set of a led partition now."""
+        raft = partition.raft
+        term, tracker = self._trackers.get(partition.group, (0, None))
+        if tracker is None or term != raft.term:
+            tracker = IsrTracker(now, record.isr)
+            self._trackers[partition.group] = (raft.term, tracker)
+        matches = {node: progress.match_index for node, progress in raft.progress.items()}
+        matches.pop(self._options.node_id, None)
+        last_index, lag_time_max_us = raft.last_id.index, self._options.replica_lag_time_max_us
+        voting = raft.configuration.electors
+        in_sync = tracker.check(now, last_index, matches, record.isr, lag_time_max_us)
+        return [
+            node
+            for node in record.hosts
+            if node == self._options.node_id
+            or (node in voting and node in in_sync and (node in record.isr or not image.is_fenced(node)))
+        ]
+
+
+def _epoch(image: MetadataImage, node: int) -> int:
+    broker = image.brokers.get(node)
+    return broker.epoch if broker is not None else -1

@@ -1,0 +1,138 @@
+"""Has partitions forget producers: those that have been silent for long, and those whose names were deleted.
+
+The leader of a partition decides. What it decides is proposed as a command, which every replica carries out at the same
+place in the log.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from itertools import islice
+
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.partition.partition import Partition
+from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
+
+#: How often the partitions are looked at within the time after which a silent producer is forgotten.
+LOOKS = 8
+#: Partitions looked at for deleted producers in one step: thousands may have to be after one deletion.
+LOOKS_PER_STEP = 32
+#: Time between two such steps, and before a look is repeated that has proposed something, or could not (µs).
+INTERVAL_US = 50_000
+#: Producers in one command.
+COMMAND_PRODUCERS = 1_000
+
+
+class ProducerExpiry:
+    """Has producers without a name forgotten that have been silent for long.
+
+    A leader notes now and then how far each of its logs has come. When a note is old enough, the leader proposes to
+    forget the producers without a name whose last batch lies at or below it. So a batch needs no time of its own, the
+    replicas agree, and a partition that nobody writes to costs a look in hours. A new leader begins with no notes: a
+    producer is remembered for at least the time set, and for a good deal longer where leaderships move.
+
+    Arguments:
+        expiration_us: silence after which a producer may be forgotten.
+        logs: the partitions with a replica on this node, by their Raft group.
+    """
+
+    def __init__(self, now: int, expiration_us: int, host: RaftHost, logs: Mapping[int, Partition]) -> None:
+        self._expiration_us = expiration_us
+        self._host = host
+        self._logs = logs
+        self._interval_us = max(1, expiration_us // LOOKS)
+        self._notes: dict[int, tuple[int, list[tuple[int, int]]]] = {}
+        self.next_deadline = now + self._interval_us
+
+    def on_time(self, now: int) -> None:
+        """Looks at the partitions when it is time."""
+        if now < self.next_deadline:
+            return
+        self.next_deadline = now + self._interval_us
+        before, self._notes = self._notes, {}
+        for partition in self._logs.values():
+            # Without producers to forget, or as a follower, there is nothing to note.
+            if partition.leads and partition.producers.oldest_index is not None:
+                term, notes = before.get(partition.group, (partition.leading_term, []))
+                if term != partition.leading_term:
+                    notes = []
+                self._look_at_notes(now, partition, notes)
+                self._notes[partition.group] = (partition.leading_term, notes)
+
+    def _look_at_notes(self, now: int, partition: Partition, notes: list[tuple[int, int]]) -> None:
+        old = None
+        while notes and notes[0][0] <= now - self._expiration_us:
+            _, old = notes.pop(0)
+        last = partition.raft.last_id.index
+        if not notes or notes[-1][1] != last:
+            notes.append((now, last))
+        oldest = partition.producers.oldest_index
+        if old is None or oldest is None or oldest > old:
+            return
+        if partition.propose_command(now, PartitionCommand(forget_producers=ForgetProducers(up_to_index=old))):
+            self._host.touch(partition.group)
+
+
+class DeletedProducers:
+    """Has named producers forgotten whose names were deleted.
+
+    The leader of a partition looks when it hears of a deletion, and when its leadership begins: what it knows then may
+    be from a leader that had not heard of it. In between nothing of a deleted identity can come in, because a leader
+    takes nothing of one that it knows to be deleted. So a look that finds nothing holds until the next of the two,
+    and nobody looks at a partition that no named producer has written to.
+
+    The command comes after all of the identity's batches that this leader may have taken. A leader that falls before
+    the command is committed leaves it to the next one.
+
+    Arguments:
+        logs: the partitions with a replica on this node, by their Raft group.
+    """
+
+    def __init__(self, host: RaftHost, metadata: CurrentImage, logs: Mapping[int, Partition]) -> None:
+        self._host = host
+        self._metadata = metadata
+        self._logs = logs
+        self._heard_of = 0
+        #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
+        self._due: dict[int, tuple[int, int]] = {}
+        self.next_deadline: int | None = None
+
+    def metadata_changed(self, now: int) -> None:
+        """The metadata were applied further: names may have been deleted."""
+        deleted_index = self._metadata.image.named_producers.deleted_index
+        if deleted_index != self._heard_of:
+            self._heard_of = deleted_index
+            for partition in self._logs.values():
+                self.consider(now, partition)
+
+    def consider(self, now: int, partition: Partition) -> None:
+        """A leadership has begun here, or a name was deleted."""
+        if self._heard_of and partition.leads and partition.producers.has_named:
+            self._due.setdefault(partition.group, (0, 0))
+            self.next_deadline = self.next_deadline or now
+
+    def on_time(self, now: int) -> None:
+        """Looks at some of the partitions that are due."""
+        if self.next_deadline is None or now < self.next_deadline:
+            return
+        for group in list(islice(self._due, LOOKS_PER_STEP)):
+            proposed = self._due.pop(group)
+            partition = self._logs.get(group)
+            if partition is not None and partition.leads:
+                self._look_for_deleted(now, partition, proposed)
+        self.next_deadline = now + INTERVAL_US if self._due else None
+
+    def _look_for_deleted(self, now: int, partition: Partition, proposed: tuple[int, int]) -> None:
+        raft = partition.raft
+        if proposed[0] != raft.term or proposed[1] <= raft.applied_index:
+            producers = partition.producers.deleted()[:COMMAND_PRODUCERS]
+            if not producers:
+                return
+            body = ForgetNamedProducers(
+                producer_ids=producers, deleted_index=self._metadata.image.named_producers.deleted_index
+            )
+            if partition.propose_command(now, PartitionCommand(forget_named_producers=body)):
+                proposed = (raft.term, raft.last_id.index)
+                self._host.touch(partition.group)
+        self._due[partition.group] = proposed

@@ -1,0 +1,101 @@
+"""Elections that a client asks for: passed on to the leaders of the partitions, and answered when all have answered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.leader_elections import not_needed
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Another node's answer is waited for so much longer than that node waits itself (µs).
+FORWARD_GRACE_US = 200_000
+
+
+class ElectionRequests:
+    """Has leaderships handed over to preferred leaders by whoever leads, as clients ask for it."""
+
+    def __init__(
+        self, replicas: Replicas, client: ControllerClient, reply: Callable[[int, ProtoMessage], None]
+    ) -> None:
+        self._replicas = replicas
+        self._client = client
+        self._reply = reply
+
+    def elect(self, now: int, request_id: int, request: admin_pb2.ElectLeadersRequest) -> None:
+        """Asks the leaders of partitions to hand over, and answers when all have answered."""
+        response = admin_pb2.ElectLeadersResponse()
+        slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
+        groups: dict[int, list[int]] = {}
+        for name, number, record in self._replicas.named((p.topic, p.partition) for p in request.partitions):
+            leader = NO_NODE if record is None else self._replicas.known_leader(record)[0]
+            if record is not None and leader == record.replicas[0] and not request.partitions:
+                continue
+            result = response.results.add(topic=name, partition=number)
+            problem = _unasked(f"{name}-{number}", record, leader)
+            if problem is not None:
+                result.error.CopyFrom(problem)
+            elif record is not None:
+                if record.group not in slots:
+                    groups.setdefault(leader, []).append(record.group)
+                slots.setdefault(record.group, []).append(result)
+        if not groups:
+            self._reply(request_id, response)
+            return
+        self._forward(now, request.timeout_ms, groups, slots, lambda: self._reply(request_id, response))
+
+    def _forward(
+        self,
+        now: int,
+        timeout_ms: int,
+        groups: dict[int, list[int]],
+        slots: dict[int, list[admin_pb2.ElectLeadersResult]],
+        finish: Callable[[], None],
+    ) -> None:
+        waiting = len(groups)
+
+        def answered(asked: Sequence[int], answer: peer_pb2.ControllerResponse | None) -> None:
+            nonlocal waiting
+            problems = {group: _unanswered() for group in asked}
+            if answer is not None and answer.HasField("error"):
+                problems = dict.fromkeys(asked, answer.error)
+            elif answer is not None:
+                problems = {r.group: r.error for r in answer.partition_changes.results if r.HasField("error")}
+            for group, problem in problems.items():
+                for slot in slots.get(group, ()):
+                    slot.error.CopyFrom(problem)
+            waiting -= 1
+            if not waiting:
+                finish()
+
+        for leader, asked in groups.items():
+            body = peer_pb2.ElectPreferredLeaders(groups=asked, timeout_ms=timeout_ms)
+            self._client.ask(
+                now + wait_us(timeout_ms) + FORWARD_GRACE_US,
+                peer_pb2.ControllerRequest(elect_preferred_leaders=body),
+                lambda answer, asked=asked: answered(asked, answer),  # type: ignore[misc]  # bound per leader
+                to=leader,
+            )
+
+
+def _unasked(name: str, record: PartitionRecord | None, leader: int) -> errors_pb2.Error | None:
+    """Why nobody needs to be asked; None when the leader is to be."""
+    if record is None:
+        return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"{name} does not exist; check topic and partition")
+    if leader == record.replicas[0]:
+        return not_needed(name, leader)
+    if leader == NO_NODE:
+        return error(ErrorCode.LEADER_NOT_AVAILABLE, f"{name} has no leader that could hand over; try again shortly")
+    return None
+
+
+def _unanswered() -> errors_pb2.Error:
+    return error(ErrorCode.REQUEST_TIMED_OUT, "the leader did not answer; look who leads, ask again", definite=False)
