@@ -19,7 +19,7 @@ import grpc.aio
 import uvloop
 
 from quorumlog.sdk.consumer.group_membership import (
-    Change,
+    AssignmentChange,
     GroupMembership,
     MemberHeartbeat,
     MembershipConfig,
@@ -56,7 +56,7 @@ class Clients:
 
 
 @dataclass(slots=True)
-class Progress:
+class HeartbeatProgress:
     """A line of JSON.
 
     Arguments:
@@ -143,7 +143,7 @@ class _Crowd:
     """All members of this process."""
 
     def __init__(self, task: Clients) -> None:
-        self.progress = Progress()
+        self.progress = HeartbeatProgress()
         #: Of heartbeats: they grow over all streams.
         self.numbers = itertools.count(1)
         self._task = task
@@ -260,7 +260,7 @@ class _Crowd:
         member.membership.unanswered(heartbeat, time.monotonic())
         self._go_on(member)
 
-    def _lose(self, change: Change) -> None:
+    def _lose(self, change: AssignmentChange) -> None:
         self.progress.lost += bool(change.lost)
 
     async def _report(self) -> None:

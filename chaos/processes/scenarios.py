@@ -153,7 +153,7 @@ SCENARIOS: dict[str, Scenario] = {
 }  # fmt: skip
 
 
-class Run:
+class ScenarioRun:
     """One run of a scenario against a cluster of its own."""
 
     def __init__(
@@ -349,7 +349,7 @@ def run_scenario(
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
     ):
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
-        run = Run(fault, report.seed, cluster, admin, say, proxies)
+        run = ScenarioRun(fault, report.seed, cluster, admin, say, proxies)
         try:
             if not attempted(report, lambda: run.go(wanted, duration_s, load)):
                 heal(report, cluster, proxies)

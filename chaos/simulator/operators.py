@@ -7,7 +7,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.models.committed_partition import CommittedPartition, Violation
-from quorumlog.chaos.simulator.clients import Directory, Leadership, PartitionName, Unanswered
+from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Unanswered
 from quorumlog.chaos.simulator.cluster import EVERYTHING, SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
@@ -54,7 +54,7 @@ class Operator:
         if known is not None and known.leader >= 0:
             self.ask(partition, known, self.cluster.invariants.model(known.group).log)
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         raise NotImplementedError
 
@@ -62,7 +62,7 @@ class Operator:
 class RecordDeleter(Operator):
     """Deletes records before some offset, more often than not one in the midst of what is kept."""
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         before = self.rng.randint(log.log_start, log.next_offset)
         if self.rng.random() < 0.1:
@@ -122,7 +122,7 @@ class NameDeleter:
 class TimeProbe(Operator):
     """Asks for the first offset at or after a time, and compares with the committed log."""
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         node, certain_end = known.leader, self.cluster.told_end(known.group)
         newest_ms = max((batch.max_timestamp_ms for batch in log.batches_in_order[-20:]), default=0)

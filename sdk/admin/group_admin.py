@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from quorumlog.sdk.admin.group_offsets import from_wire, partitions_to_wire, to_wire
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, Coordinators
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.errors import (
@@ -50,7 +50,7 @@ class GroupAdmin:
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
         self._cluster = cluster
-        self._coordinators = Coordinators(cluster)
+        self._coordinators = CoordinatorCache(cluster)
         self._limit_s = limit_s
         self._attempt_s = min(limit_s, ATTEMPT_S)
         self._timeout_ms = int(self._attempt_s * 1000)
@@ -177,7 +177,7 @@ class GroupAdmin:
         if not offsets:
             return
         await self._check_ranges(offsets)
-        pending = _Pending(self._cluster, offsets)
+        pending = _PendingPartitions(self._cluster, offsets)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.CommitOffsetsResponse]:
             missing = pending.ask_for()
@@ -222,7 +222,7 @@ class GroupAdmin:
             lambda: self._cluster.ask_metadata(topics, linearizable=True), self._limit_s, "the metadata request"
         )
         await self._cluster.require_partitions(partitions, self._limit_s)
-        pending = _Pending(self._cluster, partitions)
+        pending = _PendingPartitions(self._cluster, partitions)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
             request = groups_pb2.DeleteOffsetsRequest(
@@ -242,7 +242,7 @@ class GroupAdmin:
                 raise
 
 
-class _Pending:
+class _PendingPartitions:
     """Partitions of which a call has not been done yet."""
 
     def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.itemised_change import Result, change_each
+from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     QuorumlogError,
@@ -27,7 +27,7 @@ async def reassign_partitions(
     """
     wishes = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
 
-    async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, Result]]:
+    async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, ItemResult]]:
         request = admin_pb2.ReassignPartitionsRequest(timeout_ms=int(limit_s * 1000), validate_only=validate_only)
         for tp in part:
             request.reassignments.add(topic=tp.topic, partition=tp.partition, replicas=wishes[tp])

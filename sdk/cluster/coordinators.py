@@ -43,7 +43,7 @@ class _Leader(NamedTuple):
     leader_epoch: int
 
 
-class Coordinators:
+class CoordinatorCache:
     """The coordinators of groups as one client knows them. Lives on its cluster's event loop.
 
     A group is kept by one partition of ``__groups``, for good; the node that leads the partition changes. So a hint on
