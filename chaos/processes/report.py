@@ -121,7 +121,7 @@ class Report:
         is what is timed (it may hand over to the preferred one just before)."""
         return [one.gap_ms for one in self.rounds if not one.stalls and (self.bounds is None or one.victim_led_target)]
 
-    def take(self, history: History, anomalies: list[Anomaly]) -> None:
+    def take_history(self, history: History, anomalies: list[Anomaly]) -> None:
         """Counts what the clients did, and keeps it with what is wrong with it."""
         self.history = history
         self.anomalies.extend(anomalies)

@@ -227,7 +227,7 @@ class ScenarioRun:
         read_back = attempted(report, lambda: self.workload.read_all(FINAL_READ_TIMEOUT_S), READ_TO_THE_END)
         if together:
             report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
-        report.take(self.recorder.history, check(self.recorder.history, read_back=read_back))
+        report.take_history(self.recorder.history, check(self.recorder.history, read_back=read_back))
 
     def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
         self._wait_acks(self.recorder.now_us(), "a steady phase")

@@ -44,7 +44,7 @@ class Narrator:
                 TranscriptLine(now, None, f"--- {text}" if text.startswith("fault ") else f"    node {text}")
             )
 
-    def _tell(self, group: int, text: str) -> None:
+    def _add_line(self, group: int, text: str) -> None:
         self.lines.append(TranscriptLine(self._scheduler.now, group, text))
 
     def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
@@ -57,14 +57,14 @@ class Narrator:
         for group in effects.groups:
             self._changes(process, node, group)
         for write in effects.transaction.writes if effects.transaction is not None else ():
-            self._tell(write.group, f"    n{node} writes {', '.join(_parts(write)) or 'rows'}")
+            self._add_line(write.group, f"    n{node} writes {', '.join(_parts(write)) or 'rows'}")
         for peer, frame in effects.frames:
             for group, message in frame.messages:
                 self._message(group, f"n{node} > n{peer}", message)
 
     def _message(self, group: int, way: str, message: Message) -> None:
         if not isinstance(message, Heartbeat | HeartbeatResponse):
-            self._tell(group, f"    {way} {in_words(message)}")
+            self._add_line(group, f"    {way} {in_words(message)}")
 
     def _changes(self, process: SimProcess, node: int, group: int) -> None:
         replica = process.replicas.get(group)
@@ -75,9 +75,9 @@ class Narrator:
         was = self._known.get((node, group))
         self._known[(node, group)] = now
         if was is None or was[:2] != now[:2]:
-            self._tell(group, f"    n{node} is {now[0].value} in term {now[1]}")
+            self._add_line(group, f"    n{node} is {now[0].value} in term {now[1]}")
         if was is None or was[2] != now[2]:
-            self._tell(group, f"    n{node} commits up to {now[2]}")
+            self._add_line(group, f"    n{node} commits up to {now[2]}")
 
 
 def in_words(message: Message) -> str:

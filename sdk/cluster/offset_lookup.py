@@ -38,7 +38,7 @@ async def find_offsets(
 
     async def attempt() -> None:
         while search.missing:
-            await ask_leaders(cluster, search.missing, ask, search.take)
+            await ask_leaders(cluster, search.missing, ask, search.take_answer)
 
     await cluster.retrying(attempt, limit_s, "the offset look-up")
     return search.found

@@ -59,7 +59,7 @@ class OffsetSearch:
             )
         return request
 
-    def take(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
+    def take_answer(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
         """Takes in what a leader has found.
 
         Raises:

@@ -138,7 +138,7 @@ class PartitionPipeline:
             return False
         return all(batch.attempt is not None for batch in self.in_flight)
 
-    def take(self, batch: ProducerBatch) -> None:
+    def take_batch(self, batch: ProducerBatch) -> None:
         """Lets a drained batch join; its sequence is fixed here."""
         assert self.can_take()
         self._seal(batch)

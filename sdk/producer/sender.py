@@ -161,7 +161,7 @@ class Sender:
                 pipeline = self._pipeline(batch.topic, batch.partition)
                 found = self._cluster.leader(batch.topic, batch.partition)
                 assert found is not None, "can_send saw a leader"
-                pipeline.take(batch)
+                pipeline.take_batch(batch)
                 pipeline.leader_epoch = found[0].leader_epoch
                 self._assign(batch, found[1], rounds, first + depth)
 

@@ -104,7 +104,7 @@ class ClusterCatalog:
                 if result.HasField("error"):
                     failure = lagging_is_retriable(error_from_proto(result.error))
                 else:
-                    search.take(tp, result)
+                    search.take_answer(tp, result)
         return failure
 
     def _list_offsets(

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.records.arrow_murmur2 import partitions_of
+from quorumlog.sdk.records.arrow_partitioner import partitions_of
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, split_by_bytes, without_empty_headers
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
 from quorumlog.sdk.spark.planning import TopicShape

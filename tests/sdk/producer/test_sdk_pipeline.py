@@ -39,7 +39,7 @@ def pipeline_with(count: int, *, idempotent: bool = True) -> tuple[PartitionPipe
         pipeline.adopt(ProducerIdentity(7, 0), 0.0)
     batches = [new_batch(i) for i in range(count)]
     for batch in batches:
-        pipeline.take(batch)
+        pipeline.take_batch(batch)
         batch.attempt = object()
     return pipeline, batches
 
@@ -185,7 +185,7 @@ class Storm:
         if what == "new" and pipeline.can_take():
             batch = new_batch(len(self.batches))
             self.batches.append(batch)
-            pipeline.take(batch)
+            pipeline.take_batch(batch)
             self.send(batch)
         elif what == "late" and self.astray:
             self.log.append(self.astray.pop(rng.randrange(len(self.astray))).entry)
