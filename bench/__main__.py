@@ -1,9 +1,13 @@
 """``python -m bench``: throughput and latency of a three-node cluster beside the bare path, in the same run.
 
-``python -m bench groups`` and ``python -m bench rounds`` measure many idle partitions and the consensus core,
-``python -m bench compaction`` the passes of compaction and what producers notice of them, ``python -m bench
-rebalance``, ``coordinator-failover`` and ``heartbeats`` consumer groups, ``python -m bench spark`` the data source of
-Spark.
+Other commands measure other things:
+
+- ``raft-groups`` and ``rounds``: many idle partitions, and the consensus core;
+- ``lookups``: offsets by time;
+- ``steady-state``: a full log that is trimmed while it is written;
+- ``compaction``: its passes, and what producers notice of them;
+- ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
+- ``spark``: the data source of Spark.
 """
 
 from __future__ import annotations
@@ -19,7 +23,17 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-from bench import compaction, coordinator_failover, groups, heartbeats, lookups, rebalance, rounds, spark, steady_state
+from bench import (
+    compaction,
+    consumer_heartbeats,
+    coordinator_failover,
+    lookups,
+    raft_groups,
+    rebalance,
+    rounds,
+    spark,
+    steady_state,
+)
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
 from bench.job import JobError, run_job
@@ -34,13 +48,13 @@ from quorumlog.server.local import ClusterError, LocalCluster
 QUICK_SCALE = 0.25
 #: Measurements with arguments of their own.
 COMMANDS = {
-    "groups": groups.main,
+    "raft-groups": raft_groups.main,
     "rounds": rounds.main,
     "lookups": lookups.main,
     "steady-state": steady_state.main,
     "compaction": compaction.main,
     "rebalance": rebalance.main,
-    "heartbeats": heartbeats.main,
+    "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
     "spark": spark.main,
 }

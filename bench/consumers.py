@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 import uvloop
 
 from quorumlog.sdk.aio import AsyncConsumer
-from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, MemberHeartbeat
+from quorumlog.sdk.consumer.group_membership import AssignmentChange, GroupMembership, MemberHeartbeat
 from quorumlog.v1 import groups_pb2
 
 
@@ -62,7 +62,7 @@ class _Ears:
             heartbeat: MemberHeartbeat,
             response: groups_pb2.GroupHeartbeatResponse,
             now_s: float,
-        ) -> Change:
+        ) -> AssignmentChange:
             change = heard(membership, heartbeat, response, now_s)
             self.lost += bool(change.lost)
             if not response.HasField("error"):

@@ -25,9 +25,9 @@ from pathlib import Path
 from types import TracebackType
 
 from bench.consumers import Answered, Consumers
-from bench.groups import Line, show, write_json
 from bench.options import add_json
 from bench.printing import result_console
+from bench.target_table import FigureLine, show, write_json
 from quorumlog.chaos.processes.nemesis import ChaosError, wait_until
 from quorumlog.sdk import Admin, GroupState, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
@@ -43,7 +43,7 @@ END_TIMEOUT_S = 20.0
 
 
 @dataclass(slots=True)
-class Failover:
+class CoordinatorFailover:
     """One kill of the coordinator.
 
     Arguments:
@@ -139,7 +139,7 @@ def differences(before: GroupDescription, after: GroupDescription) -> list[str]:
 
 def measure(
     cluster: LocalCluster, admin: Admin, clients: list[ConsumerProcess], kills: int, say: Callable[[str], None]
-) -> list[Failover]:
+) -> list[CoordinatorFailover]:
     """Kills whoever coordinates the group, several times."""
     made = []
     lost_before = 0
@@ -155,7 +155,9 @@ def measure(
         after = _described(admin)
         lost = sum(one.lost for one in answers)
         made.append(
-            Failover(before.coordinator, after.coordinator, back_s, differences(before, after), lost - lost_before)
+            CoordinatorFailover(
+                before.coordinator, after.coordinator, back_s, differences(before, after), lost - lost_before
+            )
         )
         lost_before = lost
         say(f"kill {number + 1} of {kills}: all {len(back_s)} back after {max(back_s):.2f} s")
@@ -173,17 +175,17 @@ def _await_in_sync(admin: Admin) -> None:
     wait_until(in_sync, ANSWER_TIMEOUT_S, "every replica is in sync")
 
 
-def lines_of(failovers: list[Failover]) -> list[Line]:
+def lines_of(failovers: list[CoordinatorFailover]) -> list[FigureLine]:
     """The table's lines."""
     times = [back for one in failovers for back in one.back_s]
     slowest = [max(one.back_s) for one in failovers]
     changed = sum(len(one.changed) for one in failovers)
     return [
-        Line("back with the new coordinator, median of the members", f"{statistics.median(times):.2f} s"),
-        Line("first member back, of each kill", _each([min(one.back_s) for one in failovers])),
-        Line("all members back, of each kill", _each(slowest), max(slowest), TARGET_S),
-        Line("changes of epochs and assignments", str(changed), changed, 0),
-        Line("members that gave up what they had", str(sum(one.lost for one in failovers))),
+        FigureLine("back with the new coordinator, median of the members", f"{statistics.median(times):.2f} s"),
+        FigureLine("first member back, of each kill", _each([min(one.back_s) for one in failovers])),
+        FigureLine("all members back, of each kill", _each(slowest), max(slowest), TARGET_S),
+        FigureLine("changes of epochs and assignments", str(changed), changed, 0),
+        FigureLine("members that gave up what they had", str(sum(one.lost for one in failovers))),
     ]
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from quorumlog.chaos.processes.member_log import Event, MemberEvent
 
 
-class Delivery(NamedTuple):
+class MemberDelivery(NamedTuple):
     """A poll that brought records of a partition."""
 
     at_ns: int
@@ -20,20 +20,20 @@ class Delivery(NamedTuple):
 
 
 #: Deliveries of each partition, in the order of time.
-Deliveries = Mapping[int, Sequence[Delivery]]
+Deliveries = Mapping[int, Sequence[MemberDelivery]]
 
 
-def deliveries_of(members: Iterable[tuple[str, Iterable[MemberEvent]]]) -> dict[int, list[Delivery]]:
+def deliveries_of(members: Iterable[tuple[str, Iterable[MemberEvent]]]) -> dict[int, list[MemberDelivery]]:
     """What members were given, out of what they have written down."""
-    found: dict[int, list[Delivery]] = defaultdict(list)
+    found: dict[int, list[MemberDelivery]] = defaultdict(list)
     for name, events in members:
         for event in events:
             if event.event is Event.WORKED:
-                found[event.partition].append(Delivery(event.given_ns, name))
+                found[event.partition].append(MemberDelivery(event.given_ns, name))
     return {partition: sorted(deliveries) for partition, deliveries in sorted(found.items())}
 
 
-def longest_gap_ms(deliveries: Sequence[Delivery], first_ns: int, last_ns: int) -> float:
+def longest_gap_ms(deliveries: Sequence[MemberDelivery], first_ns: int, last_ns: int) -> float:
     """The longest time between two deliveries of a partition, of those whose gap touches [first, last]."""
     gaps = [b.at_ns - a.at_ns for a, b in pairwise(deliveries) if b.at_ns > first_ns and a.at_ns < last_ns]
     return max(gaps, default=last_ns - first_ns) / 1e6
@@ -79,6 +79,6 @@ def effect_of(deliveries: Deliveries, before_ns: int, began_ns: int, ended_ns: i
     return effect
 
 
-def _owner(deliveries: Sequence[Delivery], at_ns: int) -> str:
+def _owner(deliveries: Sequence[MemberDelivery], at_ns: int) -> str:
     place = bisect_right(deliveries, (at_ns, "\U0010ffff"))
     return deliveries[max(0, place - 1)].member

@@ -19,7 +19,7 @@ import grpc.aio
 import uvloop
 
 from quorumlog.sdk.consumer.group_membership import (
-    Change,
+    AssignmentChange,
     GroupMembership,
     MemberHeartbeat,
     MembershipConfig,
@@ -56,7 +56,7 @@ class Clients:
 
 
 @dataclass(slots=True)
-class Progress:
+class HeartbeatProgress:
     """A line of JSON.
 
     Arguments:
@@ -143,7 +143,7 @@ class _Crowd:
     """All members of this process."""
 
     def __init__(self, task: Clients) -> None:
-        self.progress = Progress()
+        self.progress = HeartbeatProgress()
         #: Of heartbeats: they grow over all streams.
         self.numbers = itertools.count(1)
         self._task = task
@@ -210,7 +210,7 @@ class _Crowd:
             if due > time.monotonic():
                 await asyncio.sleep(due - time.monotonic())
             member.membership.join(time.monotonic())
-            self._go_on(member)
+            self._send_or_wait(member)
         await asyncio.Event().wait()
 
     async def _tick(self) -> None:
@@ -231,9 +231,9 @@ class _Crowd:
                     self.errors["overdue"] += 1
                     member.membership.unanswered(late, now)
                 self._lose(member.membership.check_session(now))
-                self._go_on(member)
+                self._send_or_wait(member)
 
-    def _go_on(self, member: _Member) -> None:
+    def _send_or_wait(self, member: _Member) -> None:
         heartbeat = member.membership.heartbeat(time.monotonic())
         if heartbeat is not None:
             self._homes[member.group].send(member, heartbeat)
@@ -253,14 +253,14 @@ class _Crowd:
         self._lose(change)
         if change.revoked:
             member.membership.release(change.revoked)
-        self._go_on(member)
+        self._send_or_wait(member)
 
     def unanswered(self, member: _Member, heartbeat: MemberHeartbeat) -> None:
         """The stream broke."""
         member.membership.unanswered(heartbeat, time.monotonic())
-        self._go_on(member)
+        self._send_or_wait(member)
 
-    def _lose(self, change: Change) -> None:
+    def _lose(self, change: AssignmentChange) -> None:
         self.progress.lost += bool(change.lost)
 
     async def _report(self) -> None:

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field
 
 import pyarrow as pa
 
-from bench.groups import Line, show, write_json
 from bench.options import add_json
 from bench.printing import result_console
+from bench.target_table import FigureLine, show, write_json
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -41,7 +41,7 @@ class Latency:
 
 
 @dataclass(slots=True)
-class Partition:
+class PartitionFigures:
     """What was measured on one partition."""
 
     records: int
@@ -55,12 +55,12 @@ class LookupFigures:
     """Everything that was measured."""
 
     nodes: int
-    partitions: dict[str, Partition]
+    partitions: dict[str, PartitionFigures]
     restart_s: float
     load_average: float
 
 
-def _write(bootstrap: str, topic: str, records: int, records_per_batch: int, first_ms: int) -> Partition:
+def _write(bootstrap: str, topic: str, records: int, records_per_batch: int, first_ms: int) -> PartitionFigures:
     """Writes records one step apart, from ``first_ms`` on, each table of its own a batch."""
     began = time.perf_counter()
     values = pa.array([b"v" * VALUE_BYTES]).take(pa.array([0] * min(records, RECORDS_PER_TABLE)))
@@ -76,7 +76,7 @@ def _write(bootstrap: str, topic: str, records: int, records_per_batch: int, fir
                 for row in range(0, count, records_per_batch)
             ]
             batches += sum(len(future.result(timeout=600)) for future in sent)
-    return Partition(records, batches, time.perf_counter() - began)
+    return PartitionFigures(records, batches, time.perf_counter() - began)
 
 
 def _timed(repetitions: int, look_up: Callable[[], None]) -> Latency:
@@ -137,7 +137,7 @@ def _restart(cluster: LocalCluster, bootstrap: str, topic: str, records: int) ->
 def measure(records: int, small_batch: int, large_batch: int, repetitions: int, nodes: int) -> LookupFigures:
     """Measures one partition in large batches and one in small ones."""
     first_ms = int(time.time() * 1000) - records * STEP_MS
-    partitions: dict[str, Partition] = {}
+    partitions: dict[str, PartitionFigures] = {}
     with LocalCluster(nodes=nodes) as cluster:
         bootstrap = cluster.bootstrap_servers
         with Admin(bootstrap_servers=bootstrap) as admin:
@@ -150,16 +150,16 @@ def measure(records: int, small_batch: int, large_batch: int, repetitions: int, 
     return LookupFigures(nodes, partitions, restart_s, os.getloadavg()[0])
 
 
-def lines_of(figures: LookupFigures) -> list[Line]:
+def lines_of(figures: LookupFigures) -> list[FigureLine]:
     """The table's lines."""
     lines = []
     for name, one in figures.partitions.items():
-        lines.append(Line(f"{name}: {one.batches:,} written", f"{one.written_s:.1f} s"))
+        lines.append(FigureLine(f"{name}: {one.batches:,} written", f"{one.written_s:.1f} s"))
         for what, taken in one.latencies.items():
             text = f"p50 {taken.p50_ms:.1f}, p99 {taken.p99_ms:.1f} ms"
-            lines.append(Line(f"{name}: {what} (ms)", text, taken.p50_ms, FEW_MS))
+            lines.append(FigureLine(f"{name}: {what} (ms)", text, taken.p50_ms, FEW_MS))
     restart = figures.restart_s
-    lines.append(Line("killed and started again: it serves", f"{restart:.2f} s", restart, RESTART_TARGET_S))
+    lines.append(FigureLine("killed and started again: it serves", f"{restart:.2f} s", restart, RESTART_TARGET_S))
     return lines
 
 

@@ -66,7 +66,7 @@ async def produce(bootstrap: str, topic: str, *, size: int, count: int, window: 
 
 async def _produce_once(bootstrap: str, topic: str, *, size: int, count: int, window: int) -> Figures:
     topic_id, leaders = await find_leaders(bootstrap, topic)
-    run = _Run(topic_id, size, count, window)
+    run = _RawRun(topic_id, size, count, window)
     channels = {address: grpc.aio.insecure_channel(address, options=OPTIONS) for address in set(leaders)}
     calls = {address: data_plane_pb2_grpc.DataPlaneStub(channel).Produce(None) for address, channel in channels.items()}
     readers = [asyncio.create_task(run.receive(call)) for call in calls.values()]
@@ -95,7 +95,7 @@ async def _close(readers: list[asyncio.Task[None]], calls: Iterable[Any], channe
         await channel.close()
 
 
-class _Run:
+class _RawRun:
     """The state of one run: what is under way, and what came back."""
 
     def __init__(self, topic_id: bytes, size: int, count: int, window: int) -> None:

@@ -20,9 +20,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from bench.delivery_gaps import Effect, deliveries_of, effect_of
-from bench.groups import Line, show, write_json
 from bench.options import add_json
 from bench.printing import result_console
+from bench.target_table import FigureLine, show, write_json
 from quorumlog.chaos.processes.member_log import Event
 from quorumlog.chaos.processes.member_plan import MemberPlan
 from quorumlog.chaos.processes.member_processes import MemberProcess, MemberProcesses
@@ -42,7 +42,7 @@ HEARTBEAT_MS = 3_000
 KINDS = ("join", "leave", "crash")
 
 
-class _Writer(threading.Thread):
+class _ScheduledWriter(threading.Thread):
     """Sends one record to each partition, on a schedule."""
 
     def __init__(self, bootstrap_servers: str, partitions: int, interval_s: float) -> None:
@@ -152,20 +152,20 @@ def _works(member: MemberProcess) -> bool:
     return last is not None and last.event in (Event.WORKED, Event.COMMITTING)
 
 
-def lines_of(effects: dict[str, Effect], session_ms: int, heartbeat_ms: int) -> list[Line]:
+def lines_of(effects: dict[str, Effect], session_ms: int, heartbeat_ms: int) -> list[FigureLine]:
     """The table's lines."""
     lines = []
     for kind, effect in effects.items():
         if effect.unmoved:
-            lines.append(Line(f"{kind}: longest gap of what does not move", _spread(effect.unmoved)))
-            lines.append(Line("the same partitions, as long, without a change", _spread(effect.undisturbed)))
+            lines.append(FigureLine(f"{kind}: longest gap of what does not move", _spread(effect.unmoved)))
+            lines.append(FigureLine("the same partitions, as long, without a change", _spread(effect.undisturbed)))
         if effect.moved:
             most = 2 * heartbeat_ms + (session_ms if kind == "crash" else 0)
             worst = max(effect.moved)
             intervals = f"{(worst - (session_ms if kind == 'crash' else 0)) / heartbeat_ms:.2f} heartbeats"
             beyond = " beyond the session" if kind == "crash" else ""
             figure = f"{_spread(effect.moved)} = {intervals}{beyond}"
-            lines.append(Line(f"{kind}: stop of what moves", figure, worst, most))
+            lines.append(FigureLine(f"{kind}: stop of what moves", figure, worst, most))
     return lines
 
 
@@ -205,7 +205,7 @@ def main(arguments: list[str]) -> int:
                 commit_every=20,
                 asynchronous=True,
             )
-            writer = _Writer(cluster.bootstrap_servers, given.partitions, given.interval_ms / 1_000)
+            writer = _ScheduledWriter(cluster.bootstrap_servers, given.partitions, given.interval_ms / 1_000)
             writer.start()
             try:
                 effects = Rebalances(members, plan, given.quiet, console.print).measure(

@@ -46,7 +46,7 @@ class Share(InputPartition):
 
 
 @dataclass(frozen=True, slots=True)
-class Feed:
+class QueryFeed:
     """What a query is to get.
 
     Arguments:
@@ -61,7 +61,7 @@ class Feed:
     tasks: int
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Feed:
+    def of(cls, options: Mapping[str, str]) -> QueryFeed:
         """As the options say."""
         return cls(options.get("address", ""), int(options["rows"]), int(options["size"]), int(options["tasks"]))
 
@@ -134,17 +134,17 @@ class FeedSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """All rows, once."""
-        return FeedReader(Feed.of(self.options), schema)
+        return FeedReader(QueryFeed.of(self.options), schema)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """All rows in every micro-batch."""
-        return FeedStreamReader(Feed.of(self.options), schema)
+        return FeedStreamReader(QueryFeed.of(self.options), schema)
 
 
 class FeedReader(DataSourceReader):
     """A batch read."""
 
-    def __init__(self, feed: Feed, columns: StructType) -> None:
+    def __init__(self, feed: QueryFeed, columns: StructType) -> None:
         self._feed = feed
         self._schema = to_arrow_schema(columns, timezone="UTC")
 
@@ -160,7 +160,7 @@ class FeedReader(DataSourceReader):
 class FeedStreamReader(DataSourceStreamReader):
     """A streaming read that always has one more micro-batch; under Trigger.AvailableNow there is one in all."""
 
-    def __init__(self, feed: Feed, columns: StructType) -> None:
+    def __init__(self, feed: QueryFeed, columns: StructType) -> None:
         self._feed = feed
         self._schema = to_arrow_schema(columns, timezone="UTC")
 

@@ -29,14 +29,14 @@ class WrongRowsError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class SparkFormat:
     """A format with its options."""
 
     format: str
     options: Mapping[str, str] = field(default_factory=dict)
 
 
-def batch_read(spark: SparkSession, source: Job, rows: int, size: int) -> float:
+def batch_read(spark: SparkSession, source: SparkFormat, rows: int, size: int) -> float:
     """Seconds of a batch query that counts rows and adds up the lengths of their values."""
     frame = spark.read.format(source.format).options(**source.options).load()
     began = time.perf_counter()
@@ -44,7 +44,7 @@ def batch_read(spark: SparkSession, source: Job, rows: int, size: int) -> float:
     return time.perf_counter() - began
 
 
-def stream_read(spark: SparkSession, source: Job, rows: int, size: int) -> float:
+def stream_read(spark: SparkSession, source: SparkFormat, rows: int, size: int) -> float:
     """Seconds of a streaming query under Trigger.AvailableNow that does the same with its one micro-batch."""
     frame = spark.readStream.format(source.format).options(**source.options).load()
     seen: list[int] = []
@@ -72,7 +72,7 @@ def _values(number: str, size: int) -> str:
     return f"CAST(rpad(CAST({number} AS STRING), {size}, 'x') AS BINARY) AS value"
 
 
-def batch_write(spark: SparkSession, sink: Job, rows: int, size: int, tasks: int) -> float:
+def batch_write(spark: SparkSession, sink: SparkFormat, rows: int, size: int, tasks: int) -> float:
     """Seconds of a batch query that makes rows in the JVM and writes them."""
     frame = spark.range(0, rows, 1, tasks).selectExpr(_values("id", size))
     writer = frame.write.format(sink.format).options(**sink.options).mode("append")
@@ -81,7 +81,7 @@ def batch_write(spark: SparkSession, sink: Job, rows: int, size: int, tasks: int
     return time.perf_counter() - began
 
 
-def stream_write(spark: SparkSession, sink: Job, rows: int, size: int, tasks: int) -> float:
+def stream_write(spark: SparkSession, sink: SparkFormat, rows: int, size: int, tasks: int) -> float:
     """Seconds of a streaming query that does so in one micro-batch."""
     source = spark.readStream.format("rate-micro-batch").option("rowsPerBatch", rows).option("numPartitions", tasks)
     frame = source.load().selectExpr(_values("value", size))

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bench.spark_jobs import Count, Job, WrongRowsError
+from bench.spark_jobs import Count, SparkFormat, WrongRowsError
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer
 
 if TYPE_CHECKING:
@@ -57,14 +57,16 @@ class PassageLatency:
 def feed_latency(spark: SparkSession, tasks: int, batches: Count) -> BatchLatency:
     """Of a source with nothing behind it."""
     options = {"rows": str(max(10, tasks)), "size": "100", "tasks": str(tasks)}
-    return _micro_batches(spark, f"in-process source, {_many(tasks, 'task')}", Job("bench-feed", options), batches)
+    return _micro_batches(
+        spark, f"in-process source, {_many(tasks, 'task')}", SparkFormat("bench-feed", options), batches
+    )
 
 
 def log_latency(spark: SparkSession, bootstrap: str, partitions: int, batches: Count) -> BatchLatency:
     """Of a topic that records trickle into."""
     topic = f"bench-trickle-{partitions}"
     _create(bootstrap, topic, partitions)
-    source = Job("quorumlog", {"quorumlog.bootstrap.servers": bootstrap, "subscribe": topic})
+    source = SparkFormat("quorumlog", {"quorumlog.bootstrap.servers": bootstrap, "subscribe": topic})
     with _trickle(bootstrap, topic, partitions):
         return _micro_batches(spark, f"quorumlog, {_many(partitions, 'partition')}", source, batches)
 
@@ -117,7 +119,7 @@ def _next(consumer: Consumer) -> int:
     raise WrongRowsError("a record did not pass through the query")
 
 
-def _micro_batches(spark: SparkSession, what: str, source: Job, batches: Count) -> BatchLatency:
+def _micro_batches(spark: SparkSession, what: str, source: SparkFormat, batches: Count) -> BatchLatency:
     frame = spark.readStream.format(source.format).options(**source.options).load()
     seen: dict[int, dict[str, float]] = {}
     wanted = batches.practice + batches.counted

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from bench.arrow_feed import random_values
-from bench.spark_jobs import Count, Job, WrongRowsError, batch_read, batch_write, stream_read, stream_write
+from bench.spark_jobs import Count, SparkFormat, WrongRowsError, batch_read, batch_write, stream_read, stream_write
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 
 if TYPE_CHECKING:
@@ -67,7 +67,7 @@ class Rates:
 
 
 @dataclass(slots=True, frozen=True)
-class Kind:
+class QueryKind:
     """A kind of query, and how each side runs it."""
 
     rates: Rates
@@ -98,9 +98,9 @@ class SparkRates:
         servers = {"quorumlog.bootstrap.servers": bootstrap}
         self._servers = servers
         self._sources = {
-            MEMORY: Job("bench-feed", options),
-            STREAM: Job("bench-feed", {**options, "address": feed}),
-            OURS: Job("quorumlog", {**servers, "subscribe": _READ_TOPIC, "startingOffsets": "earliest"}),
+            MEMORY: SparkFormat("bench-feed", options),
+            STREAM: SparkFormat("bench-feed", {**options, "address": feed}),
+            OURS: SparkFormat("quorumlog", {**servers, "subscribe": _READ_TOPIC, "startingOffsets": "earliest"}),
         }
 
     def measure(self, rounds: Count, say: Callable[[str], None]) -> list[Rates]:
@@ -121,32 +121,34 @@ class SparkRates:
                 kind.run(turned=number % 2 == 0, counts=number > 0)
         return [kind.rates for kind in kinds]
 
-    def _reading(self, what: str, query: Callable[[SparkSession, Job, int, int], float]) -> Kind:
+    def _reading(self, what: str, query: Callable[[SparkSession, SparkFormat, int, int], float]) -> QueryKind:
         sides: dict[str, Run] = {
             side: partial(query, self._spark, source, self._read_rows, VALUE_BYTES)
             for side, source in self._sources.items()
         }
-        return Kind(Rates(what, self._read_rows, STREAM, READ_TARGET), sides)
+        return QueryKind(Rates(what, self._read_rows, STREAM, READ_TARGET), sides)
 
     def _writing(
-        self, what: str, query: Callable[[SparkSession, Job, int, int, int], float], compression: str = "none"
-    ) -> Kind:
+        self, what: str, query: Callable[[SparkSession, SparkFormat, int, int, int], float], compression: str = "none"
+    ) -> QueryKind:
         rows, options = self._write_rows, {**self._servers, "compression": compression}
 
         def discarded() -> float:
-            return query(self._spark, Job("bench-discard"), rows, VALUE_BYTES, WRITERS)
+            return query(self._spark, SparkFormat("bench-discard"), rows, VALUE_BYTES, WRITERS)
 
         def written() -> float:
             self._written += 1
             topic = f"bench-write-{self._written}"
             with Admin(bootstrap_servers=self._bootstrap) as admin:
                 admin.create_topics([NewTopic(topic, PARTITIONS, NODES)])
-                seconds = query(self._spark, Job("quorumlog", {**options, "topic": topic}), rows, VALUE_BYTES, WRITERS)
+                seconds = query(
+                    self._spark, SparkFormat("quorumlog", {**options, "topic": topic}), rows, VALUE_BYTES, WRITERS
+                )
                 self._check(topic)
                 admin.delete_topics([topic])
             return seconds
 
-        return Kind(Rates(what, rows, DISCARD, WRITE_TARGET), {DISCARD: discarded, OURS: written})
+        return QueryKind(Rates(what, rows, DISCARD, WRITE_TARGET), {DISCARD: discarded, OURS: written})
 
     def _check(self, topic: str) -> None:
         with Consumer(bootstrap_servers=self._bootstrap) as consumer:

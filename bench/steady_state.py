@@ -50,7 +50,7 @@ class _Log:
     first_end: int = 0
 
 
-class _Writer:
+class _LogWriter:
     """Appends to the logs of one environment in turn, and trims them as `quorumlog.server` does."""
 
     def __init__(self, storage: Storage, batch_bytes: int, retained_bytes: int) -> None:
@@ -128,7 +128,7 @@ class _Writer:
 def measure(directory: Path, batch_bytes: int, retained_bytes: int) -> Steady:
     """Fills one environment, and writes through it."""
     with Storage(directory) as storage:
-        writer = _Writer(storage, batch_bytes, retained_bytes)
+        writer = _LogWriter(storage, batch_bytes, retained_bytes)
         fresh = writer.write(retained_bytes)
         writer.write(retained_bytes)
         steady = writer.write((TURNS - 1) * retained_bytes)

@@ -29,7 +29,7 @@ ROUNDS = 7
 MIB = 1 << 20
 
 
-class Feed:
+class TransactionFeed:
     """Makes the next transaction of every group, ahead of the clock."""
 
     def __init__(self, groups: int, batches: int, payload_bytes: int) -> None:
@@ -80,7 +80,7 @@ def measure(directory: Path, payload: int, groups: int, batches: int, seconds: f
     """Median transactions per second of a bare LMDB and of Storage."""
     bytes_each = payload * groups * batches
     count = max(5, min(400, int(seconds / ROUNDS / 2 * 1000), 256 * MIB // bytes_each // ROUNDS))
-    feed = Feed(groups, batches, payload)
+    feed = TransactionFeed(groups, batches, payload)
     environment = lmdb.open(str(directory / "bare"), map_size=1 << 40, max_dbs=2, lib_version=0)
     plain = bare(environment, environment.open_db(b"entries"))
     with Storage(directory / "storage") as storage, environment:

@@ -1,1 +1,12 @@
-""""""
+"""Faults and verdicts: on a simulated cluster in virtual time, and on real node processes.
+
+``python -m quorumlog.chaos.simulate`` runs seeds. ``python -m quorumlog.chaos.mutate`` plants faults into the source
+and shows what notices them. ``quorumlog chaos run`` runs the scenarios on real processes.
+
+- ``checkers``: histories of what clients did, and verdicts on them.
+- ``models``: what committed logs decide, as plain models.
+- ``simulator``: virtual time, network, disks, nodes, clients, and invariants.
+- ``seeds``: what a seed decides, how it is run, and how a failure is cut down.
+- ``processes``: scenarios on real node processes.
+- ``mutation``: planted faults.
+"""

@@ -39,7 +39,7 @@ class CheckError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Outcome:
+class MutantResult:
     """What became of one mutant. ``verdict`` is None for a survivor; ``silent``: checks that found nothing."""
 
     mutant: Mutant
@@ -83,7 +83,7 @@ class Workshop:
         copy_packages(self._pristine, checkout)
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(self._pristine)], check=True)
 
-    def try_mutant(self, mutant: Mutant) -> Outcome:
+    def try_mutant(self, mutant: Mutant) -> MutantResult:
         """Plants one fault and runs its checks until one finds it.
 
         Raises:
@@ -98,9 +98,9 @@ class Workshop:
         for check in mutant.checks:
             verdict = self.run(check, tree, mutant.modules)
             if verdict is not None and verdict.finding:
-                return Outcome(mutant, verdict, tuple(silent), time.monotonic() - began)
+                return MutantResult(mutant, verdict, tuple(silent), time.monotonic() - began)
             silent.append(check if verdict is not None else f"{check} (no end in {self._timeout_s:.0f} s)")
-        return Outcome(mutant, None, tuple(silent), time.monotonic() - began)
+        return MutantResult(mutant, None, tuple(silent), time.monotonic() - began)
 
     def check_pristine(self, verdicts: Iterable[Verdict]) -> list[str]:
         """Runs on an unchanged copy what found something elsewhere; returns what it finds there, too."""
@@ -148,7 +148,7 @@ class Workshop:
         return Verdict.parse(output.rstrip().rpartition("\n")[2])
 
 
-def try_all(mutants: list[Mutant], workshop: Workshop, jobs: int) -> Iterator[Outcome]:
+def try_all(mutants: list[Mutant], workshop: Workshop, jobs: int) -> Iterator[MutantResult]:
     """Outcomes in the order of the mutants."""
     with ThreadPoolExecutor(jobs) as pool:
         yield from pool.map(workshop.try_mutant, mutants)
@@ -183,7 +183,7 @@ def main(arguments: list[str] | None = None) -> int:
 
 def _try(mutants: list[Mutant], jobs: int, json_path: Path | None) -> int:
     began = time.monotonic()
-    outcomes: list[Outcome] = []
+    outcomes: list[MutantResult] = []
     with tempfile.TemporaryDirectory(prefix="quorumlog-mutants-") as folder:
         workshop = Workshop(Path(folder))
         print(HEAD, flush=True)
@@ -202,7 +202,7 @@ def _try(mutants: list[Mutant], jobs: int, json_path: Path | None) -> int:
     return 0 if len(caught) == len(outcomes) and not problems else 1
 
 
-def _as_json(outcome: Outcome) -> dict[str, object]:
+def _as_json(outcome: MutantResult) -> dict[str, object]:
     return {
         "mutant": outcome.mutant.name,
         "scenario": outcome.mutant.scenario,

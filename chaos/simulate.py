@@ -19,7 +19,7 @@ from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
 from quorumlog.chaos.seeds.reduction import reduce_faults
-from quorumlog.chaos.seeds.simulation import Result, Simulation
+from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
 from quorumlog.chaos.seeds.summary import Tally, counted, replay_line
 from quorumlog.chaos.seeds.transcript import transcript
 
@@ -27,14 +27,14 @@ from quorumlog.chaos.seeds.transcript import transcript
 PROGRESS_SEEDS = 200
 
 
-def run_seed(seed: int, with_groups: bool = False) -> Result:
+def run_seed(seed: int, with_groups: bool = False) -> SeedResult:
     """One seed in this process."""
     return Simulation(seed, with_groups=with_groups).run()
 
 
 def run_seeds(
     seeds: Iterable[int], jobs: int, deadline: float | None = None, with_groups: bool = False
-) -> Iterator[Result]:
+) -> Iterator[SeedResult]:
     """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``).
 
     Arguments:

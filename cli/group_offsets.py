@@ -13,7 +13,7 @@ import typer
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect, path
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
-from quorumlog.cli.reset_targets import Place, Target, Wish, target, within_log
+from quorumlog.cli.reset_targets import PartitionBeforeReset, ResetTarget, Wish, target, within_log
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, GroupDescription, TopicPartition
@@ -184,7 +184,7 @@ def check_without_members(group: GroupDescription) -> None:
 
 
 def _partitions(
-    admin: Admin, group: str, scope: _Scope, goal: Target, committed: Mapping[TopicPartition, int]
+    admin: Admin, group: str, scope: _Scope, goal: ResetTarget, committed: Mapping[TopicPartition, int]
 ) -> list[TopicPartition]:
     """The partitions to reset, all of which exist.
 
@@ -212,8 +212,8 @@ def _partitions(
 
 
 def _places(
-    bootstrap_servers: str, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int], goal: Target
-) -> list[Place]:
+    bootstrap_servers: str, partitions: list[TopicPartition], committed: Mapping[TopicPartition, int], goal: ResetTarget
+) -> list[PartitionBeforeReset]:
     from quorumlog.sdk import Consumer
 
     with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
@@ -225,7 +225,9 @@ def _places(
             found = consumer.offsets_for_times(dict.fromkeys(partitions, goal.time_ms))
             times = {tp: None if at is None else at.offset for tp, at in found.items()}
     return [
-        Place(tp, committed.get(tp), starts[tp], max(ends[tp], starts[tp], times.get(tp) or 0), times.get(tp))
+        PartitionBeforeReset(
+            tp, committed.get(tp), starts[tp], max(ends[tp], starts[tp], times.get(tp) or 0), times.get(tp)
+        )
         for tp in partitions
     ]
 

@@ -47,7 +47,7 @@ class Compression(Enum):
 
 
 @dataclass(slots=True)
-class _Sent:
+class _Acknowledged:
     """What has been acknowledged so far."""
 
     records: int = 0
@@ -88,7 +88,7 @@ def produce(
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
         raise CommandError("--key-separator is empty: give what ends the key in each line, such as ':'", WRONG_USAGE)
-    sent = _Sent()
+    sent = _Acknowledged()
     pending: deque[RecordFuture] = deque()
     handed_over = 0
     with (
@@ -147,7 +147,7 @@ def _records(lines: BinaryIO, separator: bytes | None) -> Iterator[tuple[bytes |
         yield key, value
 
 
-def _report(topic: str, sent: _Sent, output: OutputFormat) -> None:
+def _report(topic: str, sent: _Acknowledged, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         partitions = [
             {"partition": partition, "records": count, "first_offset": first, "last_offset": last}

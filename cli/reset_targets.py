@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 FILE_FORM = "lines of TOPIC,PARTITION,OFFSET, such as orders,0,42"
 
 
-class Place(NamedTuple):
+class PartitionBeforeReset(NamedTuple):
     """One partition before a reset: the offset committed in it (None without one), where it starts and ends, and its
     first offset at or after the wanted time (None past the last record)."""
 
@@ -28,15 +28,15 @@ class Place(NamedTuple):
     at_time: int | None = None
 
 
-class Target(NamedTuple):
+class ResetTarget(NamedTuple):
     """The offset of each place; not yet limited to what the log has.
 
     Attributes:
-        time_ms: what to look up beforehand, for ``Place.at_time``.
+        time_ms: what to look up beforehand, for ``PartitionBeforeReset.at_time``.
         offsets: those that a file names, which says by itself of which partitions.
     """
 
-    offset: Callable[[Place], int]
+    offset: Callable[[PartitionBeforeReset], int]
     time_ms: int | None = None
     offsets: Mapping[TopicPartition, int] | None = None
 
@@ -55,7 +55,7 @@ class Wish(NamedTuple):
     from_file: Path | None = None
 
 
-def target(wish: Wish) -> Target:
+def target(wish: Wish) -> ResetTarget:
     """The target that the command line names.
 
     Raises:
@@ -67,20 +67,20 @@ def target(wish: Wish) -> Target:
         raise CommandError(f"give one of {options}", WRONG_USAGE)
     if wish.from_file is not None:
         offsets = read_offsets(wish.from_file)
-        return Target(lambda place: offsets[place.tp], offsets=offsets)
+        return ResetTarget(lambda place: offsets[place.tp], offsets=offsets)
     if wish.to_earliest:
-        return Target(lambda place: place.start)
+        return ResetTarget(lambda place: place.start)
     if wish.to_latest:
-        return Target(lambda place: place.end)
+        return ResetTarget(lambda place: place.end)
     if wish.to_current:
-        return Target(_committed)
+        return ResetTarget(_committed)
     if wish.to_offset is not None:
         wanted = wish.to_offset
-        return Target(lambda place: wanted)
+        return ResetTarget(lambda place: wanted)
     if wish.shift_by is not None:
         distance = wish.shift_by
-        return Target(lambda place: _committed(place) + distance)
-    return Target(lambda place: place.end if place.at_time is None else place.at_time, time_ms=_time_ms(wish))
+        return ResetTarget(lambda place: _committed(place) + distance)
+    return ResetTarget(lambda place: place.end if place.at_time is None else place.at_time, time_ms=_time_ms(wish))
 
 
 def _time_ms(wish: Wish) -> int:
@@ -92,14 +92,14 @@ def _time_ms(wish: Wish) -> int:
     return wish.to_timestamp
 
 
-def _committed(place: Place) -> int:
+def _committed(place: PartitionBeforeReset) -> int:
     if place.committed is None:
         topic, number = place.tp
         raise CommandError(f"nothing is committed of {topic}-{number}: say where to with another option")
     return place.committed
 
 
-def within_log(place: Place, wanted: int) -> tuple[int, str | None]:
+def within_log(place: PartitionBeforeReset, wanted: int) -> tuple[int, str | None]:
     """The offset nearest to the wanted one that the log has, and what to say where that is another one."""
     name = f"{place.tp.topic}-{place.tp.partition}"
     if wanted < place.start:

@@ -41,14 +41,14 @@ SMALL_DATABASES = (
 
 
 @dataclass(slots=True, frozen=True)
-class Found:
+class DataFileContent:
     """What a data file holds: every group's log, and what is left to sweep."""
 
     logs: dict[int, RaftGroupLog]
     garbage: Garbage
 
 
-def examine(data_file: Path) -> Found | None:
+def examine(data_file: Path) -> DataFileContent | None:
     """Checks a data file that nobody writes to.
 
     Returns:
@@ -74,7 +74,7 @@ def examine(data_file: Path) -> Found | None:
         groups = reading.groups()
         _check_snapshots(reading, groups)
         logs = {group: load_log(reading, group, len(groups)) for group in groups}
-        return Found(logs, find_garbage(reading, logs))
+        return DataFileContent(logs, find_garbage(reading, logs))
 
 
 def _check_snapshots(reading: LogReading, groups: list[int]) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 
 #: Anomalies reported per checker; a broken run may have thousands of the same kind.
 MOST_REPORTED = 20
@@ -25,7 +25,7 @@ class Anomaly:
 
 def _sightings(history: History) -> Iterator[tuple[str, int, str, Operation]]:
     """Every (partition, offset, value) that was acknowledged or read."""
-    for send in history.sends(Outcome.OK):
+    for send in history.sends(OperationOutcome.OK):
         if send.offset >= 0:
             yield send.partition, send.offset, send.value, send
     for poll in history.polls():
@@ -74,7 +74,7 @@ def acknowledged_is_read(history: History) -> list[Anomaly]:
         for offset, _ in poll.records:
             highest[poll.partition] = max(offset, highest.get(poll.partition, -1))
     starts = _log_starts(history)
-    for send in history.sends(Outcome.OK):
+    for send in history.sends(OperationOutcome.OK):
         if not send.acks_all or (send.partition, send.value) in read or send.offset < starts.get(send.partition, 0):
             continue
         if finals or send.offset < highest.get(send.partition, -1):
@@ -96,7 +96,7 @@ def _log_starts(history: History) -> dict[str, int]:
 def nothing_read_that_failed(history: History) -> list[Anomaly]:
     """I4: no poll returns a record whose send failed definitely, nor one at or beyond the high watermark."""
     found: list[Anomaly] = []
-    failed = {(send.partition, send.value): send for send in history.sends(Outcome.FAIL)}
+    failed = {(send.partition, send.value): send for send in history.sends(OperationOutcome.FAIL)}
     for poll in history.polls():
         for offset, value in poll.records:
             send = failed.get((poll.partition, value))
@@ -115,7 +115,7 @@ def polls_in_order(history: History) -> list[Anomaly]:
     positions: dict[tuple[str, str], int] = {}
     for poll in history.reads():
         key = (poll.process, poll.partition)
-        if poll.kind is Kind.RESET:
+        if poll.kind is OperationKind.RESET:
             if poll.offset <= positions.get(key, -1):
                 message = f"{poll.process} was sent back to {poll.partition} offset {poll.offset}"
                 found.append(Anomaly("I5", message, (poll,)))
@@ -133,7 +133,9 @@ def sends_in_order(history: History) -> list[Anomaly]:
     """I6: a process's later send to a partition gets a higher offset."""
     found: list[Anomaly] = []
     last: dict[tuple[str, str], Operation] = {}
-    for send in sorted(history.sends(Outcome.OK), key=lambda o: o.invoked_us):  # stable: recording order breaks ties
+    for send in sorted(
+        history.sends(OperationOutcome.OK), key=lambda o: o.invoked_us
+    ):  # stable: recording order breaks ties
         if not send.acks_all or send.offset < 0:
             continue
         before = last.get((send.process, send.partition))
@@ -153,7 +155,7 @@ def sends_after_acknowledged(history: History) -> list[Anomaly]:
     floors: dict[str, int] = {}
     at_invocation: dict[int, int] = {}
     asked = [
-        *(send for send in history.sends(Outcome.OK) if send.acks_all and send.offset >= 0),
+        *(send for send in history.sends(OperationOutcome.OK) if send.acks_all and send.offset >= 0),
         *history.end_offsets(),
     ]
     for is_return, number in _moments(asked):
@@ -163,7 +165,7 @@ def sends_after_acknowledged(history: History) -> list[Anomaly]:
             at_invocation[number] = floors.get(partition, 0)
             continue
         floor = at_invocation[number]
-        is_send = operation.kind is Kind.SEND
+        is_send = operation.kind is OperationKind.SEND
         if offset < floor and is_send:
             message = f"{operation.value!r} got offset {offset} in {partition} after {floor - 1} was acknowledged"
             found.append(Anomaly("I7", message, (operation,)))
@@ -189,14 +191,14 @@ def offsets_dense(history: History) -> list[Anomaly]:
     for poll in history.reads():
         if not poll.final:
             continue
-        if poll.kind is Kind.RESET:
+        if poll.kind is OperationKind.RESET:
             ends[poll.partition] = max(poll.offset, ends.get(poll.partition, 0))
         for offset, _ in poll.records:
             expected = ends.get(poll.partition, 0)
             if offset != expected and not expected < offset <= poll.compacted_offset:
                 found.append(Anomaly("I8", f"offset {expected} of {poll.partition} is missing: {offset} came", (poll,)))
             ends[poll.partition] = offset + 1
-    for send in history.sends(Outcome.OK):
+    for send in history.sends(OperationOutcome.OK):
         if send.acks_all and send.offset >= ends.get(send.partition, 0):
             message = f"the final reader of {send.partition} stopped before acknowledged offset {send.offset}"
             found.append(Anomaly("I8", message, (send,)))

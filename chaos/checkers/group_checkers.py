@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 
 from quorumlog.chaos.checkers.checkers import MOST_REPORTED
 from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation, Part
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 
 INVARIANT = "I13"
 
@@ -122,7 +122,7 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
     owners = sorted((each for each in operations if each.act is Act.OWN), key=lambda each: each.invoked_us)
     starts = [own.invoked_us for own in owners]
     for commit in operations:
-        if commit.act is not Act.COMMIT or commit.outcome is not Outcome.OK:
+        if commit.act is not Act.COMMIT or commit.outcome is not OperationOutcome.OK:
             continue
         place = bisect_left(starts, commit.invoked_us) - 1
         owner = owners[place] if place >= 0 else None
@@ -144,7 +144,7 @@ def _that_count(operations: list[GroupOperation]) -> list[GroupOperation]:
     newest: dict[str, int] = {}
     counting: list[GroupOperation] = []
     for each in operations:
-        if each.act is Act.COMMIT and each.outcome is Outcome.OK:
+        if each.act is Act.COMMIT and each.outcome is OperationOutcome.OK:
             if each.number < newest.get(each.member, 0):
                 continue
             newest[each.member] = each.number
@@ -157,7 +157,7 @@ def _that_go_back(operations: list[GroupOperation]) -> list[GroupOperation]:
     come while the earlier commit, which it had given up, was still on its way."""
     most: dict[str, int] = {}
     back: list[GroupOperation] = []
-    commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL)
+    commits = (each for each in operations if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL)
     for commit in sorted(commits, key=lambda each: (each.number, each.invoked_us)):
         if commit.number and commit.offset < most.get(commit.member, -1):
             back.append(commit)
@@ -170,7 +170,7 @@ def _taken_back(before: GroupOperation, offset: int, by_us: int, going_back: lis
     return any(
         back.offset <= offset
         and back.invoked_us <= by_us
-        and (back.outcome is Outcome.INFO or before.invoked_us <= back.returned_us)
+        and (back.outcome is OperationOutcome.INFO or before.invoked_us <= back.returned_us)
         for back in going_back
     )
 
@@ -181,7 +181,9 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
     found: list[GroupAnomaly] = []
     asked = [each for each in _that_count(operations) if each.act in (Act.COMMIT, Act.READ_COMMITTED)]
     going_back = _that_go_back(asked)
-    wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not Outcome.FAIL} | {-1}
+    wished = {each.offset for each in asked if each.act is Act.COMMIT and each.outcome is not OperationOutcome.FAIL} | {
+        -1
+    }
     # At one instant an invocation comes first: only what returned strictly earlier counts as before.
     moments = sorted(
         [(each.invoked_us, False, number) for number, each in enumerate(asked)]
@@ -194,7 +196,7 @@ def committed_offsets_linearizable(operations: list[GroupOperation]) -> list[Gro
         if not is_return:
             floors[number] = floor
             continue
-        if operation.outcome is not Outcome.OK:
+        if operation.outcome is not OperationOutcome.OK:
             continue
         before = floors[number]
         if (
@@ -293,7 +295,7 @@ def _committed_before(
 ) -> GroupOperation | None:
     for commit in commits:
         if (
-            commit.outcome is Outcome.OK
+            commit.outcome is OperationOutcome.OK
             and commit.offset > offset
             and commit.returned_us < read.invoked_us
             and not _taken_back(commit, read.offset, read.returned_us, going_back)

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 from typing import NamedTuple
 
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 
 
 class Act(Enum):
@@ -74,7 +74,7 @@ class GroupOperation:
     act: Act
     invoked_us: int
     returned_us: int
-    outcome: Outcome = Outcome.OK
+    outcome: OperationOutcome = OperationOutcome.OK
     offset: int = -1
     end: int = -1
     ending: Ending = Ending.OPEN

@@ -13,7 +13,7 @@ from enum import Enum
 from pathlib import Path
 
 
-class Kind(Enum):
+class OperationKind(Enum):
     """What a client did."""
 
     SEND = "send"
@@ -22,7 +22,7 @@ class Kind(Enum):
     RESET = "reset"
 
 
-class Outcome(Enum):
+class OperationOutcome(Enum):
     """How it ended. FAIL: definitely without effect. INFO: nobody knows."""
 
     OK = "ok"
@@ -50,10 +50,10 @@ class Operation:
     """
 
     process: str
-    kind: Kind
+    kind: OperationKind
     invoked_us: int
     returned_us: int
-    outcome: Outcome
+    outcome: OperationOutcome
     partition: str
     value: str = ""
     offset: int = -1
@@ -81,25 +81,29 @@ class History:
         """Records an operation that has ended."""
         self.operations.append(operation)
 
-    def sends(self, outcome: Outcome | None = None) -> Iterator[Operation]:
+    def sends(self, outcome: OperationOutcome | None = None) -> Iterator[Operation]:
         """Sends, of one outcome or all."""
-        return (o for o in self.operations if o.kind is Kind.SEND and outcome in (None, o.outcome))
+        return (o for o in self.operations if o.kind is OperationKind.SEND and outcome in (None, o.outcome))
 
     def polls(self) -> Iterator[Operation]:
         """Polls that returned."""
-        return (o for o in self.operations if o.kind is Kind.POLL and o.outcome is Outcome.OK)
+        return (o for o in self.operations if o.kind is OperationKind.POLL and o.outcome is OperationOutcome.OK)
 
     def resets(self) -> Iterator[Operation]:
         """Readers' moves to where the log starts."""
-        return (o for o in self.operations if o.kind is Kind.RESET)
+        return (o for o in self.operations if o.kind is OperationKind.RESET)
 
     def reads(self) -> Iterator[Operation]:
         """Polls that returned, and resets, in the order of their end."""
-        return (o for o in self.operations if o.kind in (Kind.POLL, Kind.RESET) and o.outcome is Outcome.OK)
+        return (
+            o
+            for o in self.operations
+            if o.kind in (OperationKind.POLL, OperationKind.RESET) and o.outcome is OperationOutcome.OK
+        )
 
     def end_offsets(self) -> Iterator[Operation]:
         """Linearizable end offsets that returned."""
-        return (o for o in self.operations if o.kind is Kind.END_OFFSET and o.outcome is Outcome.OK)
+        return (o for o in self.operations if o.kind is OperationKind.END_OFFSET and o.outcome is OperationOutcome.OK)
 
     def save(self, path: Path) -> None:
         """Writes JSON Lines."""
@@ -121,7 +125,7 @@ class History:
             for number, line in enumerate(lines, 1):
                 try:
                     row = json.loads(line)
-                    row["kind"], row["outcome"] = Kind(row["kind"]), Outcome(row["outcome"])
+                    row["kind"], row["outcome"] = OperationKind(row["kind"]), OperationOutcome(row["outcome"])
                     row["records"] = [(offset, value) for offset, value in row["records"]]
                     history.add(Operation(**row))
                 except (ValueError, KeyError, TypeError) as error:

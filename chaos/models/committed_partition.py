@@ -32,7 +32,7 @@ class Violation(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Retention:
+class TopicRetention:
     """What of a topic may go by itself; -1 sets no bound, as in the topic's configuration."""
 
     retained_bytes: int
@@ -57,7 +57,7 @@ class CommittedBatch:
 
 
 @dataclass(slots=True)
-class _Writer:
+class _ProducerPlace:
     """A producer's place in the log."""
 
     epoch: int
@@ -86,11 +86,11 @@ class CommittedPartition:
     next_offset: int = 0
     log_start: int = 0
     deletable: int = 0
-    retentions: set[Retention] = field(default_factory=set)
+    retentions: set[TopicRetention] = field(default_factory=set)
     most_producers: int = 1 << 30
     compaction: CompactedContent = field(default_factory=CompactedContent)
     _starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
-    _writers: dict[int, _Writer] = field(default_factory=dict)
+    _writers: dict[int, _ProducerPlace] = field(default_factory=dict)
     _forgotten_up_to: int = 0
     _tables: dict[int, list[tuple[bytes, bytes]]] = field(default_factory=dict)
 
@@ -166,7 +166,7 @@ class CommittedPartition:
                 f"group {self.group}: sequence {header.base_sequence} of producer {producer}, epoch"
                 f" {header.producer_epoch}, is committed at index {index}; {expected} comes next"
             )
-        self._writers[producer] = _Writer(header.producer_epoch, header.next_sequence, index)
+        self._writers[producer] = _ProducerPlace(header.producer_epoch, header.next_sequence, index)
 
     def _trim(self, index: int, start: int, wall_ms: int) -> None:
         if start <= self.log_start:

@@ -20,7 +20,7 @@ from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.entry import ENVELOPE_BYTES
 
 
-class TopicPartition(NamedTuple):
+class TopicIdPartition(NamedTuple):
     """A partition of the topic with an id."""
 
     topic_id: bytes
@@ -47,16 +47,16 @@ class CommitLabel(NamedTuple):
         return cls(member, int(epoch), int(number))
 
 
-def _given(groups: Iterable[log.EpochPartitions]) -> dict[TopicPartition, int]:
+def _given(groups: Iterable[log.EpochPartitions]) -> dict[TopicIdPartition, int]:
     """Partitions with the epoch since which a member has them."""
     return {
-        TopicPartition(each.topic_id, number): each.assignment_epoch for each in groups for number in each.partitions
+        TopicIdPartition(each.topic_id, number): each.assignment_epoch for each in groups for number in each.partitions
     }
 
 
-def partitions_of(topics: Iterable[pb.TopicPartitions]) -> frozenset[TopicPartition]:
+def partitions_of(topics: Iterable[pb.TopicPartitions]) -> frozenset[TopicIdPartition]:
     """Partitions as a set."""
-    return frozenset(TopicPartition(each.topic_id, number) for each in topics for number in each.partitions)
+    return frozenset(TopicIdPartition(each.topic_id, number) for each in topics for number in each.partitions)
 
 
 @dataclass(slots=True)
@@ -64,12 +64,12 @@ class ModelMember:
     """A member as the log has it. ``revoking_since_us``: since when it has had partitions to give up, if it has."""
 
     row: log.GroupMember
-    assigned: dict[TopicPartition, int]
-    revoking: dict[TopicPartition, int]
+    assigned: dict[TopicIdPartition, int]
+    revoking: dict[TopicIdPartition, int]
     revoking_since_us: int | None = None
 
     @property
-    def owned(self) -> dict[TopicPartition, int]:
+    def owned(self) -> dict[TopicIdPartition, int]:
         """What it has and what it has still to release, each with the epoch since which it has it."""
         return {**self.assigned, **self.revoking}
 
@@ -81,8 +81,8 @@ class ModelGroup:
     version: int = 0
     header: log.GroupHeader = field(default_factory=log.GroupHeader)
     members: dict[str, ModelMember] = field(default_factory=dict)
-    targets: dict[str, frozenset[TopicPartition]] = field(default_factory=dict)
-    offsets: dict[TopicPartition, pb.CommittedOffset] = field(default_factory=dict)
+    targets: dict[str, frozenset[TopicIdPartition]] = field(default_factory=dict)
+    offsets: dict[TopicIdPartition, pb.CommittedOffset] = field(default_factory=dict)
 
     def apply(self, change: log.GroupChange, now_us: int) -> None:
         """Puts values in place."""
@@ -105,7 +105,7 @@ class ModelGroup:
         for partition in partitions_of(change.removed_offsets):
             self.offsets.pop(partition, None)
         for offset in change.offsets:
-            self.offsets[TopicPartition(offset.topic_id, offset.partition)] = offset
+            self.offsets[TopicIdPartition(offset.topic_id, offset.partition)] = offset
 
     def digest(self, group_id: str) -> bytes:
         """Of all that it holds, in whatever order it was written."""
@@ -160,7 +160,7 @@ class CoordinatorModel:
 
     raft_group: int
     heard: HeardMembers
-    end_of: Callable[[TopicPartition], int | None]
+    end_of: Callable[[TopicIdPartition], int | None]
     clock_error: float = 0.0
     groups: dict[str, ModelGroup] = field(default_factory=dict)
     commands: int = 0
@@ -247,7 +247,7 @@ class CoordinatorModel:
     def _committed(self, where: str, before: ModelGroup, offset: pb.CommittedOffset) -> None:
         """Only an owner commits, by the epoch that gave it the partition or a later one of its own; what nobody has,
         a member in its present epoch. It may take a commit of its own back, by a later one, and nobody else's."""
-        partition = TopicPartition(offset.topic_id, offset.partition)
+        partition = TopicIdPartition(offset.topic_id, offset.partition)
         label = CommitLabel.parse(offset.metadata)
         known = before.offsets.get(partition)
         if known is not None and known.offset > offset.offset:
@@ -288,7 +288,7 @@ class CoordinatorModel:
 
     def _check_owners(self, where: str, group: ModelGroup) -> None:
         """``assigned`` and ``revoking`` of all members are disjoint: a partition is given when nobody has it."""
-        owners: dict[TopicPartition, str] = {}
+        owners: dict[TopicIdPartition, str] = {}
         for name, partition in self._owned(group):
             other = owners.setdefault(partition, name)
             if other != name:
@@ -299,7 +299,7 @@ class CoordinatorModel:
                 raise Violation(f"{where}: {name} has {sorted(twice)} and is to give them up")
 
     @staticmethod
-    def _owned(group: ModelGroup) -> Iterator[tuple[str, TopicPartition]]:
+    def _owned(group: ModelGroup) -> Iterator[tuple[str, TopicIdPartition]]:
         for name, member in sorted(group.members.items()):
             for partition in sorted(member.owned):
                 yield name, partition

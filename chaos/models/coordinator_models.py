@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from quorumlog.chaos.models.coordinator_model import CoordinatorModel, ModelGroup, TopicPartition
+from quorumlog.chaos.models.coordinator_model import CoordinatorModel, ModelGroup, TopicIdPartition
 from quorumlog.chaos.models.members_heard import HeardMembers
 from quorumlog.raft.types import Entry
 from quorumlog.server.metadata.records import PartitionRecord
@@ -27,7 +27,7 @@ class CoordinatorModels:
         self._end_of = end_of
         self._learned_up_to = 0
         self._models: dict[int, CoordinatorModel] = {}
-        self._partitions: dict[TopicPartition, int] = {}
+        self._partitions: dict[TopicIdPartition, int] = {}
         self._applied: dict[tuple[int, int], int] = {}
         self._elected_us: dict[tuple[int, int], int] = {}
 
@@ -47,13 +47,13 @@ class CoordinatorModels:
             return
         self._learned_up_to = applied
         for partition in partitions:
-            self._partitions[TopicPartition(partition.topic.topic_id, partition.number)] = partition.group
+            self._partitions[TopicIdPartition(partition.topic.topic_id, partition.number)] = partition.group
             if partition.topic.is_internal and partition.group not in self._models:
                 self._models[partition.group] = CoordinatorModel(
                     partition.group, self.heard, self._end, self.clock_error
                 )
 
-    def _end(self, partition: TopicPartition) -> int | None:
+    def _end(self, partition: TopicIdPartition) -> int | None:
         raft_group = self._partitions.get(partition)
         return None if raft_group is None else self._end_of(raft_group)
 

@@ -21,7 +21,7 @@ class StalePatchError(Exception):
 
 
 @dataclass(slots=True, frozen=True)
-class Change:
+class SourceChange:
     """One replacement of text in one file, which must hold ``before`` exactly once."""
 
     file: str
@@ -44,7 +44,7 @@ class Mutant:
     story: str
     scenario: int
     checks: tuple[str, ...]
-    changes: tuple[Change, ...]
+    changes: tuple[SourceChange, ...]
 
     @property
     def modules(self) -> list[str]:
@@ -83,7 +83,7 @@ def load_mutants(folder: Path = MUTANTS) -> list[Mutant]:
 def _load(path: Path) -> Mutant:
     try:
         row = tomllib.loads(path.read_text())
-        changes = tuple(Change(**change) for change in row.pop("change"))
+        changes = tuple(SourceChange(**change) for change in row.pop("change"))
         mutant = Mutant(
             path.stem, row.pop("story"), row.pop("scenario", 0), tuple(row.pop("checks")), changes
         )  # fmt: skip

@@ -58,7 +58,7 @@ class GroupTotals:
 
 
 @dataclass(slots=True)
-class GroupFigures:
+class ConsumerGroupFigures:
     """All groups of a run."""
 
     rounds: list[GroupRound] = field(default_factory=list)

@@ -25,7 +25,7 @@ from quorumlog.sdk.errors import QuorumlogError
 POLL_MS = 100
 
 
-class GroupMember(ConsumerRebalanceListener):
+class WorkingMember(ConsumerRebalanceListener):
     """Works until it is told to leave."""
 
     def __init__(self, plan: MemberPlan, log: MemberLog) -> None:
@@ -139,7 +139,7 @@ def main() -> None:
     plan = MemberPlan(**json.loads(sys.argv[1]))
     log = MemberLog(Path(plan.log))
     threading.Thread(target=_end_with_the_starter, daemon=True).start()
-    member: GroupMember | None = None
+    member: WorkingMember | None = None
     asked_early = False
 
     def leave(number: int, frame: object) -> None:
@@ -152,7 +152,7 @@ def main() -> None:
     may_join = threading.Event()
     signal.signal(signal.SIGUSR1, lambda number, frame: may_join.set())
     try:
-        member = GroupMember(plan, log)
+        member = WorkingMember(plan, log)
         log.note(Event.STARTED)
         if plan.awaits_signal:
             may_join.wait()

@@ -24,8 +24,8 @@ from typing import Literal, TypeVar
 from quorumlog.chaos.checkers.checkers import Anomaly
 from quorumlog.chaos.checkers.group_checkers import check_groups
 from quorumlog.chaos.checkers.group_history import Act, GroupHistory, Part
-from quorumlog.chaos.checkers.history import Outcome
-from quorumlog.chaos.processes.group_figures import GroupFigures, GroupRound, GroupTotals
+from quorumlog.chaos.checkers.history import OperationOutcome
+from quorumlog.chaos.processes.group_figures import ConsumerGroupFigures, GroupRound, GroupTotals
 from quorumlog.chaos.processes.member_history import MemberHistory, keys_in_order
 from quorumlog.chaos.processes.member_log import Event
 from quorumlog.chaos.processes.member_plan import MemberPlan
@@ -120,7 +120,7 @@ class GroupRun:
     """One run against a cluster of its own."""
 
     def __init__(self, cluster: LocalCluster, admin: Admin, members: MemberProcesses, seed: int, say: Say) -> None:
-        self.figures = GroupFigures()
+        self.figures = ConsumerGroupFigures()
         self.history = GroupHistory()
         self._cluster = cluster
         self._admin = admin
@@ -420,7 +420,7 @@ class GroupRun:
             report.anomalies.extend(Anomaly(one.invariant, one.message) for one in verdict.anomalies)
             report.anomalies.extend(keys_in_order(group, (work for one in histories for work in one.work)))
             commits = [one for one in history if one.act is Act.COMMIT]
-            taken = sum(one.outcome is Outcome.OK for one in commits)
+            taken = sum(one.outcome is OperationOutcome.OK for one in commits)
             self.figures.groups.append(
                 GroupTotals(
                     group,

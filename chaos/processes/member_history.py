@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 from quorumlog.chaos.checkers.checkers import MOST_REPORTED, Anomaly
 from quorumlog.chaos.checkers.group_history import Act, Ending, GroupOperation
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.processes.member_log import Event, MemberEvent, WorkedRecord
 
 
@@ -37,7 +37,7 @@ class MemberLife:
 
 
 @dataclass(slots=True, frozen=True)
-class Work:
+class PolledWork:
     """Records of one poll and partition: asked for, given, and worked on at ``at_ns`` at the latest.
 
     Arguments:
@@ -55,7 +55,7 @@ class Work:
 @dataclass(slots=True)
 class _Ownership:
     began_ns: int
-    work: list[Work] = field(default_factory=list)
+    work: list[PolledWork] = field(default_factory=list)
 
     def ended_ns(self, told_ns: int, ending: Ending) -> int:
         """Until when it worked on the partition. Who was stopped cannot hear of what it has lost: it counts until the
@@ -77,7 +77,7 @@ class MemberHistory:
     def __init__(self, life: MemberLife, topic: str, end_ns: int) -> None:
         self.operations: list[GroupOperation] = []
         self.anomalies: list[Anomaly] = []
-        self.work: list[Work] = []
+        self.work: list[PolledWork] = []
         self._life = life
         self._topic = topic
         self._end_ns = end_ns
@@ -106,9 +106,9 @@ class MemberHistory:
             case Event.COMMITTING:
                 self._under_way[event.commit] = event
             case Event.COMMITTED:
-                self._committed(self._under_way.pop(event.commit), event.at_ns, Outcome.OK)
+                self._committed(self._under_way.pop(event.commit), event.at_ns, OperationOutcome.OK)
             case Event.REFUSED:
-                outcome = Outcome.FAIL if event.definite else Outcome.INFO
+                outcome = OperationOutcome.FAIL if event.definite else OperationOutcome.INFO
                 self._committed(self._under_way.pop(event.commit), event.at_ns, outcome)
             case Event.FAILED:
                 self._broken(f"gave up: {event.message}", "I14")
@@ -117,7 +117,7 @@ class MemberHistory:
 
     def _worked(self, event: MemberEvent) -> None:
         stopped = self._life.stood_still(event.asked_ns, event.at_ns)
-        work = Work(event.partition, event.asked_ns, event.given_ns, event.at_ns, event.records, stopped)
+        work = PolledWork(event.partition, event.asked_ns, event.given_ns, event.at_ns, event.records, stopped)
         self.work.append(work)
         first, end = event.records[0].offset, event.records[-1].offset + 1
         held = self._held.get(event.partition)
@@ -134,7 +134,7 @@ class MemberHistory:
             held.work.append(work)
         self._add(event.partition, Act.PROCESS, event.given_ns, event.at_ns, offset=first, end=end)
 
-    def _committed(self, asked: MemberEvent, at_ns: int, outcome: Outcome) -> None:
+    def _committed(self, asked: MemberEvent, at_ns: int, outcome: OperationOutcome) -> None:
         for partition, offset in asked.offsets:
             self._add(partition, Act.COMMIT, asked.at_ns, at_ns, outcome=outcome, offset=offset)
 
@@ -146,7 +146,7 @@ class MemberHistory:
         """What the file does not say the end of: of commits nobody knows; of partitions the kill was the end."""
         killed_ns = self._life.killed_ns
         for asked in self._under_way.values():
-            self._committed(asked, self._end_ns, Outcome.INFO)
+            self._committed(asked, self._end_ns, OperationOutcome.INFO)
         for partition in list(self._held):
             if killed_ns is None:
                 self._give_up(partition, self._end_ns, Ending.OPEN)
@@ -160,7 +160,7 @@ class MemberHistory:
         invoked_ns: int,
         returned_ns: int,
         *,
-        outcome: Outcome = Outcome.OK,
+        outcome: OperationOutcome = OperationOutcome.OK,
         offset: int = -1,
         end: int = -1,
         ending: Ending = Ending.OPEN,
@@ -186,7 +186,7 @@ class MemberHistory:
             self.anomalies.append(Anomaly(invariant, f"{self._life.name} of group {self._life.group} {message}"))
 
 
-def keys_in_order(group: str, work: Iterable[Work]) -> list[Anomaly]:
+def keys_in_order(group: str, work: Iterable[PolledWork]) -> list[Anomaly]:
     """What a group was given of each writer's records with one key has to come in their order, repetitions left out.
 
     Work that a stop of the process falls into is left out too: when it was done, nobody can say.

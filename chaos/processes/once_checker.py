@@ -38,7 +38,7 @@ class OnceChecker:
         self.ends = [0] * partitions
         self._partitions = partitions
 
-    def take(self, partition: int, offset: int, value: bytes) -> None:
+    def take_record(self, partition: int, offset: int, value: bytes) -> None:
         """Looks at the next record of a partition."""
         self.read += 1
         place = f"partition {partition} offset {offset}"
@@ -94,4 +94,4 @@ def read_back(bootstrap_servers: str, topic: str, partitions: int, checker: Once
 def _take_table(table: pa.Table, checker: OnceChecker) -> None:
     columns = (table.column(name).to_pylist() for name in ("partition", "offset", "value"))
     for partition, offset, value in zip(*columns, strict=True):
-        checker.take(partition, offset, value)
+        checker.take_record(partition, offset, value)

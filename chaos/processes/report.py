@@ -10,8 +10,8 @@ from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import Anomaly
 from quorumlog.chaos.checkers.group_history import GroupHistory
-from quorumlog.chaos.checkers.history import History, Outcome
-from quorumlog.chaos.processes.group_figures import GroupFigures
+from quorumlog.chaos.checkers.history import History, OperationOutcome
+from quorumlog.chaos.processes.group_figures import ConsumerGroupFigures
 from quorumlog.chaos.processes.steady import SteadyFigures
 
 #: Where something is lost, much may be: every record would be a line.
@@ -106,7 +106,7 @@ class Report:
     anomalies: list[Anomaly] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
     not_checked: list[str] = field(default_factory=list)
-    groups: GroupFigures | None = None
+    groups: ConsumerGroupFigures | None = None
     history: History | None = None
     group_history: GroupHistory | None = None
 
@@ -121,13 +121,13 @@ class Report:
         is what is timed (it may hand over to the preferred one just before)."""
         return [one.gap_ms for one in self.rounds if not one.stalls and (self.bounds is None or one.victim_led_target)]
 
-    def take(self, history: History, anomalies: list[Anomaly]) -> None:
+    def take_history(self, history: History, anomalies: list[Anomaly]) -> None:
         """Counts what the clients did, and keeps it with what is wrong with it."""
         self.history = history
         self.anomalies.extend(anomalies)
-        self.acknowledged = sum(1 for _ in history.sends(Outcome.OK))
-        self.unknown = sum(1 for _ in history.sends(Outcome.INFO))
-        self.failed = sum(1 for _ in history.sends(Outcome.FAIL))
+        self.acknowledged = sum(1 for _ in history.sends(OperationOutcome.OK))
+        self.unknown = sum(1 for _ in history.sends(OperationOutcome.INFO))
+        self.failed = sum(1 for _ in history.sends(OperationOutcome.FAIL))
         self.read = sum(len(poll.records) for poll in history.polls() if poll.final)
 
     def summary(self) -> list[str]:
@@ -229,7 +229,7 @@ class Report:
 
 def _timeline(history: History, rounds: list[Round], width: int = 1_000, height: int = 160) -> str:
     """Acknowledgements over time as an SVG of bars, the rounds as shaded stretches."""
-    times = [send.returned_us for send in history.sends(Outcome.OK)]
+    times = [send.returned_us for send in history.sends(OperationOutcome.OK)]
     if not times:
         return "<p>no acknowledgement</p>"
     end = max(times) + 1

@@ -54,7 +54,7 @@ DELETIONS = 0.3
 PATIENCE_S = 60.0
 
 
-class _Writer(threading.Thread):
+class _PartitionWriter(threading.Thread):
     """Writes one partition until it is stopped."""
 
     def __init__(self, bootstrap_servers: str, tp: TopicPartition, seed: int) -> None:
@@ -100,7 +100,7 @@ class RetentionRun:
         self._rng = random.Random(seed)
         self._partitions = [TopicPartition(TOPIC, number) for number in range(PARTITIONS)]
         self._writers = {
-            tp: _Writer(cluster.bootstrap_servers, tp, self._rng.getrandbits(32)) for tp in self._partitions
+            tp: _PartitionWriter(cluster.bootstrap_servers, tp, self._rng.getrandbits(32)) for tp in self._partitions
         }
         self._starts = dict.fromkeys(self._partitions, 0)
 

@@ -153,7 +153,7 @@ SCENARIOS: dict[str, Scenario] = {
 }  # fmt: skip
 
 
-class Run:
+class ScenarioRun:
     """One run of a scenario against a cluster of its own."""
 
     def __init__(
@@ -227,7 +227,7 @@ class Run:
         read_back = attempted(report, lambda: self.workload.read_all(FINAL_READ_TIMEOUT_S), READ_TO_THE_END)
         if together:
             report.anomalies.extend(replicas_agree(disks_of(self._cluster)))
-        report.take(self.recorder.history, check(self.recorder.history, read_back=read_back))
+        report.take_history(self.recorder.history, check(self.recorder.history, read_back=read_back))
 
     def _round(self, fault: Fault, number: int, watchdog: Watchdog) -> Round:
         self._wait_acks(self.recorder.now_us(), "a steady phase")
@@ -349,7 +349,7 @@ def run_scenario(
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
     ):
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, NODES, {"min.insync.replicas": 2})])
-        run = Run(fault, report.seed, cluster, admin, say, proxies)
+        run = ScenarioRun(fault, report.seed, cluster, admin, say, proxies)
         try:
             if not attempted(report, lambda: run.go(wanted, duration_s, load)):
                 heal(report, cluster, proxies)

@@ -8,7 +8,7 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 from quorumlog.sdk import Consumer, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
@@ -37,7 +37,7 @@ class Recorder:
         """Records an operation that has ended."""
         with self._lock:
             self.history.add(operation)
-            if operation.kind is Kind.SEND and operation.outcome is Outcome.OK:
+            if operation.kind is OperationKind.SEND and operation.outcome is OperationOutcome.OK:
                 moments = self._acknowledged.setdefault((operation.process, operation.partition), [])
                 moments.append(operation.returned_us)
 
@@ -142,15 +142,15 @@ class Workload:
                 self._record(name, *sent)
 
     def _record(self, name: str, partition: TopicPartition, value: str, invoked_us: int, future: RecordFuture) -> None:
-        outcome, offset = Outcome.OK, -1
+        outcome, offset = OperationOutcome.OK, -1
         try:
             offset = future.result(_JOIN_TIMEOUT_S).offset
         except QuorumlogError as error:
-            outcome = Outcome.FAIL if error.definite else Outcome.INFO
+            outcome = OperationOutcome.FAIL if error.definite else OperationOutcome.INFO
         self._recorder.add(
             Operation(
                 process=name,
-                kind=Kind.SEND,
+                kind=OperationKind.SEND,
                 invoked_us=invoked_us,
                 returned_us=self._recorder.now_us(),
                 outcome=outcome,
@@ -195,10 +195,10 @@ class Workload:
             self._recorder.add(
                 Operation(
                     process=name,
-                    kind=Kind.POLL,
+                    kind=OperationKind.POLL,
                     invoked_us=invoked,
                     returned_us=self._recorder.now_us(),
-                    outcome=Outcome.OK,
+                    outcome=OperationOutcome.OK,
                     partition=f"{partition.topic}-{partition.partition}",
                     records=[(record.offset, record.value.decode()) for record in records],
                     final=final,

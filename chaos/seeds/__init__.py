@@ -1,1 +1,13 @@
-"""What a seed decides and how it is run: plans, schedules of faults, reduction to what matters, transcripts."""
+"""What a seed decides and how it is run.
+
+May import: `checkers`, `models`, `simulator`.
+
+- ``plan``: every parameter of the cluster, its load and its faults.
+- ``plan_groups``: the same for consumer groups.
+- ``fault_schedule``: when each fault strikes, and of what kind.
+- ``faults``: the kinds of fault: what each does, and how it ends.
+- ``simulation``: runs one seed: forms, loads and hurts a cluster, heals it, and judges it.
+- ``reduction``: cuts a failing seed down to the faults that matter.
+- ``transcript``: the last moments of a seed, for people.
+- ``summary``: what many seeds came to, together.
+"""

@@ -370,37 +370,37 @@ def clock_jump(strike: Strike) -> None:
     strike.say(f"the wall clock of node {process.node_id} is {process.wall_offset_ms / 1_000:.0f} s off")
 
 
-class Kind(NamedTuple):
+class FaultKind(NamedTuple):
     """A kind of fault. ``needs_peers``: it means nothing to a single node."""
 
     strike: Callable[[Strike], None]
     needs_peers: bool = False
 
 
-KINDS: dict[str, Kind] = {
-    "kill": Kind(kill),
-    "power-loss": Kind(power_loss),
-    "kill-all": Kind(kill_all),
-    "kill-at-sync": Kind(kill_at_sync),
-    "slow-start": Kind(slow_start),
-    "pause": Kind(pause),
-    "stop": Kind(stop),
-    "rolling-stop": Kind(rolling_stop),
-    "elect-leaders": Kind(elect_leaders, needs_peers=True),
-    "reassign": Kind(reassign, needs_peers=True),
-    "alter-retention": Kind(alter_retention),
-    "isolate": Kind(isolate, needs_peers=True),
-    "split": Kind(split, needs_peers=True),
-    "one-way": Kind(one_way, needs_peers=True),
-    "link": Kind(link, needs_peers=True),
-    "link-one-way": Kind(link_one_way, needs_peers=True),
-    "sever": Kind(sever, needs_peers=True),
-    "reset": Kind(reset, needs_peers=True),
-    "slow-network": Kind(slow_network, needs_peers=True),
-    "unruly-network": Kind(unruly_network, needs_peers=True),
-    "disk-full": Kind(disk_full),
-    "disk-stall": Kind(disk_stall),
-    "disk-error": Kind(disk_error),
-    "disk-read-error": Kind(disk_read_error),
-    "clock-jump": Kind(clock_jump),
+KINDS: dict[str, FaultKind] = {
+    "kill": FaultKind(kill),
+    "power-loss": FaultKind(power_loss),
+    "kill-all": FaultKind(kill_all),
+    "kill-at-sync": FaultKind(kill_at_sync),
+    "slow-start": FaultKind(slow_start),
+    "pause": FaultKind(pause),
+    "stop": FaultKind(stop),
+    "rolling-stop": FaultKind(rolling_stop),
+    "elect-leaders": FaultKind(elect_leaders, needs_peers=True),
+    "reassign": FaultKind(reassign, needs_peers=True),
+    "alter-retention": FaultKind(alter_retention),
+    "isolate": FaultKind(isolate, needs_peers=True),
+    "split": FaultKind(split, needs_peers=True),
+    "one-way": FaultKind(one_way, needs_peers=True),
+    "link": FaultKind(link, needs_peers=True),
+    "link-one-way": FaultKind(link_one_way, needs_peers=True),
+    "sever": FaultKind(sever, needs_peers=True),
+    "reset": FaultKind(reset, needs_peers=True),
+    "slow-network": FaultKind(slow_network, needs_peers=True),
+    "unruly-network": FaultKind(unruly_network, needs_peers=True),
+    "disk-full": FaultKind(disk_full),
+    "disk-stall": FaultKind(disk_stall),
+    "disk-error": FaultKind(disk_error),
+    "disk-read-error": FaultKind(disk_read_error),
+    "clock-jump": FaultKind(clock_jump),
 }

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 
 from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan_groups import draw_coordinators, draw_groups
-from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, ProducerOptions, claimed_name
+from quorumlog.chaos.simulator.clients import ACKS_ALL, PartitionName, SimProducerOptions, claimed_name
 from quorumlog.chaos.simulator.cluster import ClusterOptions
 from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
@@ -70,7 +70,7 @@ class Plan:
     cluster: ClusterOptions
     topics: dict[str, int]
     late_topic: tuple[int, int] | None
-    producers: dict[str, ProducerOptions]
+    producers: dict[str, SimProducerOptions]
     probe_us: tuple[int, int]
     reads_on: bool
     faults: FaultPlan
@@ -219,7 +219,7 @@ def _draw_topics(rng: random.Random) -> dict[str, int]:
     return {f"topic{number}": rng.randint(1, 2) for number in range(rng.choice((1, 1, 1, 1, 2)))}
 
 
-def _draw_producers(rng: random.Random, pace: float) -> dict[str, ProducerOptions]:
+def _draw_producers(rng: random.Random, pace: float) -> dict[str, SimProducerOptions]:
     """One to three idempotent producers, and sometimes one that fires and hopes. Some seeds have long silences between
     bursts, so that groups fall asleep and wake."""
     silent_us = rng.choice(((0, 0), (0, 0), (300_000, 3 * SECOND)))
@@ -229,8 +229,8 @@ def _draw_producers(rng: random.Random, pace: float) -> dict[str, ProducerOption
     return producers
 
 
-def _draw_producer(rng: random.Random, acks: int, silent_us: tuple[int, int]) -> ProducerOptions:
-    return ProducerOptions(
+def _draw_producer(rng: random.Random, acks: int, silent_us: tuple[int, int]) -> SimProducerOptions:
+    return SimProducerOptions(
         interval_us=rng.choice(((5_000, 60_000), (20_000, 200_000), (20_000, 200_000))),
         max_in_flight=rng.choice((1, 3, 5)),
         request_timeout_us=rng.choice((250_000, 500_000)),

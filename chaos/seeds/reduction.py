@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from quorumlog.chaos.seeds.simulation import Result
+from quorumlog.chaos.seeds.simulation import SeedResult
 
 #: Bounds of a search.
 MOST_RUNS = 200
@@ -21,7 +21,7 @@ MOST_SECONDS = 120.0
 #: As many letters of a violation say which invariant was broken; further on it tells of the case.
 TELLING_LETTERS = 60
 
-Run = Callable[[frozenset[int] | None], Result]
+Run = Callable[[frozenset[int] | None], SeedResult]
 
 
 @dataclass(slots=True, frozen=True)
@@ -31,7 +31,7 @@ class Reduction:
     seed: int
     faults: frozenset[int]
     faults_before: int
-    result: Result
+    result: SeedResult
     runs: int
 
 
@@ -44,7 +44,7 @@ def invariant_of(violation: str) -> str:
 class _Search:
     """Runs of one seed with some of its faults, as long as there are runs and time left."""
 
-    def __init__(self, run: Run, first: Result, invariant: str, most_runs: int, deadline: float) -> None:
+    def __init__(self, run: Run, first: SeedResult, invariant: str, most_runs: int, deadline: float) -> None:
         self.best = first
         self.runs = 1
         self._run = run

@@ -22,8 +22,7 @@ from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_f
 from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
-from quorumlog.chaos.simulator.mover import PartitionMover
-from quorumlog.chaos.simulator.operators import NameDeleter, RecordDeleter, TimeProbe
+from quorumlog.chaos.simulator.operators import NameDeleter, PartitionMover, RecordDeleter, TimeProbe
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
@@ -49,7 +48,7 @@ CONVERGENCE_CHECK_US = SECOND // 10
 
 
 @dataclass(slots=True)
-class Result:
+class SeedResult:
     """What one seed came to. ``violation`` is None when everything held; otherwise the run ended with it, so that
     ``events``, ``steps`` (of all nodes together) and ``virtual_us`` say how far it had come.
 
@@ -117,7 +116,7 @@ class Simulation:
         self._readers_stopped = False
         self._healed = False
 
-    def run(self) -> Result:
+    def run(self) -> SeedResult:
         """Runs to the end, or to the first violation."""
         violation: str | None = None
         trace = ""
@@ -140,7 +139,7 @@ class Simulation:
             where = f"{place.filename.rpartition('/')[2]}:{place.lineno}"
             violation = f"{type(error).__name__} at {where}: {error}"
             trace = traceback.format_exc()
-        return Result(
+        return SeedResult(
             seed=self.seed,
             events=self.scheduler.executed,
             steps=self.cluster.steps,

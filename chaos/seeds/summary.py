@@ -7,7 +7,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from quorumlog.chaos.seeds.simulation import LEAST_EVENTS, Result
+from quorumlog.chaos.seeds.simulation import LEAST_EVENTS, SeedResult
 
 
 def _command(seed: int, with_groups: bool) -> str:
@@ -19,7 +19,7 @@ def counted(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items())) or "none"
 
 
-def replay_line(result: Result, with_groups: bool = False) -> str:
+def replay_line(result: SeedResult, with_groups: bool = False) -> str:
     """A failed seed and how to see it again."""
     command = _command(result.seed, with_groups)
     return (
@@ -49,14 +49,14 @@ class Tally:
     virtual_seconds: float = 0.0
     wall_seconds: float = 0.0
     faults: Counter[str] = field(default_factory=Counter)
-    failed: list[Result] = field(default_factory=list)
+    failed: list[SeedResult] = field(default_factory=list)
     groups: int = 0
     group_commands: int = 0
     group_records: int = 0
     duplicates: Counter[str] = field(default_factory=Counter)
     happened: Counter[str] = field(default_factory=Counter)
 
-    def add(self, result: Result) -> None:
+    def add(self, result: SeedResult) -> None:
         """Counts one seed."""
         self.seeds += 1
         self.first_seed = result.seed if self.first_seed is None else min(self.first_seed, result.seed)

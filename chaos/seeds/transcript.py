@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import NamedTuple
 
-from quorumlog.chaos.seeds.simulation import Result, Simulation
+from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, Heartbeat, HeartbeatResponse, InstallSnapshot, Message, Role
@@ -20,7 +20,7 @@ MOST_REMEMBERED = 100_000
 MOST_TOLD = 120
 
 
-class Line(NamedTuple):
+class TranscriptLine(NamedTuple):
     """One thing that happened. ``group`` is None for faults and for what concerns a whole process."""
 
     at_us: int
@@ -32,7 +32,7 @@ class Narrator:
     """Watches a simulation and remembers what each group did."""
 
     def __init__(self, simulation: Simulation) -> None:
-        self.lines: deque[Line] = deque(maxlen=MOST_REMEMBERED)
+        self.lines: deque[TranscriptLine] = deque(maxlen=MOST_REMEMBERED)
         self._scheduler = simulation.scheduler
         self._known: dict[tuple[int, int], tuple[Role, int, int]] = {}
         simulation.scheduler.listener = self._heard
@@ -40,10 +40,12 @@ class Narrator:
 
     def _heard(self, now: int, text: str) -> None:
         if text.startswith("fault ") or " starts life " in text or text.endswith(" dies"):
-            self.lines.append(Line(now, None, f"--- {text}" if text.startswith("fault ") else f"    node {text}"))
+            self.lines.append(
+                TranscriptLine(now, None, f"--- {text}" if text.startswith("fault ") else f"    node {text}")
+            )
 
-    def _tell(self, group: int, text: str) -> None:
-        self.lines.append(Line(self._scheduler.now, group, text))
+    def _add_line(self, group: int, text: str) -> None:
+        self.lines.append(TranscriptLine(self._scheduler.now, group, text))
 
     def stepped(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
         """A node has taken a step."""
@@ -55,14 +57,14 @@ class Narrator:
         for group in effects.groups:
             self._changes(process, node, group)
         for write in effects.transaction.writes if effects.transaction is not None else ():
-            self._tell(write.group, f"    n{node} writes {', '.join(_parts(write)) or 'rows'}")
+            self._add_line(write.group, f"    n{node} writes {', '.join(_parts(write)) or 'rows'}")
         for peer, frame in effects.frames:
             for group, message in frame.messages:
                 self._message(group, f"n{node} > n{peer}", message)
 
     def _message(self, group: int, way: str, message: Message) -> None:
         if not isinstance(message, Heartbeat | HeartbeatResponse):
-            self._tell(group, f"    {way} {in_words(message)}")
+            self._add_line(group, f"    {way} {in_words(message)}")
 
     def _changes(self, process: SimProcess, node: int, group: int) -> None:
         replica = process.replicas.get(group)
@@ -73,9 +75,9 @@ class Narrator:
         was = self._known.get((node, group))
         self._known[(node, group)] = now
         if was is None or was[:2] != now[:2]:
-            self._tell(group, f"    n{node} is {now[0].value} in term {now[1]}")
+            self._add_line(group, f"    n{node} is {now[0].value} in term {now[1]}")
         if was is None or was[2] != now[2]:
-            self._tell(group, f"    n{node} commits up to {now[2]}")
+            self._add_line(group, f"    n{node} commits up to {now[2]}")
 
 
 def in_words(message: Message) -> str:
@@ -130,7 +132,7 @@ def group_concerned(violation: str, cluster: SimCluster) -> int | None:
     return None
 
 
-def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool = False) -> tuple[str, Result]:
+def transcript(seed: int, only_faults: frozenset[int] | None, with_groups: bool = False) -> tuple[str, SeedResult]:
     """Runs a seed once more with these faults, and tells what happened up to the violation.
 
     Arguments:

@@ -15,7 +15,7 @@ from typing import NamedTuple, Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 from quorumlog.chaos.models.records import TOMBSTONE, keyed_payload, text_payload
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -67,7 +67,7 @@ class PartitionName(NamedTuple):
 
 
 @dataclass(slots=True)
-class Leadership:
+class KnownPartition:
     """What a client knows of one partition."""
 
     topic_id: bytes
@@ -81,7 +81,7 @@ class Directory:
     """One client's picture of who leads what, refreshed from any node that answers."""
 
     def __init__(self, client: str, port: Port, scheduler: Scheduler, rng: random.Random) -> None:
-        self.partitions: dict[PartitionName, Leadership] = {}
+        self.partitions: dict[PartitionName, KnownPartition] = {}
         self._client = client
         self._port = port
         self._scheduler = scheduler
@@ -113,7 +113,7 @@ class Directory:
                 name = PartitionName(topic.name, row.partition)
                 known = self.partitions.get(name)
                 if known is None or row.leader_epoch >= known.epoch:
-                    self.partitions[name] = Leadership(
+                    self.partitions[name] = KnownPartition(
                         topic.topic_id, row.group_id, row.leader, row.leader_epoch, len(row.replicas)
                     )
 
@@ -166,7 +166,7 @@ class Lane:
 
 
 @dataclass(slots=True)
-class ProducerOptions:
+class SimProducerOptions:
     """A producer's habits. Times in µs; ``acks`` 1 is without idempotence and without retries. ``records`` and
     ``padding_bytes`` are of a batch; ``silence_us`` is how long it falls silent now and then, (0, 0) for never.
     ``named``: its ids belong to named identities, which it claims. ``replays``: how often a new batch is accompanied by
@@ -213,7 +213,7 @@ class SimProducer:
         partitions: list[PartitionName],
         port: Port,
         scheduler: Scheduler,
-        options: ProducerOptions,
+        options: SimProducerOptions,
         history: History,
         judge: Judge,
     ) -> None:
@@ -366,7 +366,7 @@ class SimProducer:
         lane.next_number += 1
         return Batch(values, data, self._scheduler.now, deadline, lane.next_number - 1)
 
-    def _send(self, lane: Lane, batch: Batch, known: Leadership) -> None:
+    def _send(self, lane: Lane, batch: Batch, known: KnownPartition) -> None:
         batch.outstanding = True
         batch.attempt += 1
         attempt = batch.attempt
@@ -387,7 +387,7 @@ class SimProducer:
             batch = self._rng.choice(lane.settled)
             self._request(lane, batch, known, lambda answer: None)
 
-    def _request(self, lane: Lane, batch: Batch, known: Leadership, answered: Answer) -> None:
+    def _request(self, lane: Lane, batch: Batch, known: KnownPartition, answered: Answer) -> None:
         node = known.leader
         request = pb.ProduceRequest(
             correlation_id=batch.attempt,
@@ -414,7 +414,7 @@ class SimProducer:
                 self.acknowledged += len(batch.values)
                 if self._options.replays:
                     lane.settled.append(batch)
-                self._record(lane, batch, Outcome.OK, result.base_offset, result.leader_epoch)
+                self._record(lane, batch, OperationOutcome.OK, result.base_offset, result.leader_epoch)
                 self._pump(lane)
                 return
             batch.maybe_applied |= not result.error.definite
@@ -446,19 +446,19 @@ class SimProducer:
         for other in abandoned:
             lane.queue.remove(other)
             indefinite = other.maybe_applied or other.outstanding
-            self._record(lane, other, Outcome.INFO if indefinite else Outcome.FAIL, -1, -1)
+            self._record(lane, other, OperationOutcome.INFO if indefinite else OperationOutcome.FAIL, -1, -1)
         if self._options.acks == ACKS_ALL:
             lane.producer_id = NO_PRODUCER_ID
         self._pump_later(lane)
 
-    def _record(self, lane: Lane, batch: Batch, outcome: Outcome, offset: int, epoch: int) -> None:
+    def _record(self, lane: Lane, batch: Batch, outcome: OperationOutcome, offset: int, epoch: int) -> None:
         for place, value in enumerate(batch.values):
             if value == TOMBSTONE:
                 continue
             self._history.add(
                 Operation(
                     process=self.name,
-                    kind=Kind.SEND,
+                    kind=OperationKind.SEND,
                     invoked_us=batch.invoked_us,
                     returned_us=self._scheduler.now,
                     outcome=outcome,

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.models.committed_partition import Retention, Violation
+from quorumlog.chaos.models.committed_partition import TopicRetention, Violation
 from quorumlog.chaos.models.records import is_compacted
 from quorumlog.chaos.simulator.clients import ACKS_ALL, Answer, PartitionName, Unanswered
 from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
@@ -370,14 +370,14 @@ class SimCluster:
 
 
 @cache
-def _retention_of(configs: tuple[tuple[str, str], ...]) -> Retention:
+def _retention_of(configs: tuple[tuple[str, str], ...]) -> TopicRetention:
     config = parse_topic_config(dict(configs))
     if config.compacts:
-        return Retention(-1, -1)
-    return Retention(config.retention_bytes, config.retention_ms)
+        return TopicRetention(-1, -1)
+    return TopicRetention(config.retention_bytes, config.retention_ms)
 
 
-def retention_of(configs: Mapping[str, str]) -> Retention:
+def retention_of(configs: Mapping[str, str]) -> TopicRetention:
     """What a topic's configuration allows to go."""
     return _retention_of(tuple(sorted(configs.items())))
 

@@ -126,9 +126,9 @@ class Calm:
 
     def __init__(self, cluster: SimCluster) -> None:
         self._cluster = cluster
-        self._terms = self._look()
+        self._terms = self._current_terms()
 
-    def _look(self) -> dict[tuple[int, int], int]:
+    def _current_terms(self) -> dict[tuple[int, int], int]:
         # A term of 0: of a partition that came to be just now, by a request that was still on its way. Its first
         # election has its reason.
         return {
@@ -152,7 +152,7 @@ class Calm:
         Raises:
             Violation: a term is another, though nothing went wrong; or an idle partition is awake.
         """
-        now = self._look()
+        now = self._current_terms()
         for (group, number), term in self._terms.items():
             if now.get((group, number)) != term:
                 raise Violation(

@@ -11,18 +11,18 @@ from dataclasses import dataclass, replace
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.coordinator_model import CommitLabel
 from quorumlog.chaos.models.members_heard import HeardMembers, Removal
 from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
 from quorumlog.chaos.simulator.coordinator_lookup import SimCoordinator
-from quorumlog.chaos.simulator.member_link import HeartbeatStream, MemberLink, MemberPort, MemberProcess
+from quorumlog.chaos.simulator.member_link import HeartbeatStream, MemberLink, MemberPort, SimMemberProcess
 from quorumlog.chaos.simulator.partition_work import PartitionWork
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import NO_NODE
 from quorumlog.sdk.consumer.group_membership import (
-    Change,
+    AssignmentChange,
     GroupMembership,
     GroupPartition,
     MemberHeartbeat,
@@ -95,7 +95,7 @@ class SimMember:
         self.name = name
         self.group_id = group_id
         self.instance_id = instance_id
-        self.process = MemberProcess()
+        self.process = SimMemberProcess()
         self.works: dict[GroupPartition, PartitionWork] = {}
         self.link = MemberLink(name, port, scheduler, self.process, habits.lose)
         self.directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
@@ -267,7 +267,7 @@ class SimMember:
         self._follow(change)
         self._beat()
 
-    def _follow(self, change: Change) -> None:
+    def _follow(self, change: AssignmentChange) -> None:
         """Does with partitions what the membership says."""
         for partition in sorted(change.lost):
             self._lose(partition)
@@ -441,7 +441,7 @@ class SimMember:
             )
         open_commits = dict(asked)
 
-        def settle(partition: GroupPartition, outcome: Outcome) -> None:
+        def settle(partition: GroupPartition, outcome: OperationOutcome) -> None:
             work, position = open_commits.pop(partition)
             self._record(work, Act.COMMIT, since_us, offset=position, outcome=outcome, number=number)
 
@@ -453,7 +453,7 @@ class SimMember:
 
         def over() -> None:
             for partition in list(open_commits):
-                settle(partition, Outcome.INFO)
+                settle(partition, OperationOutcome.INFO)
 
         self.link.ask(node, request, done, CALL_PATIENCE_US, served)
         self._scheduler.after(CALL_PATIENCE_US, over)
@@ -465,7 +465,7 @@ class SimMember:
             self._refused(answer)
         else:
             for work, position in asked:
-                if _outcome(answer, work.partition) is Outcome.OK:
+                if _outcome(answer, work.partition) is OperationOutcome.OK:
                     work.committed = max(work.committed, position)
         again = self._commit_wanted or any(work.dirty for work in self.works.values())
         self._commit_wanted = False
@@ -490,7 +490,7 @@ class SimMember:
         until_us: int | None = None,
         offset: int = -1,
         end: int = -1,
-        outcome: Outcome = Outcome.OK,
+        outcome: OperationOutcome = OperationOutcome.OK,
         ending: Ending = Ending.OPEN,
         number: int = 0,
     ) -> None:
@@ -505,7 +505,7 @@ def part_name(topic: str, number: int, topic_id: bytes) -> str:
     return f"{topic}-{number}/{topic_id.hex()[:6]}"
 
 
-def _outcome(answer: pb.CommitOffsetsResponse, partition: GroupPartition) -> Outcome:
+def _outcome(answer: pb.CommitOffsetsResponse, partition: GroupPartition) -> OperationOutcome:
     """What an answer says of one partition."""
     errors = [answer.error] if answer.HasField("error") else []
     errors += [
@@ -514,5 +514,5 @@ def _outcome(answer: pb.CommitOffsetsResponse, partition: GroupPartition) -> Out
         if GroupPartition(result.topic_id, result.partition) == partition and result.HasField("error")
     ]
     if not errors:
-        return Outcome.OK
-    return Outcome.FAIL if all(error.definite for error in errors) else Outcome.INFO
+        return OperationOutcome.OK
+    return OperationOutcome.FAIL if all(error.definite for error in errors) else OperationOutcome.INFO

@@ -10,7 +10,7 @@ from collections.abc import Callable
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.models.committed_partition import Violation
-from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicPartition
+from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.simulator.member_link import MemberPort
 from quorumlog.chaos.simulator.readers import DOUBTFUL_US, FORMER_ASKED_US
@@ -102,23 +102,23 @@ class GroupProbe:
                 f"node {node} describes group {self._group_id} in epoch {described.group_epoch}; it was in {least} when"
                 f" that was asked, and is in {newest}"
             )
-        owners: dict[TopicPartition, str] = {}
+        owners: dict[TopicIdPartition, str] = {}
         for member in described.members:
             for row in member.assignment:
                 for number in row.partitions:
-                    other = owners.setdefault(TopicPartition(row.topic_id, number), member.member_id)
+                    other = owners.setdefault(TopicIdPartition(row.topic_id, number), member.member_id)
                     if other != member.member_id:
                         raise Violation(
                             f"node {node} describes {row.topic}-{number} of group {self._group_id} as of both {other}"
                             f" and {member.member_id}"
                         )
 
-    def _read(self, node: int, least: dict[TopicPartition, int], answer: ProtoMessage) -> None:
+    def _read(self, node: int, least: dict[TopicIdPartition, int], answer: ProtoMessage) -> None:
         assert isinstance(answer, pb.FetchOffsetsResponse)
         if answer.HasField("error"):
             return
         self.answered += 1
-        told = {TopicPartition(row.topic_id, row.partition): row.offset for row in answer.offsets}
+        told = {TopicIdPartition(row.topic_id, row.partition): row.offset for row in answer.offsets}
         newest = self._group.offsets
         for partition, offset in least.items():
             # What has gone meanwhile is of a topic that was deleted.

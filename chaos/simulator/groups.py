@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
-from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicPartition
+from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.group_members import MemberHabits, SimMember, part_name
 from quorumlog.chaos.simulator.scheduler import Scheduler
@@ -198,7 +198,7 @@ class SimGroup:
 
     def _unbalanced(self, group: ModelGroup) -> str:
         wanted = {
-            TopicPartition(topic.topic_id, partition.number)
+            TopicIdPartition(topic.topic_id, partition.number)
             for topic in self._topics()
             for partition in topic.partitions
         }
@@ -215,7 +215,7 @@ class SimGroup:
         for topic in self._topics():
             for partition in topic.partitions:
                 end = self._cluster.invariants.model(partition.group).log.next_offset
-                offset = group.offsets.get(TopicPartition(topic.topic_id, partition.number))
+                offset = group.offsets.get(TopicIdPartition(topic.topic_id, partition.number))
                 committed = 0 if offset is None else offset.offset
                 if committed != end:
                     return f"group {self.plan.name} has committed {committed} of {partition.name}, which ends at {end}"

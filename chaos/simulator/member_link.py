@@ -50,7 +50,7 @@ class MemberPort(Protocol):
         """Whether a node leads the coordinator of a group, in the newest term that anybody has."""
 
 
-class MemberProcess:
+class SimMemberProcess:
     """A process that runs, stands still, or is dead. While it stands still, what happens to it waits."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class MemberLink:
     """
 
     def __init__(
-        self, client: str, port: MemberPort, scheduler: Scheduler, process: MemberProcess, lose: float
+        self, client: str, port: MemberPort, scheduler: Scheduler, process: SimMemberProcess, lose: float
     ) -> None:
         self.client = client
         self.port = port

@@ -69,12 +69,12 @@ class MetadataProbe:
         self._changing = False
         self._newest_value = 0
         self.answered = self.deleted = 0
-        self._go_on()
+        self._change_and_read()
 
-    def _go_on(self) -> None:
+    def _change_and_read(self) -> None:
         if self._stopped():
             return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._go_on)
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._change_and_read)
         if not self._changing and self._rng.random() < 0.8:
             self._change(self._rng.choice(NAMES))
         self._read()
@@ -189,9 +189,9 @@ class MetadataProbe:
                     f"node {node} is asked linearizably and shows {topic.name} with {len(topic.partitions)} partitions"
                     f" and retention.ms={retention_ms}; {known} was known"
                 )
-            self._look(node, topic, retention_ms, epochs.get(topic.topic_id, ()))
+            self._judge_epochs(node, topic, retention_ms, epochs.get(topic.topic_id, ()))
 
-    def _look(self, node: int, topic: pb.TopicMetadata, retention_ms: int, epochs: tuple[int, ...]) -> None:
+    def _judge_epochs(self, node: int, topic: pb.TopicMetadata, retention_ms: int, epochs: tuple[int, ...]) -> None:
         """Judges the epochs of a topic's partitions, and remembers what has been shown."""
         shown = tuple(partition.partition_epoch for partition in topic.partitions)
         for number, (before, now) in enumerate(zip(epochs, shown, strict=False)):

@@ -148,8 +148,8 @@ class SimNetwork:
             self._attempt_soon(opener, acceptor)
             return
         # Opening streams anew ends what is left of the old ones: their end is told before anything new arrives.
-        self._tell(acceptor, opener)
-        self._tell(opener, acceptor)
+        self._tell_disconnected(acceptor, opener)
+        self._tell_disconnected(opener, acceptor)
         self._connections[(opener, acceptor)] = Connection(opener, acceptor)
         self._endpoints.deliver(opener, PeerConnected(acceptor, identity))
 
@@ -204,9 +204,9 @@ class SimNetwork:
 
     def _notice(self, node: int, peer: int, delay: int) -> None:
         self._untold.add((node, peer))
-        self._scheduler.after(delay, lambda: self._tell(node, peer))
+        self._scheduler.after(delay, lambda: self._tell_disconnected(node, peer))
 
-    def _tell(self, node: int, peer: int) -> None:
+    def _tell_disconnected(self, node: int, peer: int) -> None:
         if (node, peer) not in self._untold:
             return
         self._untold.discard((node, peer))

@@ -1,19 +1,21 @@
-"""Operators in virtual time: whoever deletes records or names, and whoever looks up where a time lies."""
+"""Operators in virtual time: they delete records and names, look up where a time lies, and move partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.chaos.models.committed_partition import CommittedPartition, Violation
-from quorumlog.chaos.simulator.clients import Directory, Leadership, PartitionName, Unanswered
+from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Port, Unanswered
 from quorumlog.chaos.simulator.cluster import EVERYTHING, SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+
+_MOVE_TIMEOUT_MS = 700
 
 
 class Operator:
@@ -54,7 +56,7 @@ class Operator:
         if known is not None and known.leader >= 0:
             self.ask(partition, known, self.cluster.invariants.model(known.group).log)
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         raise NotImplementedError
 
@@ -62,7 +64,7 @@ class Operator:
 class RecordDeleter(Operator):
     """Deletes records before some offset, more often than not one in the midst of what is kept."""
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         before = self.rng.randint(log.log_start, log.next_offset)
         if self.rng.random() < 0.1:
@@ -119,10 +121,55 @@ class NameDeleter:
         self._cluster.request("NameDeleter", node, request, lambda answer: None)
 
 
+class PartitionMover:
+    """Has partitions moved about at any moment: to any odd number of nodes. It cancels moves and changes its mind.
+
+    Arguments:
+        fewest: replicas that every partition must keep.
+        stopped: tells when to end.
+        interval_us: least and most time between two wishes.
+
+    Attributes:
+        asked: wishes so far.
+    """
+
+    def __init__(
+        self,
+        port: Port,
+        scheduler: Scheduler,
+        partitions: Sequence[PartitionName],
+        fewest: int,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+    ) -> None:
+        self._port = port
+        self._scheduler = scheduler
+        self._rng = scheduler.stream("mover")
+        self._partitions = partitions
+        most = len(port.node_ids)
+        self._sizes = [size for size in range(1, most + 1, 2) if fewest <= size] or [most]
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self.asked = 0
+        self._ask_for_move()
+
+    def _ask_for_move(self) -> None:
+        if self._stopped():
+            return
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask_for_move)
+        rng, nodes = self._rng, self._port.node_ids
+        name = rng.choice(self._partitions)
+        replicas = [] if rng.random() < 0.2 else rng.sample(nodes, rng.choice(self._sizes))
+        request = admin_pb2.ReassignPartitionsRequest(timeout_ms=_MOVE_TIMEOUT_MS)
+        request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
+        self.asked += 1
+        self._port.request("mover", rng.choice(nodes), request, lambda answer: None)
+
+
 class TimeProbe(Operator):
     """Asks for the first offset at or after a time, and compares with the committed log."""
 
-    def ask(self, partition: PartitionName, known: Leadership, log: CommittedPartition) -> None:
+    def ask(self, partition: PartitionName, known: KnownPartition, log: CommittedPartition) -> None:
         """Asks once."""
         node, certain_end = known.leader, self.cluster.told_end(known.group)
         newest_ms = max((batch.max_timestamp_ms for batch in log.batches_in_order[-20:]), default=0)

@@ -10,7 +10,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.chaos.checkers.group_history import Act, Ending
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.models.records import records_of
-from quorumlog.chaos.simulator.clients import Directory, Leadership, PartitionName, Unanswered
+from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Unanswered
 from quorumlog.chaos.simulator.member_link import MemberLink
 from quorumlog.sdk.consumer.group_membership import GroupPartition
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -145,7 +145,7 @@ class PartitionWork:
     def _fetch_later(self) -> None:
         self._link.later(20_000, 120_000, self._fetch)
 
-    def _fetched(self, known: Leadership, answer: ProtoMessage | Unanswered) -> None:
+    def _fetched(self, known: KnownPartition, answer: ProtoMessage | Unanswered) -> None:
         if self.ended is not None or self.revoked:
             return
         if not isinstance(answer, pb.FetchResponse):

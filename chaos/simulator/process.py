@@ -36,7 +36,7 @@ EPOCH_MS = 1_700_000_000_000
 
 
 @dataclass(slots=True, frozen=True)
-class _Pending:
+class _PendingRequest:
     """A request that is not answered yet."""
 
     kind: str
@@ -100,7 +100,7 @@ class SimProcess:
         self._requests = 0
         self._streams = 0
         self._open_streams: set[int] = set()
-        self._pending: dict[int, _Pending] = {}
+        self._pending: dict[int, _PendingRequest] = {}
 
     @property
     def running(self) -> bool:
@@ -179,7 +179,7 @@ class SimProcess:
         """A client's request has arrived."""
         self._requests += 1
         kind = type(message).__name__
-        self._pending[self._requests] = _Pending(kind, self._scheduler.now, answered, served, stream)
+        self._pending[self._requests] = _PendingRequest(kind, self._scheduler.now, answered, served, stream)
         self.deliver(ClientRequest(self._requests, message, stream=stream))
 
     def open_stream(self) -> int:

@@ -7,9 +7,9 @@ from typing import Protocol
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 from quorumlog.chaos.models.records import TOMBSTONE, records_of
-from quorumlog.chaos.simulator.clients import Directory, Leadership, PartitionName, Port, Unanswered
+from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Port, Unanswered
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -102,7 +102,7 @@ class SimConsumer:
         self._port.request(self.name, node, request, answered, served)
         self._scheduler.after(1_000_000, lambda: answered(Unanswered.LOST))
 
-    def _answered(self, known: Leadership, invoked: int, answer: ProtoMessage | Unanswered) -> None:
+    def _answered(self, known: KnownPartition, invoked: int, answer: ProtoMessage | Unanswered) -> None:
         if not isinstance(answer, pb.FetchResponse):
             self._directory.refresh()
             self._later()
@@ -124,10 +124,10 @@ class SimConsumer:
         self._history.add(
             Operation(
                 process=self.name,
-                kind=Kind.RESET,
+                kind=OperationKind.RESET,
                 invoked_us=invoked,
                 returned_us=self._scheduler.now,
-                outcome=Outcome.OK,
+                outcome=OperationOutcome.OK,
                 partition=str(self.partition),
                 offset=self.position,
                 leader_epoch=result.leader_epoch,
@@ -149,10 +149,10 @@ class SimConsumer:
         self._history.add(
             Operation(
                 process=self.name,
-                kind=Kind.POLL,
+                kind=OperationKind.POLL,
                 invoked_us=invoked,
                 returned_us=self._scheduler.now,
-                outcome=Outcome.OK,
+                outcome=OperationOutcome.OK,
                 partition=str(self.partition),
                 leader_epoch=result.leader_epoch,
                 records=records,
@@ -216,7 +216,7 @@ class EndOffsetProbe:
         if node >= 0:
             self._ask_of(node, known)
 
-    def _ask_of(self, node: int, known: Leadership) -> None:
+    def _ask_of(self, node: int, known: KnownPartition) -> None:
         invoked = self._scheduler.now
         request = pb.ListOffsetsRequest(
             partitions=[
@@ -238,10 +238,10 @@ class EndOffsetProbe:
         self._history.add(
             Operation(
                 process=self._name,
-                kind=Kind.END_OFFSET,
+                kind=OperationKind.END_OFFSET,
                 invoked_us=invoked,
                 returned_us=self._scheduler.now,
-                outcome=Outcome.OK,
+                outcome=OperationOutcome.OK,
                 partition=str(self._partition),
                 offset=result.offset,
                 leader_epoch=result.leader_epoch,

@@ -1,6 +1,13 @@
 """The admin client: topics, partitions, consumer groups, producer names, the cluster.
 
 May import: `sdk` itself, `runtime`, `records`, `cluster`.
+
+- ``admin``, ``async_admin``: what users call, from threads and from asyncio.
+- ``config``: what an admin client can be told.
+- ``topic_changes``: creates, changes and deletes topics.
+- ``partition_admin``: elects leaders, moves replicas, deletes records.
+- ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
+- ``producer_names``: lists and deletes producer names.
 """
 
 from __future__ import annotations

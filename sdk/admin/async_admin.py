@@ -9,9 +9,8 @@ from typing import Self, Unpack
 
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
-from quorumlog.sdk.admin.reassignment import list_reassignments, reassign_partitions
-from quorumlog.sdk.admin.record_deletion import delete_records
 from quorumlog.sdk.admin.topic_changes import TopicChanges
 from quorumlog.sdk.arguments import (
     checked_claim_time,
@@ -27,7 +26,6 @@ from quorumlog.sdk.arguments import (
     checked_topics,
 )
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
-from quorumlog.sdk.cluster.itemised_change import one_node
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.errors import (
     ClientClosedError,
@@ -80,6 +78,7 @@ class AsyncAdmin:
             client_id=config.client_id,
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
+        self._partitions = PartitionAdmin(self._cluster, self._limit_s)
         self._groups = GroupAdmin(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
@@ -228,24 +227,8 @@ class AsyncAdmin:
             did already, PreferredLeaderNotAvailableError if it cannot.
         """
         self._check_usable()
-        request = admin_pb2.ElectLeadersRequest(timeout_ms=int(self.config.request_timeout_ms))
-        if partitions is not None:
-            for topic, partition in checked_partitions(partitions):
-                request.partitions.add(topic=topic, partition=partition)
-            if not request.partitions:
-                return {}
-
-        async def attempt() -> admin_pb2.ElectLeadersResponse:
-            node = await one_node(self._cluster)
-            return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
-
-        response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
-        return {
-            TopicPartition(result.topic, result.partition): error_from_proto(result.error)
-            if result.HasField("error")
-            else None
-            for result in response.results
-        }
+        wanted = None if partitions is None else checked_partitions(partitions)
+        return await self._partitions.elect_leaders(wanted)
 
     async def delete_records(self, records_to_delete: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
         """Deletes the oldest records of partitions: the log start moves up, on every replica.
@@ -266,7 +249,7 @@ class AsyncAdmin:
         """
         self._check_usable()
         wanted = checked_numbers(records_to_delete, -1, "the first offset to keep, or -1 for the end")
-        return await delete_records(self._cluster, wanted, self._limit_s)
+        return await self._partitions.delete_records(wanted)
 
     async def reassign_partitions(
         self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
@@ -288,13 +271,12 @@ class AsyncAdmin:
             QuorumlogError: of the first partition that could not be moved; others may be on their way.
         """
         self._check_usable()
-        wanted = checked_replicas(reassignments)
-        await reassign_partitions(self._cluster, wanted, self._limit_s, validate_only=bool(validate_only))
+        await self._partitions.reassign(checked_replicas(reassignments), validate_only=bool(validate_only))
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""
         self._check_usable()
-        return await list_reassignments(self._cluster, self._limit_s)
+        return await self._partitions.reassignments()
 
     async def list_groups(self, states: Iterable[GroupState | str] | None = None) -> list[GroupListing]:
         """All consumer groups, or those in some states, sorted by their ids."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 
-from quorumlog.sdk.admin.group_offsets import from_wire, partitions_to_wire, to_wire
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, Coordinators
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
+from quorumlog.sdk.cluster.metadata import MetadataCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.errors import (
@@ -50,7 +50,7 @@ class GroupAdmin:
 
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
         self._cluster = cluster
-        self._coordinators = Coordinators(cluster)
+        self._coordinators = CoordinatorCache(cluster)
         self._limit_s = limit_s
         self._attempt_s = min(limit_s, ATTEMPT_S)
         self._timeout_ms = int(self._attempt_s * 1000)
@@ -96,12 +96,12 @@ class GroupAdmin:
                 raise error_from_proto(reply.error)
             return reply.groups
 
-        def take(group_id: str, group: groups_pb2.GroupDescription) -> None:
+        def take_description(group_id: str, group: groups_pb2.GroupDescription) -> None:
             described[group_id] = _description(group)
 
         async def attempt() -> None:
             missing = [group_id for group_id in group_ids if group_id not in described]
-            await self._coordinators.ask_each(missing, ask, take)
+            await self._coordinators.ask_each(missing, ask, take_description)
 
         await self._cluster.retrying(attempt, self._limit_s, "describe_groups")
         return [described[group_id] for group_id in group_ids]
@@ -169,7 +169,7 @@ class GroupAdmin:
             self._limit_s,
             "list_group_offsets",
         )
-        committed = from_wire(reply.offsets)
+        committed = _offsets_of(reply.offsets)
         return {tp: offset for tp, offset in committed.items() if partitions is None or tp in partitions}
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
@@ -177,14 +177,14 @@ class GroupAdmin:
         if not offsets:
             return
         await self._check_ranges(offsets)
-        pending = _Pending(self._cluster, offsets)
+        pending = _PendingPartitions(self._cluster, offsets)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.CommitOffsetsResponse]:
             missing = pending.ask_for()
             request = groups_pb2.CommitOffsetsRequest(
                 group_id=group_id,
                 member_epoch=-1,
-                offsets=to_wire(self._cluster.metadata, {tp: offsets[tp] for tp in missing}),
+                offsets=_offsets_on_wire(self._cluster.metadata, {tp: offsets[tp] for tp in missing}),
                 timeout_ms=self._timeout_ms,
             )
             return node.groups.CommitOffsets(request, timeout=self._rpc_s)
@@ -222,12 +222,12 @@ class GroupAdmin:
             lambda: self._cluster.ask_metadata(topics, linearizable=True), self._limit_s, "the metadata request"
         )
         await self._cluster.require_partitions(partitions, self._limit_s)
-        pending = _Pending(self._cluster, partitions)
+        pending = _PendingPartitions(self._cluster, partitions)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
             request = groups_pb2.DeleteOffsetsRequest(
                 group_id=group_id,
-                topics=partitions_to_wire(self._cluster.metadata, pending.ask_for()),
+                topics=_partitions_on_wire(self._cluster.metadata, pending.ask_for()),
                 timeout_ms=self._timeout_ms,
             )
             return node.groups.DeleteOffsets(request, timeout=self._rpc_s)
@@ -242,7 +242,7 @@ class GroupAdmin:
                 raise
 
 
-class _Pending:
+class _PendingPartitions:
     """Partitions of which a call has not been done yet."""
 
     def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
@@ -329,3 +329,45 @@ def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPart
     """Partitions, without those of topics that have been deleted, which have no name any more."""
     named = (each for each in topics if each.topic)
     return tuple(sorted(TopicPartition(each.topic, number) for each in named for number in each.partitions))
+
+
+# Committed offsets between the clients' values and the wire, where topics go by their ids.
+
+
+def _offsets_on_wire(
+    metadata: MetadataCache, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+) -> list[groups_pb2.CommittedOffset]:
+    """Offsets to commit, in their order; their topics are known."""
+    return [
+        groups_pb2.CommittedOffset(
+            topic_id=metadata.topics[tp.topic].topic_id,
+            partition=tp.partition,
+            offset=committed.offset,
+            leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
+            metadata=committed.metadata,
+        )
+        for tp, committed in offsets.items()
+    ]
+
+
+def _offsets_of(offsets: Iterable[groups_pb2.CommittedOffset]) -> dict[TopicPartition, OffsetAndMetadata]:
+    """Offsets as a coordinator tells them, by partition."""
+    return {
+        TopicPartition(each.topic, each.partition): OffsetAndMetadata(
+            each.offset, each.metadata, each.leader_epoch if each.leader_epoch >= 0 else None
+        )
+        for each in sorted(offsets, key=lambda each: (each.topic, each.partition))
+    }
+
+
+def _partitions_on_wire(
+    metadata: MetadataCache, partitions: Iterable[TopicPartition]
+) -> list[groups_pb2.TopicPartitions]:
+    """Partitions by topic; the topics are known."""
+    by_topic: dict[str, list[int]] = {}
+    for topic, partition in partitions:
+        by_topic.setdefault(topic, []).append(partition)
+    return [
+        groups_pb2.TopicPartitions(topic_id=metadata.topics[topic].topic_id, partitions=numbers)
+        for topic, numbers in by_topic.items()
+    ]

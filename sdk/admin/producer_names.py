@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.itemised_change import Result, change_each
+from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
 from quorumlog.sdk.errors import ProducerNameNotFoundError, QuorumlogError, error_from_proto
 from quorumlog.sdk.types import ProducerListing
 from quorumlog.v1 import admin_pb2
@@ -51,7 +51,7 @@ async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_befor
         QuorumlogError: of the first that could not be deleted; others may have been.
     """
 
-    async def ask(node: NodeConnection, part: list[str]) -> list[tuple[str, Result]]:
+    async def ask(node: NodeConnection, part: list[str]) -> list[tuple[str, ItemResult]]:
         request = admin_pb2.DeleteProducersRequest(
             names=part, claimed_before_ms=claimed_before_ms, timeout_ms=int(limit_s * 1000)
         )

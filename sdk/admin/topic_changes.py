@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes, checked_settings, checked_topic
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.itemised_change import Result, change_each
+from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     InvalidPartitionsError,
@@ -29,7 +29,7 @@ _SEEN_WITHIN_S = 5.0
 _Missing = Callable[[data_plane_pb2.TopicMetadata], str | None]
 
 
-class _Result(Result, Protocol):
+class _Result(ItemResult, Protocol):
     """The outcome of one topic."""
 
     name: str
@@ -173,7 +173,7 @@ class TopicChanges:
         if len(by_name) < len(items):
             raise IllegalArgumentError(f"{what} was given a topic twice: name each once")
 
-        async def ask(node: NodeConnection, names: list[str]) -> list[tuple[str, Result]]:
+        async def ask(node: NodeConnection, names: list[str]) -> list[tuple[str, ItemResult]]:
             response = await send(node, [by_name[name] for name in names])
             return [(result.name, result) for result in response.results]
 

@@ -1,4 +1,14 @@
 """The cluster as a client sees it: connections, metadata, leaders, coordinators.
 
 May import: `sdk` itself, `runtime`, `records`.
+
+- ``cluster``: the connection to each node, what is known of topics, and how it is kept current.
+- ``connection``: one node: a channel, and its streams for producing and fetching.
+- ``metadata``: what a client knows of the cluster; older news never replaces newer news.
+- ``leader_calls``: asks the leaders of several partitions at once.
+- ``leader_probe``: asks replicas who leads, when a leader is silent.
+- ``offset_search``: what a search for offsets has found and what to ask next, without I/O.
+- ``offset_lookup``: runs such a search at the leaders.
+- ``coordinators``: which node coordinates which consumer group.
+- ``itemised_change``: a change of several things, each of which succeeds or fails on its own.
 """

@@ -43,7 +43,7 @@ class _Leader(NamedTuple):
     leader_epoch: int
 
 
-class Coordinators:
+class CoordinatorCache:
     """The coordinators of groups as one client knows them. Lives on its cluster's event loop.
 
     A group is kept by one partition of ``__groups``, for good; the node that leads the partition changes. So a hint on
@@ -181,13 +181,13 @@ class Coordinators:
         self,
         group_ids: Collection[str],
         call: Callable[[NodeConnection, list[str]], Awaitable[Sequence[GroupResult]]],
-        take: Callable[[str, GroupResult], None],
+        take_result: Callable[[str, GroupResult], None],
     ) -> None:
         """Asks the coordinators of several groups once, each for those that it coordinates.
 
         Arguments:
             call: asks one node for some groups; one result for each, in their order.
-            take: is given each result that is no error.
+            take_result: is given each result that is no error.
 
         Raises:
             QuorumlogError: the first failure, a final one before others. Other groups' results have been taken.
@@ -197,7 +197,7 @@ class Coordinators:
             by_node.setdefault(node, []).append(group_id)
         failures: list[QuorumlogError] = []
         for node, part in by_node.items():
-            failures += await self._ask_one(node, part, call, take)
+            failures += await self._ask_one(node, part, call, take_result)
         if failures:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 
@@ -206,7 +206,7 @@ class Coordinators:
         node: NodeConnection,
         group_ids: list[str],
         call: Callable[[NodeConnection, list[str]], Awaitable[Sequence[GroupResult]]],
-        take: Callable[[str, GroupResult], None],
+        take_result: Callable[[str, GroupResult], None],
     ) -> list[QuorumlogError]:
         try:
             results = await call(node, group_ids)
@@ -221,5 +221,5 @@ class Coordinators:
             if result.HasField("error"):
                 failures.append(self.learn_from(group_id, result.error))
             else:
-                take(group_id, result)
+                take_result(group_id, result)
         return failures

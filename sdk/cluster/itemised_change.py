@@ -16,7 +16,7 @@ from quorumlog.v1 import errors_pb2
 Key = TypeVar("Key")
 
 
-class Result(Protocol):
+class ItemResult(Protocol):
     """The outcome for one thing, as a node answers it."""
 
     @property
@@ -36,7 +36,7 @@ async def one_node(cluster: Cluster) -> NodeConnection:
 async def change_each(
     cluster: Cluster,
     keys: Collection[Key],
-    ask: Callable[[NodeConnection, list[Key]], Awaitable[Iterable[tuple[Key, Result]]]],
+    ask: Callable[[NodeConnection, list[Key]], Awaitable[Iterable[tuple[Key, ItemResult]]]],
     done_already: Callable[[Key, QuorumlogError], bool],
     limit_s: float,
     what: str,

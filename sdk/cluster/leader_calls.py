@@ -20,13 +20,13 @@ async def ask_leaders(
     cluster: Cluster,
     partitions: Iterable[TopicPartition],
     ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
-    take: Callable[[TopicPartition, Result], None],
+    take_result: Callable[[TopicPartition, Result], None],
 ) -> None:
     """Asks every leader once.
 
     Arguments:
         ask: asks one node for some partitions; one result for each, in their order.
-        take: is given each result that is no error.
+        take_result: is given each result that is no error.
 
     Raises:
         QuorumlogError: the first failure, a final one before others. Other partitions' results have been taken.
@@ -36,7 +36,7 @@ async def ask_leaders(
         _, node = await cluster.require_leader(*tp)
         by_node.setdefault(node, []).append(tp)
     outcomes = await asyncio.gather(
-        *(_ask_one(cluster, node, part, ask, take) for node, part in by_node.items()), return_exceptions=True
+        *(_ask_one(cluster, node, part, ask, take_result) for node, part in by_node.items()), return_exceptions=True
     )
     failures = [outcome for outcome in outcomes if outcome is not None]
     for failure in failures:
@@ -53,7 +53,7 @@ async def _ask_one(
     node: NodeConnection,
     partitions: list[TopicPartition],
     ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
-    take: Callable[[TopicPartition, Result], None],
+    take_result: Callable[[TopicPartition, Result], None],
 ) -> None:
     try:
         results = await ask(node, partitions)
@@ -70,6 +70,6 @@ async def _ask_one(
             cluster.learn_from(tp.topic, tp.partition, result.error)
             failures.append(error_from_proto(result.error))
         else:
-            take(tp, result)
+            take_result(tp, result)
     if failures:
         raise next((failure for failure in failures if not failure.retriable), failures[0])

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.leader_calls import ask_leaders
-from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch, Place
+from quorumlog.sdk.cluster.offset_search import FoundOffset, OffsetSearch, RequestedPartition
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 
@@ -38,12 +38,12 @@ async def find_offsets(
 
     async def attempt() -> None:
         while search.missing:
-            await ask_leaders(cluster, search.missing, ask, search.take)
+            await ask_leaders(cluster, search.missing, ask, search.take_answer)
 
     await cluster.retrying(attempt, limit_s, "the offset look-up")
     return search.found
 
 
-def _place(cluster: Cluster, tp: TopicPartition) -> Place:
+def _place(cluster: Cluster, tp: TopicPartition) -> RequestedPartition:
     view = cluster.metadata.partition(*tp)
-    return Place(cluster.metadata.topics[tp.topic].topic_id, -1 if view is None else view.leader_epoch)
+    return RequestedPartition(cluster.metadata.topics[tp.topic].topic_id, -1 if view is None else view.leader_epoch)

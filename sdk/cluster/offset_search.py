@@ -23,7 +23,7 @@ class FoundOffset(NamedTuple):
     timestamp_ms: int
 
 
-class Place(NamedTuple):
+class RequestedPartition(NamedTuple):
     """A partition as requests name it: its topic's id, and the leader epoch that the client knows (-1: none)."""
 
     topic_id: bytes
@@ -44,7 +44,7 @@ class OffsetSearch:
         self._first_offsets: dict[TopicPartition, int] = {}
 
     def questions(
-        self, partitions: Iterable[tuple[TopicPartition, Place]], timeout_ms: int
+        self, partitions: Iterable[tuple[TopicPartition, RequestedPartition]], timeout_ms: int
     ) -> data_plane_pb2.ListOffsetsRequest:
         """What to ask a node next about partitions that it leads."""
         request = data_plane_pb2.ListOffsetsRequest(timeout_ms=timeout_ms)
@@ -59,7 +59,7 @@ class OffsetSearch:
             )
         return request
 
-    def take(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
+    def take_answer(self, tp: TopicPartition, result: data_plane_pb2.ListOffsetsResult) -> None:
         """Takes in what a leader has found.
 
         Raises:

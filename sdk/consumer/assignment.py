@@ -178,7 +178,7 @@ class Assignment:
             raise IllegalStateError(f"{tp.topic}-{tp.partition} is not assigned to this consumer: call assign first")
         return found
 
-    def take(self, max_records: int) -> tuple[list[FetchedRows], bool]:
+    def take_fetched(self, max_records: int) -> tuple[list[FetchedRows], bool]:
         """Takes out fetched rows, partition by partition in turn, and moves positions past them.
 
         Returns:

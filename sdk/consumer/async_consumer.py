@@ -114,7 +114,7 @@ class AsyncConsumer:
                 self._news.clear()
                 core.check_usable()
                 await self._settle()
-                rows = core.take(max_records)
+                rows = core.take_fetched(max_records)
                 left = deadline - time.monotonic()
                 if rows or left <= 0:
                     return rows
@@ -129,9 +129,9 @@ class AsyncConsumer:
         if core.group is None or not core.group.pending:
             return
         while (step := await core.group.next_step(core.consumed())) is not None:
-            await self._tell(core.group.subscription, step)
+            await self._tell_listener(core.group.subscription, step)
 
-    async def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
+    async def _tell_listener(self, subscription: Subscription | None, step: RebalanceStep) -> None:
         group = self._core.require_group("a rebalance")
         try:
             group.begins(step)
@@ -281,7 +281,7 @@ class AsyncConsumer:
         step = await group.farewell()
         try:
             if step is not None:
-                await self._tell(group.subscription, step)
+                await self._tell_listener(group.subscription, step)
         finally:
             self._core.call_back()
 

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, Coordinators
+from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
 from quorumlog.sdk.consumer.group_membership import GroupPartition, as_topic_partitions
 from quorumlog.sdk.errors import (
     CommitFailedError,
@@ -42,7 +42,7 @@ class Commits:
     Commits are sent one after the other, in the order of the calls: a later one is never overtaken by an earlier one.
     """
 
-    def __init__(self, cluster: Cluster, coordinators: Coordinators, group_id: str, limit_s: float) -> None:
+    def __init__(self, cluster: Cluster, coordinators: CoordinatorCache, group_id: str, limit_s: float) -> None:
         self._cluster = cluster
         self._coordinators = coordinators
         self._group_id = group_id

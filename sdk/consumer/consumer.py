@@ -118,7 +118,7 @@ class Consumer:
                 self._news.clear()
                 core.check_usable()
                 self._settle()
-                rows = core.take(max_records)
+                rows = core.take_fetched(max_records)
                 left = deadline - time.monotonic()
                 if rows or left <= 0:
                     return rows
@@ -132,9 +132,9 @@ class Consumer:
         if core.group is None or not core.group.pending:
             return
         while (step := self._background.run(core.group.next_step(core.consumed()))) is not None:
-            self._tell(core.group.subscription, step)
+            self._tell_listener(core.group.subscription, step)
 
-    def _tell(self, subscription: Subscription | None, step: RebalanceStep) -> None:
+    def _tell_listener(self, subscription: Subscription | None, step: RebalanceStep) -> None:
         group = self._core.require_group("a rebalance")
         try:
             group.begins(step)
@@ -398,7 +398,7 @@ class Consumer:
         step = self._background.run(group.farewell())
         try:
             if step is not None:
-                self._tell(group.subscription, step)
+                self._tell_listener(group.subscription, step)
         finally:
             self._core.call_back()
 

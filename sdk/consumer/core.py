@@ -298,10 +298,10 @@ class ConsumerCore:
         known = self.assignment.state(partition).high_watermark
         return known if known >= 0 else None
 
-    def take(self, max_records: int) -> list[FetchedRows]:
+    def take_fetched(self, max_records: int) -> list[FetchedRows]:
         """What has been fetched, up to a number of records."""
         try:
-            rows, drained = self.assignment.take(max_records)
+            rows, drained = self.assignment.take_fetched(max_records)
         except QuorumlogError:
             self.wake()  # What has failed was left alone until somebody heard of it.
             raise

@@ -16,12 +16,12 @@ from contextlib import contextmanager
 from typing import Any
 
 from quorumlog.sdk.cluster.cluster import Cluster
-from quorumlog.sdk.cluster.coordinators import Coordinators
+from quorumlog.sdk.cluster.coordinators import CoordinatorCache
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
 from quorumlog.sdk.consumer.commits import Commits, Committer
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.group_membership import (
-    Change,
+    AssignmentChange,
     GroupMembership,
     GroupPartition,
     MembershipConfig,
@@ -66,7 +66,7 @@ class GroupConsumer:
         self._assignment = assignment
         self._clock = clock
         self._wake = wake
-        coordinators = Coordinators(cluster)
+        coordinators = CoordinatorCache(cluster)
         self.membership = GroupMembership(
             MembershipConfig(
                 config.group_id,
@@ -175,12 +175,12 @@ class GroupConsumer:
         )  # fmt: skip
         lost = self.membership.owned
         self._run(self._session.leave(self._config.session_timeout_ms / 1000))
-        self._changed(Change(lost=lost))
+        self._changed(AssignmentChange(lost=lost))
         self.pending = True
 
     # --- what the coordinator says -------------------------------------------------------------------------------
 
-    def _changed(self, change: Change) -> None:
+    def _changed(self, change: AssignmentChange) -> None:
         membership = self.membership
         if change.lost:
             self._losses += 1
@@ -251,14 +251,14 @@ class GroupConsumer:
             except QuorumlogError as error:
                 if not error.retriable:
                     self._error = error
-                    self._changed(Change())
+                    self._changed(AssignmentChange())
                 failures += 1
                 await asyncio.sleep(self._cluster.backoff.delay_s(failures))
         for place, tp in wanted.items():
             if self._awaits(place, look_up):
                 del self._preparing[place]
                 self._ready[place] = (tp, self._start(place, tp, firsts[place], committed.get(place)))
-        self._changed(Change())
+        self._changed(AssignmentChange())
 
     def _awaits(self, place: GroupPartition, look_up: object) -> bool:
         return self._preparing.get(place) is look_up
@@ -324,7 +324,7 @@ class GroupConsumer:
         """Commits what is done of partitions that go; the poll goes on meanwhile with those that stay."""
         losses = self._losses
         if self._auto_commit is not None and not self._auto_commit.done():
-            self._auto_commit.add_done_callback(lambda _: self._changed(Change()))
+            self._auto_commit.add_done_callback(lambda _: self._changed(AssignmentChange()))
             return  # What was committed last is under way; then it is looked at again.
         offsets = {tp: offset for tp, offset in done.items() if tp in revoked}
 
@@ -334,7 +334,7 @@ class GroupConsumer:
                 self._committed_before_release |= revoked
 
         self._auto_commit = self._run(commit())
-        self._auto_commit.add_done_callback(lambda _: self._changed(Change()))
+        self._auto_commit.add_done_callback(lambda _: self._changed(AssignmentChange()))
 
     def _place_ready(self) -> set[TopicPartition]:
         """Begins to read what has come. (Nothing is handed out before the application has been told.)"""

@@ -91,7 +91,7 @@ class MemberHeartbeat:
     answer_by_s: float
 
 
-class Change(NamedTuple):
+class AssignmentChange(NamedTuple):
     """What an answer, or silence, changes for who works on the partitions.
 
     Attributes:
@@ -106,7 +106,7 @@ class Change(NamedTuple):
     lost: frozenset[GroupPartition] = frozenset()
 
 
-_NOTHING = Change()
+_NOTHING = AssignmentChange()
 
 
 @dataclass(slots=True)
@@ -167,7 +167,7 @@ class GroupMembership:
         if self.state in (MembershipState.OUT, MembershipState.REFUSED):
             self._begin_anew(now_s)
 
-    def release(self, partitions: Iterable[GroupPartition]) -> Change:
+    def release(self, partitions: Iterable[GroupPartition]) -> AssignmentChange:
         """The work on partitions that were taken away is done: others may have them. Told at once.
 
         What has been given back in the meantime is gained again: the coordinator has never noticed.
@@ -177,7 +177,7 @@ class GroupMembership:
         if released != again:
             self.owned -= released - again
             self._news += 1
-        return Change(gained=again)
+        return AssignmentChange(gained=again)
 
     def leave(self, now_s: float) -> MemberHeartbeat | None:
         """Is no member any more. A static one keeps its name and its partitions for the session timeout.
@@ -272,7 +272,9 @@ class GroupMembership:
 
     # --- what it says --------------------------------------------------------------------------------------------
 
-    def heard(self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float) -> Change:
+    def heard(
+        self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float
+    ) -> AssignmentChange:
         """Takes in an answer; that to the newest heartbeat counts, no other.
 
         (Else a member would take up, from an earlier answer, a partition that its newest heartbeat does not name as its
@@ -299,7 +301,7 @@ class GroupMembership:
         self.member_epoch = response.member_epoch
         return self._adopt(response.assignment) if response.HasField("assignment") else _NOTHING
 
-    def _adopt(self, assignment: groups_pb2.GroupAssignment) -> Change:
+    def _adopt(self, assignment: groups_pb2.GroupAssignment) -> AssignmentChange:
         assigned = frozenset(
             GroupPartition(topic.topic_id, number) for topic in assignment.topics for number in topic.partitions
         )
@@ -311,9 +313,9 @@ class GroupMembership:
         gained = assigned - self.owned
         revoked = self.owned - assigned - was_revoking
         self.owned |= assigned
-        return Change(gained=gained, revoked=revoked)
+        return AssignmentChange(gained=gained, revoked=revoked)
 
-    def refused(self, error: QuorumlogError, now_s: float) -> Change:
+    def refused(self, error: QuorumlogError, now_s: float) -> AssignmentChange:
         """Takes in why a heartbeat was refused, or could not be sent to anybody for good."""
         if isinstance(error, UnknownMemberIdError | FencedMemberEpochError):
             lost, failures = self.owned, self._failures + 1
@@ -321,7 +323,7 @@ class GroupMembership:
             # former would keep its partitions for a session timeout.)
             self._begin_anew(now_s + self.retry_delay_s(failures))
             self._failures = failures
-            return Change(lost=lost)
+            return AssignmentChange(lost=lost)
         if isinstance(error, UnreleasedInstanceIdError):
             # Its former process may have been killed: then the name is free after a session timeout.
             if self._unreleased_since_s is None:
@@ -338,9 +340,9 @@ class GroupMembership:
         self._forget()
         self.state = MembershipState.REFUSED
         self.error = error
-        return Change(lost=lost)
+        return AssignmentChange(lost=lost)
 
-    def check_session(self, now_s: float) -> Change:
+    def check_session(self, now_s: float) -> AssignmentChange:
         """Counts everything as lost when nothing was heard for a session timeout, and goes on to join again.
 
         It keeps its id: the coordinator that hears of it in time gives it back what it had.
@@ -349,7 +351,7 @@ class GroupMembership:
             return _NOTHING
         lost = self.owned
         self._begin_anew(now_s)
-        return Change(lost=lost)
+        return AssignmentChange(lost=lost)
 
     def _retry(self, now_s: float) -> None:
         self._failures += 1

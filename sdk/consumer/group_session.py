@@ -14,8 +14,8 @@ from functools import partial
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, Coordinators
-from quorumlog.sdk.consumer.group_membership import Change, GroupMembership, MemberHeartbeat, MembershipState
+from quorumlog.sdk.cluster.coordinators import STALE_COORDINATOR_ERRORS, CoordinatorCache
+from quorumlog.sdk.consumer.group_membership import AssignmentChange, GroupMembership, MemberHeartbeat, MembershipState
 from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, UnreleasedInstanceIdError
 from quorumlog.v1 import groups_pb2
 
@@ -35,9 +35,9 @@ class GroupSession:
         self,
         membership: GroupMembership,
         cluster: Cluster,
-        coordinators: Coordinators,
+        coordinators: CoordinatorCache,
         clock: Callable[[], float],
-        on_change: Callable[[Change], None],
+        on_change: Callable[[AssignmentChange], None],
         on_defect: Callable[[Exception], None],
     ) -> None:
         self.membership = membership
@@ -126,7 +126,7 @@ class GroupSession:
         error: BaseException | None,
     ) -> None:
         now = self._clock()
-        change = Change()
+        change = AssignmentChange()
         if error is not None:
             if not isinstance(error, QuorumlogError):
                 error = UnknownServerError(f"the client failed: {error!r}")

@@ -1,6 +1,17 @@
-"""The producer: accumulates records into batches, and sends them in order.
+"""The producer: gathers records into batches, and sends them in order.
 
 May import: `sdk` itself, `runtime`, `records`, `cluster`.
+
+- ``producer``, ``async_producer``: what users call, from threads and from asyncio.
+- ``config``: what a producer can be told, with Kafka's names and defaults.
+- ``accumulator``: gathers records into batches: here the threads that send meet the loop that ships.
+- ``batch``: one batch: records that are gathered, then bytes that are sent.
+- ``delivery``: what a caller holds of a record on its way.
+- ``sender``: takes batches from the accumulator, sends them to leaders, and settles them.
+- ``partition_pipeline``: the batches of one partition that are sent and not settled, in order across failures.
+- ``identity``: where the identity of an idempotent producer comes from.
+- ``named_epoch``: when the epoch of a named producer is over.
+- ``recreated_topics``: what happens when a topic was deleted and created again.
 """
 
 from __future__ import annotations

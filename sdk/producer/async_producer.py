@@ -31,7 +31,7 @@ from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
 from quorumlog.sdk.producer.delivery import ArrowFuture, Delivery, RecordFuture
 from quorumlog.sdk.producer.sender import Sender
-from quorumlog.sdk.records.arrow_partitioning import split_by_partition
+from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.partitioner import ask_custom, partition_for_key
 from quorumlog.sdk.records.record_batch import (
     BATCH_BASE_BYTES,

@@ -30,7 +30,7 @@ UNKNOWN_TOPIC_S = 2.0
 _SEQUENCE_ERRORS = (OutOfOrderSequenceNumberError, UnknownProducerIdError, InvalidProducerEpochError)
 
 
-class Verdict(Enum):
+class AttemptVerdict(Enum):
     """What becomes of a batch whose attempt has failed."""
 
     RETRY = auto()
@@ -138,7 +138,7 @@ class PartitionPipeline:
             return False
         return all(batch.attempt is not None for batch in self.in_flight)
 
-    def take(self, batch: ProducerBatch) -> None:
+    def take_batch(self, batch: ProducerBatch) -> None:
         """Lets a drained batch join; its sequence is fixed here."""
         assert self.can_take()
         self._seal(batch)
@@ -181,7 +181,9 @@ class PartitionPipeline:
         if self.retry_at_s is None and any(True for _ in self._resendable()):
             self.retry_at_s = now_s
 
-    def failed(self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool, now_s: float = 0.0) -> Verdict:
+    def failed(
+        self, batch: ProducerBatch, error: QuorumlogError, *, expired: bool, now_s: float = 0.0
+    ) -> AttemptVerdict:
         """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller calls :meth:`retry_after`.
 
         A definite refusal says nothing of earlier attempts: while one of those may take effect, the batch is sent again
@@ -207,20 +209,20 @@ class PartitionPipeline:
         if isinstance(error, _SEQUENCE_ERRORS):
             return self._refused_sequence(batch, error)
         if unknown or error.retriable or (batch.maybe_applied and self._idempotent):
-            return Verdict.RETRY
+            return AttemptVerdict.RETRY
         return self._drop(batch)
 
-    def _refused_sequence(self, batch: ProducerBatch, error: QuorumlogError) -> Verdict:
+    def _refused_sequence(self, batch: ProducerBatch, error: QuorumlogError) -> AttemptVerdict:
         if not self._idempotent:
             return self._drop(batch)
         if isinstance(error, OutOfOrderSequenceNumberError) and self.in_flight[0] is not batch:
-            return Verdict.RETRY  # An older one has not got through yet; it goes first.
+            return AttemptVerdict.RETRY  # An older one has not got through yet; it goes first.
         if not batch.maybe_applied:
             self.gap = True  # The log does not know this identity, or not this far: start over under another.
-            return Verdict.RETRY
-        return self._drop(batch) if self.gap else Verdict.RETRY
+            return AttemptVerdict.RETRY
+        return self._drop(batch) if self.gap else AttemptVerdict.RETRY
 
-    def _drop(self, batch: ProducerBatch) -> Verdict:
+    def _drop(self, batch: ProducerBatch) -> AttemptVerdict:
         last = self.in_flight[-1] is batch
         self.in_flight.remove(batch)
         if self._idempotent:
@@ -232,7 +234,7 @@ class PartitionPipeline:
             self.retry_at_s = None
         elif self.retry_at_s is None:
             self.retry_at_s = 0.0  # What waited behind it must not wait for ever: at once.
-        return Verdict.FAIL
+        return AttemptVerdict.FAIL
 
     def retry_after(self, now_s: float, delay_s: float) -> None:
         """Schedules the next round of attempts, unless an earlier one is scheduled already."""

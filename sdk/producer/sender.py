@@ -30,7 +30,7 @@ from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity, obtain_identity
 from quorumlog.sdk.producer.named_epoch import NAME_LOST, check_complete, undelivered
-from quorumlog.sdk.producer.partition_pipeline import PartitionPipeline, Verdict, final_error
+from quorumlog.sdk.producer.partition_pipeline import AttemptVerdict, PartitionPipeline, final_error
 from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import codec_named
@@ -48,7 +48,7 @@ _log = logging.getLogger("quorumlog.sdk")
 
 
 @dataclass(slots=True, eq=False)
-class _Attempt:
+class _ProduceAttempt:
     """One produce request on its way: what it carries, where to, since when."""
 
     node: NodeConnection
@@ -83,7 +83,7 @@ class Sender:
         self._pipelines: dict[TopicPartition, PartitionPipeline] = {}
         #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
         self._troubled: dict[PartitionPipeline, None] = {}
-        self._attempts: set[_Attempt] = set()
+        self._attempts: set[_ProduceAttempt] = set()
         self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -161,7 +161,7 @@ class Sender:
                 pipeline = self._pipeline(batch.topic, batch.partition)
                 found = self._cluster.leader(batch.topic, batch.partition)
                 assert found is not None, "can_send saw a leader"
-                pipeline.take(batch)
+                pipeline.take_batch(batch)
                 pipeline.leader_epoch = found[0].leader_epoch
                 self._assign(batch, found[1], rounds, first + depth)
 
@@ -240,7 +240,7 @@ class Sender:
             self._request(node, taken)
 
     def _request(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
-        attempt = _Attempt(node, batches, self._clock())
+        attempt = _ProduceAttempt(node, batches, self._clock())
         topics = self._cluster.metadata.topics
         request = OutgoingProduce(
             acks=self._config.wire_acks,
@@ -258,7 +258,7 @@ class Sender:
             answer = node.produce.submit(request)
             answer.add_done_callback(lambda done: self._guarded(lambda: self._answered(attempt, done)))
 
-    def _written(self, attempt: _Attempt, future: asyncio.Future[None]) -> None:
+    def _written(self, attempt: _ProduceAttempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
         self._attempts.discard(attempt)
         error = _error_of(future)
@@ -271,7 +271,7 @@ class Sender:
                 self._failed(attempt, batch, error)
         self._pump()
 
-    def _answered(self, attempt: _Attempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
+    def _answered(self, attempt: _ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
         self._attempts.discard(attempt)
         error = _error_of(future)
         if self._closed:
@@ -290,7 +290,7 @@ class Sender:
                 self._settle(attempt, batch, result)
         self._pump()
 
-    def _settle(self, attempt: _Attempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
+    def _settle(self, attempt: _ProduceAttempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
         if not result.HasField("error"):
             # Said late, by an attempt that was given up, it is true all the same.
             pipeline = self._pipeline(batch.topic, batch.partition)
@@ -315,7 +315,9 @@ class Sender:
         batch.delivery.succeed(base_offset, append_time_ms)
         self._accumulator.complete(batch)
 
-    def _failed(self, attempt: _Attempt, batch: ProducerBatch, error: QuorumlogError, *, at_once: bool = False) -> None:
+    def _failed(
+        self, attempt: _ProduceAttempt, batch: ProducerBatch, error: QuorumlogError, *, at_once: bool = False
+    ) -> None:
         if batch.attempt is not attempt:
             return  # Given up before; a later attempt decides.
         now = self._clock()
@@ -327,7 +329,7 @@ class Sender:
             return
         self._troubled[pipeline] = None
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
-        if verdict is Verdict.FAIL:
+        if verdict is AttemptVerdict.FAIL:
             self._resolve_failed(batch, error)
         elif at_once:
             pipeline.retry_after(now, 0.0)
@@ -373,7 +375,7 @@ class Sender:
                 continue
             node.suspect = False
             for batch in list(pipeline.in_flight):
-                if isinstance(batch.attempt, _Attempt) and batch.attempt.node is not node:
+                if isinstance(batch.attempt, _ProduceAttempt) and batch.attempt.node is not node:
                     error = NetworkError(f"{batch.attempt.node.address} was replaced as leader before it answered")
                     self._failed(batch.attempt, batch, error, at_once=True)
             if pipeline.retry_at_s is not None:

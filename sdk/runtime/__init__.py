@@ -1,4 +1,10 @@
-"""What the clients run on: the event loop, wake-ups, outcomes, forks, backoff.
+"""What the clients run on: one event loop in the background, and waiting that can be interrupted.
 
 May import: `sdk` itself.
+
+- ``event_loop``: the background thread on which the cores of all synchronous clients of a process run.
+- ``outcome``: something that ends once on that loop, and that threads and tasks wait for.
+- ``wakeup``: what a thread waits at for another one; it may be interrupted at any moment.
+- ``backoff``: how long to wait before trying again.
+- ``fork``: notices a fork, so that clients refuse to work in the child instead of hanging.
 """

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 
 import grpc
 
-from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, Place
+from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, RequestedPartition
 from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto, error_from_rpc
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
@@ -80,7 +80,7 @@ class ClusterCatalog:
         self, shapes: Mapping[str, TopicShape], searches: Sequence[OffsetSearch], refresh: bool
     ) -> QuorumlogError | None:
         """Asks all leaders at once, each for all that it leads; returns the last error, if there was one."""
-        by_leader: dict[str, dict[TopicPartition, Place]] = {}
+        by_leader: dict[str, dict[TopicPartition, RequestedPartition]] = {}
         failure: QuorumlogError | None = None
         wanted = sorted(set().union(*(search.missing for search in searches)))
         if refresh:
@@ -92,7 +92,7 @@ class ClusterCatalog:
             except LeaderNotAvailableError as error:
                 failure = error
                 continue
-            by_leader.setdefault(address, {})[tp] = Place(topic_id, view.leader_epoch)
+            by_leader.setdefault(address, {})[tp] = RequestedPartition(topic_id, view.leader_epoch)
         calls = [(address, *self._list_offsets(address, places, searches)) for address, places in by_leader.items()]
         for address, asked, call in calls:
             try:
@@ -104,11 +104,11 @@ class ClusterCatalog:
                 if result.HasField("error"):
                     failure = lagging_is_retriable(error_from_proto(result.error))
                 else:
-                    search.take(tp, result)
+                    search.take_answer(tp, result)
         return failure
 
     def _list_offsets(
-        self, address: str, places: Mapping[TopicPartition, Place], searches: Sequence[OffsetSearch]
+        self, address: str, places: Mapping[TopicPartition, RequestedPartition], searches: Sequence[OffsetSearch]
     ) -> tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]:
         """One request for all searches; what was asked, in its order, and the call."""
         request = pb.ListOffsetsRequest()

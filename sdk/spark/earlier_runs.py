@@ -10,8 +10,8 @@ import pyarrow as pa
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange, TopicShape
-from quorumlog.sdk.spark.rows_to_records import Target
-from quorumlog.sdk.spark.runs import Name, Run
+from quorumlog.sdk.spark.rows_to_records import TargetPartition
+from quorumlog.sdk.spark.runs import Name, WriteRun
 
 
 class Stored(NamedTuple):
@@ -23,7 +23,7 @@ class Stored(NamedTuple):
             that was written to a partition is missing, this does not tell.
     """
 
-    batches: Mapping[Target, list[pa.RecordBatch]]
+    batches: Mapping[TargetPartition, list[pa.RecordBatch]]
     is_whole: bool
 
     @property
@@ -32,7 +32,7 @@ class Stored(NamedTuple):
         return {(*target,): sum(batch.num_rows for batch in batches) for target, batches in self.batches.items()}
 
 
-def written_before(bootstrap_servers: str, name: Name, run: Run, shapes: Mapping[str, TopicShape]) -> Stored:
+def written_before(bootstrap_servers: str, name: Name, run: WriteRun, shapes: Mapping[str, TopicShape]) -> Stored:
     """The batches that the log has under a name's epoch.
 
     They are looked for from where each partition ended when the first run began.
@@ -43,9 +43,11 @@ def written_before(bootstrap_servers: str, name: Name, run: Run, shapes: Mapping
     Raises:
         QuorumlogError: a partition stayed without a leader, or failed for good.
     """
-    targets = [Target(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)]
+    targets = [
+        TargetPartition(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)
+    ]
     bounds = ClusterCatalog(bootstrap_servers, newest=False).bounds(shapes, targets)
-    found: dict[Target, list[pa.RecordBatch]] = {}
+    found: dict[TargetPartition, list[pa.RecordBatch]] = {}
     is_whole = True
     for target in targets:
         start = max(run.note.ends.get(target, 0), bounds[target].log_start)

@@ -92,7 +92,7 @@ class GroupMirror:
             try:
                 self._commit(wanted)
             except QuorumlogError as error:
-                self._tell(error)
+                self._tell_failure(error)
                 gave_up = True
                 self._over = isinstance(error, UnknownMemberIdError)
             with self._changed:
@@ -119,7 +119,7 @@ class GroupMirror:
                 self._told = ""
                 return
 
-    def _tell(self, error: QuorumlogError) -> None:
+    def _tell_failure(self, error: QuorumlogError) -> None:
         """A failure that lasts is told once."""
         if error.message != self._told:
             self._told = error.message

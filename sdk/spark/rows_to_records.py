@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from quorumlog.sdk.records.arrow_murmur2 import partitions_of
+from quorumlog.sdk.records.arrow_partitioner import partitions_of
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES, split_by_bytes, without_empty_headers
 from quorumlog.sdk.spark.errors import DeliveryError, SchemaError
 from quorumlog.sdk.spark.planning import TopicShape
@@ -46,7 +46,7 @@ _TYPES = {"topic": pa.string(), "partition": pa.int32(), **{field.name: field.ty
 Run = tuple[int, int, int]
 
 
-class Target(NamedTuple):
+class TargetPartition(NamedTuple):
     """A partition to write to."""
 
     topic: str
@@ -151,7 +151,7 @@ def topics_of(rows: pa.Table) -> list[str]:
     return sorted(names)
 
 
-def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[Target, pa.Table]]:
+def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[TargetPartition, pa.Table]]:
     """Rows by partition, with the columns of a record, in the order of topics and partitions.
 
     Raises:
@@ -168,7 +168,7 @@ def spread(rows: pa.Table, how: Spread) -> Iterator[tuple[Target, pa.Table]]:
         for number, first, last in runs:
             slices.setdefault(number, []).append(records.slice(first, last - first))
         for number in sorted(slices):
-            yield Target(topic, number), pa.concat_tables(slices[number])
+            yield TargetPartition(topic, number), pa.concat_tables(slices[number])
 
 
 def _going_to(rows: pa.Table, topic: str) -> pa.Table:
@@ -257,8 +257,8 @@ def cut(records: pa.Table, max_message_bytes: int) -> Iterator[pa.RecordBatch]:
 
 
 def rest_of(
-    rows: pa.Table, stored: Mapping[Target, Sequence[pa.RecordBatch]], how: Spread
-) -> list[tuple[Target, pa.Table]]:
+    rows: pa.Table, stored: Mapping[TargetPartition, Sequence[pa.RecordBatch]], how: Spread
+) -> list[tuple[TargetPartition, pa.Table]]:
     """The records that an earlier run of the same work has not stored yet, by partition.
 
     What is stored are mostly the first records of each partition. A plan that shuffles hands over the same rows in
@@ -268,7 +268,7 @@ def rest_of(
         DeliveryError: something is stored that is not among the rows: the plan gives other rows each time.
     """
     there = {target: pa.Table.from_batches(batches) for target, batches in stored.items() if batches}
-    rest: list[tuple[Target, pa.Table]] = []
+    rest: list[tuple[TargetPartition, pa.Table]] = []
     for target, records in spread(rows, how):
         found = there.pop(target, None)
         rest.append((target, records if found is None else _without(records, found, target)))
@@ -277,7 +277,7 @@ def rest_of(
     return [(target, records) for target, records in rest if records.num_rows]
 
 
-def _without(records: pa.Table, found: pa.Table, target: Target) -> pa.Table:
+def _without(records: pa.Table, found: pa.Table, target: TargetPartition) -> pa.Table:
     """Records that are not found yet, in their order; each counts as often as it is there."""
     if records.slice(0, found.num_rows).equals(found):
         return records.slice(found.num_rows)
@@ -293,7 +293,7 @@ def _without(records: pa.Table, found: pa.Table, target: Target) -> pa.Table:
     return records.take(pa.array(new, pa.int64()))
 
 
-def _other_rows(target: Target, count: int) -> DeliveryError:
+def _other_rows(target: TargetPartition, count: int) -> DeliveryError:
     return DeliveryError(
         f"{count} records that an earlier run of this batch wrote to {target} are not among its task's rows now: the"
         " query does not give the same rows each time (now(), rand(), a source that has changed), or its tasks are"

@@ -15,7 +15,7 @@ from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes, Patience
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.sdk.spark.rows_to_records import Target
+from quorumlog.sdk.spark.rows_to_records import TargetPartition
 from quorumlog.v1 import data_plane_pb2 as pb
 
 #: Bytes of a note that a cluster keeps.
@@ -65,7 +65,7 @@ class Note(NamedTuple):
 
     timestamp_ms: int
     partition_counts: Mapping[str, int]
-    ends: Mapping[Target, int]
+    ends: Mapping[TargetPartition, int]
     ids: Mapping[str, int]
     nonce: str
 
@@ -86,7 +86,7 @@ class Note(NamedTuple):
 
     def _ends_to(self, bits: int, topics: list[str]) -> dict[str, Any]:
         ends = [
-            [self.ends[Target(topic, number)] >> bits for number in range(self.partition_counts[topic])]
+            [self.ends[TargetPartition(topic, number)] >> bits for number in range(self.partition_counts[topic])]
             for topic in topics
         ]
         return {"e": ends, "b": bits}
@@ -106,7 +106,7 @@ class Note(NamedTuple):
                 " another checkpoint, or another transactionId"
             )
         ends = {
-            Target(topic, number): end << parsed["b"]
+            TargetPartition(topic, number): end << parsed["b"]
             for topic, offsets in zip(topics, parsed.get("e", ()), strict=False)
             for number, end in enumerate(offsets)
         }
@@ -126,7 +126,7 @@ def _fingerprint(topics: list[str]) -> int:
     return zlib.crc32("\n".join(topics).encode())
 
 
-class Run(NamedTuple):
+class WriteRun(NamedTuple):
     """A run that may write.
 
     Attributes:
@@ -140,7 +140,7 @@ class Run(NamedTuple):
     is_repeated: bool
 
 
-def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> Run:
+def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:
     """Claims a name's epoch.
 
     Arguments:
@@ -154,7 +154,9 @@ def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> Run:
     """
     own = note.to_bytes(topics)
     response = _ask(nodes, pb.InitProducerIdRequest(name=name.producer, epoch=name.epoch, note=own))
-    return Run(response.producer_id, Note.from_bytes(response.note or own, topics), is_repeated=response.note != own)
+    return WriteRun(
+        response.producer_id, Note.from_bytes(response.note or own, topics), is_repeated=response.note != own
+    )
 
 
 def pin(nodes: Nodes, name: str, value: str) -> str:

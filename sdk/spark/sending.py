@@ -17,25 +17,25 @@ from quorumlog.sdk.errors import (
 from quorumlog.sdk.producer.delivery import ArrowFuture
 from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.spark.errors import DeliveryError
-from quorumlog.sdk.spark.rows_to_records import Target
+from quorumlog.sdk.spark.rows_to_records import TargetPartition
 
-Piece = tuple[Target, pa.RecordBatch]
+Piece = tuple[TargetPartition, pa.RecordBatch]
 
 
-class _Sent(NamedTuple):
+class _SentBatch(NamedTuple):
     """A batch under way; ``row_bytes`` of the only row that it has, else None."""
 
-    target: Target
+    target: TargetPartition
     row_bytes: int | None
     future: ArrowFuture
 
 
-class Sender:
+class BatchSender:
     """Sends batches, and waits for all of them at the end."""
 
     def __init__(self, producer: Producer) -> None:
         self._producer = producer
-        self._sent: deque[_Sent] = deque()
+        self._sent: deque[_SentBatch] = deque()
 
     def send(self, pieces: Iterable[Piece]) -> None:
         """Hands batches to the producer; waits while it has as many as it may.
@@ -49,7 +49,7 @@ class Sender:
                 sent = self._producer.send_arrow(target.topic, batch, partition=target.partition)
             except QuorumlogError as error:
                 raise _failed(target, row_bytes, error) from None
-            self._sent.append(_Sent(target, row_bytes, sent))
+            self._sent.append(_SentBatch(target, row_bytes, sent))
             # One that is refused ends the task now, not after all that Spark has yet to make.
             while self._sent and self._sent[0].future.done():
                 self._settle()
@@ -73,7 +73,7 @@ class Sender:
             raise _failed(target, row_bytes, error) from None
 
 
-def _failed(target: Target, row_bytes: int | None, error: QuorumlogError) -> QuorumlogError:
+def _failed(target: TargetPartition, row_bytes: int | None, error: QuorumlogError) -> QuorumlogError:
     """The error of a batch, unless it is that the log has other records under the name."""
     if isinstance(error, DuplicateSequenceMismatchError):
         return error

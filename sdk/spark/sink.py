@@ -29,8 +29,8 @@ from quorumlog.sdk.spark.earlier_runs import written_before
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import Patience, nodes_at
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.sdk.spark.rows_to_records import Spread, Target
-from quorumlog.sdk.spark.sending import Piece, Sender
+from quorumlog.sdk.spark.rows_to_records import Spread, TargetPartition
+from quorumlog.sdk.spark.sending import BatchSender, Piece
 from quorumlog.sdk.spark.write_options import WriteOptions
 
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
@@ -112,7 +112,7 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
     records = 0
     shapes: dict[str, TopicShape] = {}
     with _producer(options) as producer:
-        sender = Sender(producer)
+        sender = BatchSender(producer)
         for rows in _portions(options, batches):
             topics = _topics_of(options, rows)
             new = [topic for topic in topics if topic not in shapes]
@@ -166,7 +166,7 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
 def _write_first(
     options: WriteOptions,
     name: runs.Name,
-    run: runs.Run,
+    run: runs.WriteRun,
     how: Spread,
     come: list[pa.Table],
     coming: Iterator[pa.Table],
@@ -181,7 +181,7 @@ def _write_first(
     """
     try:
         with _producer(options, name, run) as producer:
-            sender = Sender(producer)
+            sender = BatchSender(producer)
             for rows in chain(tuple(come), _kept(coming, come)):
                 sender.send(_pieces(rows, how))
             sender.finish()
@@ -197,7 +197,7 @@ def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table
         yield rows
 
 
-def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spread, come: list[pa.Table]) -> None:
+def _write_rest(options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread, come: list[pa.Table]) -> None:
     """Writes what of the rows earlier runs have not written."""
     rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
@@ -224,15 +224,15 @@ def _write_rest(options: WriteOptions, name: runs.Name, run: runs.Run, how: Spre
 def _add(
     options: WriteOptions,
     name: runs.Name,
-    run: runs.Run,
+    run: runs.WriteRun,
     how: Spread,
-    rest: Sequence[tuple[Target, pa.Table]],
+    rest: Sequence[tuple[TargetPartition, pa.Table]],
     stored: Mapping[tuple[str, int], int],
 ) -> bool:
     """Adds records behind those that are stored; False where there are more by now."""
     try:
         with _producer(options, name, run, stored) as producer:
-            sender = Sender(producer)
+            sender = BatchSender(producer)
             sender.send(_in_turn([_cut(target, records, how) for target, records in rest]))
             sender.finish()
             producer.end_epoch()
@@ -275,7 +275,9 @@ def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
 
 def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape]) -> runs.Note:
     """What a first run leaves for those after it."""
-    partitions = [Target(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)]
+    partitions = [
+        TargetPartition(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)
+    ]
     bounds = _catalog(options).bounds(shapes, partitions)
     return runs.Note(
         timestamp_ms=time.time_ns() // 1_000_000,
@@ -318,7 +320,7 @@ def _shapes_in_time(options: WriteOptions, topics: list[str]) -> dict[str, Topic
 def _producer(
     options: WriteOptions,
     name: runs.Name | None = None,
-    run: runs.Run | None = None,
+    run: runs.WriteRun | None = None,
     stored: Mapping[tuple[str, int], int] | None = None,
 ) -> Producer:
     return Producer(
@@ -341,7 +343,7 @@ def _pieces(rows: pa.Table, how: Spread) -> Iterator[Piece]:
     return _in_turn([_cut(target, records, how) for target, records in rows_to_records.spread(rows, how)])
 
 
-def _cut(target: Target, records: pa.Table, how: Spread) -> Iterator[Piece]:
+def _cut(target: TargetPartition, records: pa.Table, how: Spread) -> Iterator[Piece]:
     for batch in rows_to_records.cut(records, how.shapes[target.topic].max_message_bytes):
         yield target, batch
 

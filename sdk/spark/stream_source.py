@@ -163,13 +163,13 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Compares a place with the log as it is, or with Trigger.AvailableNow as it was."""
         view = self._target
         if view is None:
-            view = self._look(newest=False)
+            view = self._look_at_cluster(newest=False)
             if seems_changed(start, view):
-                view = self._look(newest=True)
+                view = self._look_at_cluster(newest=True)
         self._seen = view
         return standing(start, view, self._options.read)
 
-    def _look(self, *, newest: bool) -> LogView:
+    def _look_at_cluster(self, *, newest: bool) -> LogView:
         """The cluster as it is now. A query that runs outlives nodes that do not answer for a while."""
         patience = Patience()
         while True:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import coordinator_failover, heartbeats, rebalance
+from bench import consumer_heartbeats, coordinator_failover, rebalance
 
 pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(120)]
 
@@ -16,7 +16,7 @@ def test_heartbeats_are_counted_and_what_they_cost(tmp_path: Path) -> None:
     report = tmp_path / "heartbeats.json"
     shape = ["--groups", "6", "--members", "3", "--partitions", "4", "--clients", "2"]
     times = ["--session-ms", "2000", "--join-rate", "200", "--watch", "1"]
-    assert heartbeats.main([*shape, *times, "--json", str(report)]) == 0
+    assert consumer_heartbeats.main([*shape, *times, "--json", str(report)]) == 0
     figures = json.loads(report.read_text())
     assert (len(figures["idle"]["cpu_percent"]), len(figures["busy"]["cpu_percent"])) == (3, 3)
     # A third of so short a session is the interval.

@@ -1,7 +1,7 @@
 """Gaps in delivery around a change of a group's members, from what the members wrote down."""
 
 from bench.coordinator_failover import differences
-from bench.delivery_gaps import Delivery, deliveries_of, effect_of, longest_gap_ms
+from bench.delivery_gaps import MemberDelivery, deliveries_of, effect_of, longest_gap_ms
 from bench.rebalance import lines_of
 from quorumlog.chaos.processes.member_log import Event, MemberEvent, WorkedRecord
 from quorumlog.sdk import GroupState, TopicPartition
@@ -10,8 +10,8 @@ from quorumlog.sdk.types import GroupDescription, MemberDescription
 MS = 1_000_000
 
 
-def deliveries(member: str, *at_ms: int) -> list[Delivery]:
-    return [Delivery(at * MS, member) for at in at_ms]
+def deliveries(member: str, *at_ms: int) -> list[MemberDelivery]:
+    return [MemberDelivery(at * MS, member) for at in at_ms]
 
 
 def test_deliveries_are_when_a_poll_brought_records() -> None:
@@ -19,7 +19,7 @@ def test_deliveries_are_when_a_poll_brought_records() -> None:
         return MemberEvent(99, Event.WORKED, partition=partition, records=(WorkedRecord(0, 0, 0, 0),), given_ns=at)
 
     found = deliveries_of([("b", [worked(1, 5)]), ("a", [MemberEvent(1, Event.STARTED), worked(1, 3), worked(0, 4)])])
-    assert found == {0: [Delivery(4, "a")], 1: [Delivery(3, "a"), Delivery(5, "b")]}
+    assert found == {0: [MemberDelivery(4, "a")], 1: [MemberDelivery(3, "a"), MemberDelivery(5, "b")]}
 
 
 def test_the_longest_gap_is_of_those_that_touch_the_time() -> None:

@@ -8,30 +8,44 @@ from pathlib import Path
 import pytest
 
 from quorumlog.chaos.checkers.checkers import CHECKERS, check
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 
 
-def send(value: str, offset: int, at: int, outcome: Outcome = Outcome.OK, process: str = "p") -> Operation:
+def send(
+    value: str, offset: int, at: int, outcome: OperationOutcome = OperationOutcome.OK, process: str = "p"
+) -> Operation:
     """A send that takes 5 µs from ``at`` on."""
-    return Operation(process, Kind.SEND, at, at + 5, outcome, "t-0", value=value, offset=offset, leader_epoch=1)
+    return Operation(
+        process, OperationKind.SEND, at, at + 5, outcome, "t-0", value=value, offset=offset, leader_epoch=1
+    )
 
 
 def poll(first: int, values: str, at: int, process: str = "c", final: bool = False, mark: int = -1) -> Operation:
     """A poll of one-letter values from offset ``first`` on."""
     records = [(first + place, value) for place, value in enumerate(values)]
     return Operation(
-        process, Kind.POLL, at, at + 5, Outcome.OK, "t-0", records=records, high_watermark=mark, final=final
+        process,
+        OperationKind.POLL,
+        at,
+        at + 5,
+        OperationOutcome.OK,
+        "t-0",
+        records=records,
+        high_watermark=mark,
+        final=final,
     )
 
 
 def end_offset(offset: int, at: int) -> Operation:
     """A linearizable end offset."""
-    return Operation("e", Kind.END_OFFSET, at, at + 5, Outcome.OK, "t-0", offset=offset, leader_epoch=1)
+    return Operation(
+        "e", OperationKind.END_OFFSET, at, at + 5, OperationOutcome.OK, "t-0", offset=offset, leader_epoch=1
+    )
 
 
 def reset(offset: int, at: int, process: str = "c", final: bool = False) -> Operation:
     """A reader goes on from the log start."""
-    return Operation(process, Kind.RESET, at, at + 5, Outcome.OK, "t-0", offset=offset, final=final)
+    return Operation(process, OperationKind.RESET, at, at + 5, OperationOutcome.OK, "t-0", offset=offset, final=final)
 
 
 def trimmed() -> list[Operation]:
@@ -52,8 +66,8 @@ def good() -> list[Operation]:
         send("b", 1, 20),
         poll(0, "ab", 30, mark=2),
         end_offset(2, 40),
-        send("c", -1, 50, Outcome.INFO),
-        send("f", -1, 55, Outcome.FAIL),
+        send("c", -1, 50, OperationOutcome.INFO),
+        send("f", -1, 55, OperationOutcome.FAIL),
         send("d", 3, 60),
         end_offset(4, 70),
         poll(2, "cd", 80, mark=4),

@@ -9,7 +9,7 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.chaos.checkers.history import Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import Operation, OperationKind, OperationOutcome
 from quorumlog.chaos.processes import scenarios
 from quorumlog.chaos.processes.compaction_rounds import CompactionRun
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
@@ -72,7 +72,7 @@ class FakeWorkload:
         later = self._recorder.now_us() + 60_000_000
         for partition in self._partitions:
             for number in range(WRITTEN):
-                self._add(partition, Kind.SEND, later + number, value=f"{partition}.{number}", offset=number)
+                self._add(partition, OperationKind.SEND, later + number, value=f"{partition}.{number}", offset=number)
 
     def stop(self) -> None:
         self.stopped = True
@@ -81,13 +81,15 @@ class FakeWorkload:
         assert self.stopped
         for partition in self._partitions:
             records = [(number, f"{partition}.{number}") for number in range(self.readable)]
-            self._add(partition, Kind.POLL, self._recorder.now_us(), records=records, final=True)
+            self._add(partition, OperationKind.POLL, self._recorder.now_us(), records=records, final=True)
         if self.readable < WRITTEN:
             raise TimeoutError(f"a fresh reader does not get to the end: {self.readable} of {WRITTEN}")
 
-    def _add(self, partition: TopicPartition, kind: Kind, now_us: int, **what: Any) -> None:
+    def _add(self, partition: TopicPartition, kind: OperationKind, now_us: int, **what: Any) -> None:
         where = f"{partition.topic}-{partition.partition}"
-        self._recorder.add(Operation(sequential_writer(partition), kind, now_us, now_us, Outcome.OK, where, **what))
+        self._recorder.add(
+            Operation(sequential_writer(partition), kind, now_us, now_us, OperationOutcome.OK, where, **what)
+        )
 
 
 class FakeAdmin:
@@ -186,7 +188,7 @@ def test_what_is_lost_is_said_after_a_failed_round_too(
     run_failing: RunFailing, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_less(workload: FakeWorkload, timeout_s: float) -> None:
-        workload._add(TopicPartition(scenarios.TOPIC, 0), Kind.POLL, 0, records=[(0, "x")], final=True)
+        workload._add(TopicPartition(scenarios.TOPIC, 0), OperationKind.POLL, 0, records=[(0, "x")], final=True)
 
     monkeypatch.setattr(FakeWorkload, "read_all", read_less)
     report, _ = run_failing(ChaosError("there is no follower"))

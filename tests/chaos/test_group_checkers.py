@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.chaos.checkers.group_checkers import Coverage, check_groups
 from quorumlog.chaos.checkers.group_history import Act, Ending, GroupHistory, GroupOperation, Part
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 
 PART = Part("g", "t-0")
 
@@ -22,7 +22,7 @@ def act(
     offset: int = -1,
     until: int = -1,
     *,
-    outcome: Outcome = Outcome.OK,
+    outcome: OperationOutcome = OperationOutcome.OK,
     ending: Ending = Ending.REVOKED,
     number: int = 0,
 ) -> GroupOperation:
@@ -37,7 +37,7 @@ def handover() -> list[GroupOperation]:
         act(Act.PROCESS, "a", 15, 20, 0, 2),
         act(Act.COMMIT, "a", 21, 25, 2),
         act(Act.PROCESS, "a", 26, 30, 2, 3),
-        act(Act.COMMIT, "a", 31, 60, 3, outcome=Outcome.INFO),
+        act(Act.COMMIT, "a", 31, 60, 3, outcome=OperationOutcome.INFO),
         act(Act.OWN, "a", 10, 50, ending=Ending.LOST),
         act(Act.READ_COMMITTED, "b", 56, 57, 2),
         act(Act.PROCESS, "b", 60, 70, 2, 4),
@@ -71,7 +71,11 @@ def test_a_handover_is_fine_and_what_was_done_twice_is_explained() -> None:
     ("place", "fields", "message"),
     [
         (9, {"invoked_us": 49}, "b works on t-0 of group g from 49 µs on, and a, which was cut off"),
-        (4, {"outcome": Outcome.OK, "invoked_us": 56}, "a commits offset 3 of t-0 of group g, asked for at 56 µs"),
+        (
+            4,
+            {"outcome": OperationOutcome.OK, "invoked_us": 56},
+            "a commits offset 3 of t-0 of group g, asked for at 56 µs",
+        ),
         (8, {"invoked_us": 5}, "it belongs to nobody"),
         (5, {"returned_us": 29}, "a processes t-0 of group g from 2 to 3 between 26 and 30 µs, when it does not have"),
         (8, {"offset": 1}, "b commits offset 1 of t-0 of group g after 2"),

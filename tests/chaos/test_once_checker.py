@@ -19,7 +19,7 @@ class Reading:
 
     def take(self, offset: int, number: int, partition: int = 0, key: int | None = None) -> None:
         chosen = key_of(partition) if key is None else key
-        self.checker.take(partition, offset, VALUE.pack(number, 0, chosen))
+        self.checker.take_record(partition, offset, VALUE.pack(number, 0, chosen))
 
     def found(self) -> list[str]:
         self.checker.finish()

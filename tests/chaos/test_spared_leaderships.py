@@ -12,7 +12,7 @@ from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_ca
 from quorumlog.chaos.processes.leaderships import Leadership
 from quorumlog.chaos.processes.nemesis import ChaosError, Nemesis
 from quorumlog.chaos.processes.report import Report, Round
-from quorumlog.chaos.processes.scenarios import MOST_REPEATS, SCENARIOS, Fault, Run
+from quorumlog.chaos.processes.scenarios import MOST_REPEATS, SCENARIOS, Fault, ScenarioRun
 from quorumlog.chaos.processes.watchdog import Watchdog
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.storage.storage import Storage
@@ -47,7 +47,7 @@ class Nobody:
         return {}
 
 
-class Rounds(Run):
+class Rounds(ScenarioRun):
     """Rounds that end as they are told."""
 
     def __init__(self, ends: Iterator[tuple[str, ...]], unprovoked: Iterator[list[str]]) -> None:
@@ -65,7 +65,7 @@ class Rounds(Run):
         return next(self._unprovoked)
 
 
-def strike(*ends: tuple[str, ...], unprovoked: Iterable[list[str]] = ([],) * 4) -> Run:
+def strike(*ends: tuple[str, ...], unprovoked: Iterable[list[str]] = ([],) * 4) -> ScenarioRun:
     """Two rounds, and as many more as it takes."""
     fault = SCENARIOS["isolate-follower"].fault
     assert fault is not None

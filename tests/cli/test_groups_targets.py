@@ -8,12 +8,12 @@ from pathlib import Path
 import pytest
 
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.reset_targets import Place, Wish, target, within_log
+from quorumlog.cli.reset_targets import PartitionBeforeReset, Wish, target, within_log
 from quorumlog.cli.times import parse_duration_ms
 from quorumlog.sdk import TopicPartition
 
 TP = TopicPartition("orders", 0)
-PLACE = Place(TP, committed=40, start=5, end=100)
+PLACE = PartitionBeforeReset(TP, committed=40, start=5, end=100)
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,7 @@ from quorumlog.sdk.cluster.metadata import DEFAULT_MAX_MESSAGE_BYTES
 from quorumlog.sdk.records.record_batch import encode, without_dead_headers
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.sdk.spark.rows_to_records import KEYLESS_RUN, Spread, Target, cut, rest_of, rows_of, spread
+from quorumlog.sdk.spark.rows_to_records import KEYLESS_RUN, Spread, TargetPartition, cut, rest_of, rows_of, spread
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.v1.entry import BATCH_OVERHEAD_BYTES, Codec
 from quorumlog.v1.payload import HEADERS_TYPE, LOG_SCHEMA, write_payload
@@ -34,11 +34,11 @@ def pieces(records: pa.Table, largest: int = 1 << 20) -> list[pa.RecordBatch]:
     return list(cut(records, largest))
 
 
-def values(written: list[tuple[Target, pa.Table]]) -> dict[tuple[str, int], list[bytes]]:
+def values(written: list[tuple[TargetPartition, pa.Table]]) -> dict[tuple[str, int], list[bytes]]:
     return {(target.topic, target.partition): records.column("value").to_pylist() for target, records in written}
 
 
-def stored(table: pa.Table, by: Spread, partition: int) -> dict[Target, list[pa.RecordBatch]]:
+def stored(table: pa.Table, by: Spread, partition: int) -> dict[TargetPartition, list[pa.RecordBatch]]:
     """What a run that broke off after one partition has left."""
     return {target: pieces(records) for target, records in spread(table, by) if target.partition == partition}
 

@@ -373,7 +373,7 @@ def test_late_records_are_told(capsys: pytest.CaptureFixture[str]) -> None:
         "eventTime": {"watermark": "2026-01-01T00:00:00.000Z"},
         "stateOperators": [{"numRowsTotal": 2, "numRowsDroppedByWatermark": 3}],
     }  # fmt: skip
-    progress = job.Progress()
+    progress = job.QueryProgress()
     progress.add(report)
     progress.add(report | {"batchId": 1})
     assert capsys.readouterr().err.splitlines()[0].endswith("2 windows open, 3 too late")

@@ -8,13 +8,13 @@ import pytest
 
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.planning import TopicShape
-from quorumlog.sdk.spark.rows_to_records import Target
+from quorumlog.sdk.spark.rows_to_records import TargetPartition
 from quorumlog.sdk.spark.runs import Name, Note
 
 
 def note(**partition_counts: int) -> Note:
     ends = {
-        Target(topic, number): 12_345_678_901 + number
+        TargetPartition(topic, number): 12_345_678_901 + number
         for topic, count in partition_counts.items()
         for number in range(count)
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.models.coordinator_model import CoordinatorModel, TopicPartition
+from quorumlog.chaos.models.coordinator_model import CoordinatorModel, TopicIdPartition
 from quorumlog.chaos.models.members_heard import HeardMembers
 from quorumlog.chaos.models.records import text_payload
 from quorumlog.chaos.simulator.clients import Answer, PartitionName
@@ -289,6 +289,6 @@ class BareCoordinator:
                     )
         return changed
 
-    def end_of(self, partition: TopicPartition) -> int:
+    def end_of(self, partition: TopicIdPartition) -> int:
         """Every log is as long."""
         return self.records

@@ -5,8 +5,8 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
-from quorumlog.chaos.checkers.history import History, Outcome
-from quorumlog.chaos.simulator.clients import PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.checkers.history import History, OperationOutcome
+from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
 from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.network import NetworkOptions
@@ -111,7 +111,7 @@ class Writing(Quiet):
 
     def __init__(self, seed: int, balance: BalanceOptions | None = None, limits: NodeLimits | None = None) -> None:
         super().__init__(seed, balance=balance, limits=limits)
-        options = ProducerOptions(
+        options = SimProducerOptions(
             interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
         )
         self.producer = SimProducer(
@@ -122,5 +122,5 @@ class Writing(Quiet):
 
     def longest_gap_ms(self, since_us: int) -> float:
         """Longest time between two acknowledgements, from the last before ``since_us`` on."""
-        acks = [send.returned_us for send in self.history.sends(Outcome.OK)]
+        acks = [send.returned_us for send in self.history.sends(OperationOutcome.OK)]
         return max(after - before for before, after in itertools.pairwise(acks) if after > since_us) / 1_000

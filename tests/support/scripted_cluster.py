@@ -113,7 +113,7 @@ class _Session:
         self._partitions: dict[int, data_plane_pb2.FetchPartition] = {}
         self._waiting: asyncio.Task[data_plane_pb2.FetchResponse | None] | None = None
 
-    def take(self, request: data_plane_pb2.FetchRequest) -> errors_pb2.Error | None:
+    def take_request(self, request: data_plane_pb2.FetchRequest) -> errors_pb2.Error | None:
         """Takes in what a request changes; why it is refused, if it is."""
         if request.session_epoch == 0:
             return None
@@ -209,7 +209,7 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
         session = _Session(self.cluster.on_session)
 
         async def answer(request: data_plane_pb2.FetchRequest) -> None:
-            refusal = session.take(request)
+            refusal = session.take_request(request)
             response: data_plane_pb2.FetchResponse | None
             if refusal is not None:
                 response = data_plane_pb2.FetchResponse(error=refusal)

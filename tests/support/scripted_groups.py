@@ -76,7 +76,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         self.script = script
         self.node_id = node_id
 
-    def _look(self, method: str, group_id: str | None = None) -> errors_pb2.Error | None:
+    def _note_question(self, method: str, group_id: str | None = None) -> errors_pb2.Error | None:
         asked = Asked(self.node_id, method)
         self.script.asked.append(asked)
         refusal = self.script.refuse(asked)
@@ -89,7 +89,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
     async def FindCoordinators(
         self, request: groups_pb2.FindCoordinatorsRequest, context: grpc.aio.ServicerContext
     ) -> groups_pb2.FindCoordinatorsResponse:
-        refusal = self._look("FindCoordinators")
+        refusal = self._note_question("FindCoordinators")
         if refusal is not None:
             return groups_pb2.FindCoordinatorsResponse(error=refusal)
         script = self.script
@@ -108,7 +108,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         self, request: groups_pb2.CommitOffsetsRequest, context: grpc.aio.ServicerContext
     ) -> groups_pb2.CommitOffsetsResponse:
         response = groups_pb2.CommitOffsetsResponse()
-        refusal = self._look("CommitOffsets", request.group_id)
+        refusal = self._note_question("CommitOffsets", request.group_id)
         group = self.script.groups.setdefault(request.group_id, ScriptedGroup())
         if refusal is None and group.members:
             refusal = error(Code.UNKNOWN_MEMBER_ID, retriable=False)
@@ -129,7 +129,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
     async def FetchOffsets(
         self, request: groups_pb2.FetchOffsetsRequest, context: grpc.aio.ServicerContext
     ) -> groups_pb2.FetchOffsetsResponse:
-        refusal = self._look("FetchOffsets", request.group_id)
+        refusal = self._note_question("FetchOffsets", request.group_id)
         if refusal is not None:
             return groups_pb2.FetchOffsetsResponse(error=refusal)
         group = self.script.groups.get(request.group_id, ScriptedGroup())
@@ -142,7 +142,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
     async def ListGroups(
         self, request: groups_pb2.ListGroupsRequest, context: grpc.aio.ServicerContext
     ) -> groups_pb2.ListGroupsResponse:
-        refusal = self._look("ListGroups")
+        refusal = self._note_question("ListGroups")
         if refusal is not None:
             return groups_pb2.ListGroupsResponse(error=refusal)
         script = self.script
@@ -159,7 +159,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         response = groups_pb2.DescribeGroupsResponse()
         for group_id in request.group_ids:
             described = response.groups.add(group_id=group_id, coordinator=self.node_id)
-            refusal = self._look("DescribeGroups", group_id)
+            refusal = self._note_question("DescribeGroups", group_id)
             group = self.script.groups.get(group_id)
             if refusal is None and group is None:
                 refusal = error(Code.GROUP_ID_NOT_FOUND, retriable=False)
@@ -178,7 +178,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
         response = groups_pb2.DeleteGroupsResponse()
         for group_id in request.group_ids:
             result = response.results.add(group_id=group_id)
-            refusal = self._look("DeleteGroups", group_id)
+            refusal = self._note_question("DeleteGroups", group_id)
             if refusal is None and group_id not in self.script.groups:
                 refusal = error(Code.GROUP_ID_NOT_FOUND, retriable=False)
             elif refusal is None and self.script.groups[group_id].members:
@@ -192,7 +192,7 @@ class _Coordinator(groups_pb2_grpc.GroupsServicer):
     async def DeleteOffsets(
         self, request: groups_pb2.DeleteOffsetsRequest, context: grpc.aio.ServicerContext
     ) -> groups_pb2.DeleteOffsetsResponse:
-        refusal = self._look("DeleteOffsets", request.group_id)
+        refusal = self._note_question("DeleteOffsets", request.group_id)
         if refusal is None and request.group_id not in self.script.groups:
             refusal = error(Code.GROUP_ID_NOT_FOUND, retriable=False)
         if refusal is not None:

@@ -140,7 +140,7 @@ def _told(spark: SparkSession) -> Iterator[None]:
     """
     ended = threading.Event()
     # The job itself stays in this thread: in others Spark does not know the formats of the session.
-    telling = threading.Thread(target=_tell, args=(spark.sparkContext.statusTracker(), ended), daemon=True)
+    telling = threading.Thread(target=_tell_progress, args=(spark.sparkContext.statusTracker(), ended), daemon=True)
     telling.start()
     try:
         yield
@@ -151,7 +151,7 @@ def _told(spark: SparkSession) -> Iterator[None]:
         telling.join(_POLL_S)
 
 
-def _tell(tracker: StatusTracker, ended: threading.Event) -> None:
+def _tell_progress(tracker: StatusTracker, ended: threading.Event) -> None:
     said = ""
     while not ended.wait(_POLL_S):
         stages = [tracker.getStageInfo(stage) for stage in sorted(tracker.getActiveStageIds())]

@@ -277,7 +277,7 @@ class StopSignal:
 
 
 @dataclass(slots=True)
-class Progress:
+class QueryProgress:
     """What a query has done in this run."""
 
     batches: int = 0
@@ -346,7 +346,7 @@ def run_stream(
             reports.put(None)
 
     say(f"{name}: {'a new query' if is_new else f'goes on at the checkpoint in {given.checkpoint}'}")
-    stop, began, progress = StopSignal(), time.monotonic(), Progress()
+    stop, began, progress = StopSignal(), time.monotonic(), QueryProgress()
     listener = Listener()
     spark.streams.addListener(listener)
     writer = writer.queryName(name).option("checkpointLocation", given.checkpoint)

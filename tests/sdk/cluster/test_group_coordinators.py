@@ -11,7 +11,7 @@ from scripted_groups import Asked, ScriptedCoordinators, ScriptedGroup
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.coordinators import Coordinators
+from quorumlog.sdk.cluster.coordinators import CoordinatorCache
 from quorumlog.sdk.errors import CoordinatorNotAvailableError, InvalidGroupIdError, RequestTimedOutError
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -40,11 +40,11 @@ async def cluster(script: ScriptedCoordinators) -> AsyncIterator[Cluster]:
 
 
 @pytest.fixture
-def coordinators(cluster: Cluster) -> Coordinators:
-    return Coordinators(cluster)
+def coordinators(cluster: Cluster) -> CoordinatorCache:
+    return CoordinatorCache(cluster)
 
 
-async def fetch(coordinators: Coordinators, group_id: str = "g", limit_s: float = LIMIT_S) -> None:
+async def fetch(coordinators: CoordinatorCache, group_id: str = "g", limit_s: float = LIMIT_S) -> None:
     request = groups_pb2.FetchOffsetsRequest(group_id=group_id, member_epoch=-1)
     await coordinators.ask(group_id, lambda node: node.groups.FetchOffsets(request, timeout=1), limit_s, "the fetch")
 
@@ -53,7 +53,7 @@ def address(script: ScriptedCoordinators, node_id: int) -> str:
     return f"127.0.0.1:{script.cluster.nodes[node_id].port}"
 
 
-async def test_a_coordinator_is_asked_for_once(script: ScriptedCoordinators, coordinators: Coordinators) -> None:
+async def test_a_coordinator_is_asked_for_once(script: ScriptedCoordinators, coordinators: CoordinatorCache) -> None:
     for _ in range(3):
         await fetch(coordinators)
     assert (script.count("FindCoordinators"), script.count("FetchOffsets")) == (1, 3)
@@ -64,7 +64,7 @@ async def test_a_coordinator_is_asked_for_once(script: ScriptedCoordinators, coo
 
 
 async def test_a_hint_is_followed_without_asking_anew(
-    script: ScriptedCoordinators, cluster: Cluster, coordinators: Coordinators
+    script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
 ) -> None:
     await cluster.ask_metadata([])  # The nodes' addresses.
     partition = script.partition("g")
@@ -80,7 +80,7 @@ async def test_a_hint_is_followed_without_asking_anew(
 
 
 async def test_without_a_hint_or_with_an_old_one_any_node_is_asked(
-    script: ScriptedCoordinators, coordinators: Coordinators
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:
     await fetch(coordinators)
     partition = script.partition("g")
@@ -93,7 +93,9 @@ async def test_without_a_hint_or_with_an_old_one_any_node_is_asked(
     assert coordinators.known("g") is None
 
 
-async def test_older_news_do_not_replace_newer_ones(script: ScriptedCoordinators, coordinators: Coordinators) -> None:
+async def test_older_news_do_not_replace_newer_ones(
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
+) -> None:
     partition = script.partition("g")
     script.shown = list(script.leaders)
     script.elect(partition, 3)
@@ -106,7 +108,7 @@ async def test_older_news_do_not_replace_newer_ones(script: ScriptedCoordinators
 
 
 async def test_coordinators_that_are_being_created_are_waited_for(
-    script: ScriptedCoordinators, coordinators: Coordinators
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:
     def refuse(asked: Asked) -> errors_pb2.Error | None:
         early = asked.method == "FindCoordinators" and script.count("FindCoordinators") < 4
@@ -118,7 +120,7 @@ async def test_coordinators_that_are_being_created_are_waited_for(
 
 
 async def test_a_partition_without_a_leader_is_waited_for_and_named(
-    script: ScriptedCoordinators, coordinators: Coordinators
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:
     partition = script.partition("g")
     leader = script.leaders[partition]
@@ -131,7 +133,7 @@ async def test_a_partition_without_a_leader_is_waited_for_and_named(
     await fetch(coordinators)
 
 
-async def test_a_node_that_went_is_asked_for_anew(script: ScriptedCoordinators, coordinators: Coordinators) -> None:
+async def test_a_node_that_went_is_asked_for_anew(script: ScriptedCoordinators, coordinators: CoordinatorCache) -> None:
     await fetch(coordinators)
     partition = script.partition("g")
     leader = script.leaders[partition][0]
@@ -144,7 +146,7 @@ async def test_a_node_that_went_is_asked_for_anew(script: ScriptedCoordinators, 
 
 
 async def test_a_group_that_cannot_be_is_refused_at_once(
-    script: ScriptedCoordinators, coordinators: Coordinators
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:
     with pytest.raises(InvalidGroupIdError):
         await fetch(coordinators, "bad")
@@ -152,7 +154,7 @@ async def test_a_group_that_cannot_be_is_refused_at_once(
 
 
 async def test_several_groups_are_asked_at_their_nodes(
-    script: ScriptedCoordinators, coordinators: Coordinators
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:
     ids = ["a", "b", "c", "d"]
     script.groups = {group_id: ScriptedGroup() for group_id in ids}

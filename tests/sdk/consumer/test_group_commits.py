@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Collection
 import pytest
 
 from quorumlog.sdk.cluster.cluster import Cluster
-from quorumlog.sdk.cluster.coordinators import Coordinators
+from quorumlog.sdk.cluster.coordinators import CoordinatorCache
 from quorumlog.sdk.consumer.commits import Commits, Committer
 from quorumlog.sdk.consumer.group_membership import GroupPartition
 from quorumlog.sdk.errors import CommitFailedError, NetworkError, QuorumlogError, UnknownMemberIdError
@@ -23,7 +23,7 @@ STALE = Error(code=ErrorCode.STALE_MEMBER_EPOCH, message="an older epoch", defin
 Answer = QuorumlogError | groups_pb2.CommitOffsetsResponse
 
 
-class ScriptedCoordinator(Coordinators):
+class ScriptedCoordinator(CoordinatorCache):
     """Answers attempts in turn."""
 
     def __init__(self, cluster: Cluster, *answers: Answer) -> None:

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from quorumlog.sdk.consumer.group_membership import (
-    Change,
+    AssignmentChange,
     GroupMembership,
     GroupPartition,
     MemberHeartbeat,
@@ -80,39 +80,39 @@ def test_a_member_joins_with_epoch_0_and_waits_at_the_coordinator_from_then_on()
     assert (first.request.member_id, first.request.member_epoch, first.request.full) == ("m1", 0, True)
     assert list(first.request.topics) == ["t"] and not first.request.owned
     assert membership.heartbeat(0.5) is None, "one at a time"
-    assert membership.heard(first, answer(1, 0, 1), 0.6) == Change(gained=parts(0, 1))
+    assert membership.heard(first, answer(1, 0, 1), 0.6) == AssignmentChange(gained=parts(0, 1))
     assert membership.state is MembershipState.MEMBER
     waits = sent(membership, 0.6)
     assert (waits.request.member_epoch, waits.request.full, waits.request.max_wait_ms) == (1, False, 3000)
     assert owned(waits) == [0, 1]
-    assert membership.heard(waits, answer(1, told=False), 3.6) == Change()
+    assert membership.heard(waits, answer(1, told=False), 3.6) == AssignmentChange()
     assert membership.heartbeat(3.6) is not None
 
 
 def test_what_is_taken_away_is_owned_until_it_is_released_and_that_is_told_at_once() -> None:
     membership = joined(0, 1)
-    assert membership.heard(sent(membership, 1), answer(1, 0), 1.1) == Change(revoked=parts(1))
+    assert membership.heard(sent(membership, 1), answer(1, 0), 1.1) == AssignmentChange(revoked=parts(1))
     assert owned(sent(membership, 1.1)) == [0, 1], "not given up yet"
     assert membership.heartbeat(1.2) is None
-    assert membership.release(parts(1)) == Change()
+    assert membership.release(parts(1)) == AssignmentChange()
     told = sent(membership, 1.2)
     assert owned(told) == [0]
-    assert membership.heard(told, answer(2, 0, 2), 1.3) == Change(gained=parts(2))
+    assert membership.heard(told, answer(2, 0, 2), 1.3) == AssignmentChange(gained=parts(2))
     assert membership.member_epoch == 2
 
 
 def test_what_is_given_back_before_it_was_released_stays() -> None:
     membership = joined(0, 1)
     membership.heard(sent(membership, 1), answer(1, 0), 1.1)
-    assert membership.heard(sent(membership, 1.2), answer(3, 0, 1), 1.3) == Change()
-    assert membership.release(parts(1)) == Change(gained=parts(1))
+    assert membership.heard(sent(membership, 1.2), answer(3, 0, 1), 1.3) == AssignmentChange()
+    assert membership.release(parts(1)) == AssignmentChange(gained=parts(1))
     assert membership.owned == parts(0, 1)
 
 
 @pytest.mark.parametrize("code", [Code.FENCED_MEMBER_EPOCH, Code.UNKNOWN_MEMBER_ID])
 def test_a_member_that_was_thrown_out_has_lost_everything_and_joins_anew(code: int) -> None:
     membership = joined(0, 1)
-    assert membership.heard(sent(membership, 1), refusal(code), 1.1) == Change(lost=parts(0, 1))  # type: ignore[arg-type]
+    assert membership.heard(sent(membership, 1), refusal(code), 1.1) == AssignmentChange(lost=parts(0, 1))  # type: ignore[arg-type]
     again = sent(membership, 1.2)
     assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m1", 0, [])
 
@@ -120,14 +120,14 @@ def test_a_member_that_was_thrown_out_has_lost_everything_and_joins_anew(code: i
 def test_silence_for_a_session_timeout_counts_from_when_the_last_answered_heartbeat_was_sent() -> None:
     membership = joined(0, session_timeout_ms=6000)
     heard = sent(membership, 10.0 - 6.0)
-    assert membership.heard(heard, answer(1, told=False), 5.5) == Change()
+    assert membership.heard(heard, answer(1, told=False), 5.5) == AssignmentChange()
     late = sent(membership, 5.5)
     assert membership.session_ends_s == 10.0
-    assert membership.check_session(9.99) == Change()
-    assert membership.heard(late, answer(1, 0), 10.0) == Change(lost=parts(0)), "the answer comes too late"
+    assert membership.check_session(9.99) == AssignmentChange()
+    assert membership.heard(late, answer(1, 0), 10.0) == AssignmentChange(lost=parts(0)), "the answer comes too late"
     again = sent(membership, 10.0)
     assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m1", 0, [])
-    assert membership.heard(again, answer(1, 0), 10.1) == Change(gained=parts(0))
+    assert membership.heard(again, answer(1, 0), 10.1) == AssignmentChange(gained=parts(0))
 
 
 def test_a_lost_answer_is_asked_for_again_in_full() -> None:
@@ -137,14 +137,14 @@ def test_a_lost_answer_is_asked_for_again_in_full() -> None:
     assert membership.heartbeat(1.5) is None
     again = sent(membership, 1.6)
     assert again.request.full and again.request.member_epoch == 1
-    assert membership.heard(lost, answer(7, 0, 1, 2), 1.7) == Change(), "nobody listens to it any more"
-    assert membership.heard(again, answer(2, 0, 1), 1.8) == Change(gained=parts(1))
+    assert membership.heard(lost, answer(7, 0, 1, 2), 1.7) == AssignmentChange(), "nobody listens to it any more"
+    assert membership.heard(again, answer(2, 0, 1), 1.8) == AssignmentChange(gained=parts(1))
 
 
 @pytest.mark.parametrize("code", [Code.NOT_COORDINATOR, Code.COORDINATOR_NOT_AVAILABLE, Code.SERVER_BUSY])
 def test_a_coordinator_that_cannot_answer_is_asked_again_and_nothing_is_lost(code: int) -> None:
     membership = joined(0)
-    assert membership.heard(sent(membership, 1), refusal(code, retriable=True), 1) == Change()  # type: ignore[arg-type]
+    assert membership.heard(sent(membership, 1), refusal(code, retriable=True), 1) == AssignmentChange()  # type: ignore[arg-type]
     assert not membership.is_due(1.01)
     membership.unreachable(1.02)
     assert not membership.is_due(1.03), "failures in a row are waited for longer"
@@ -165,9 +165,9 @@ def test_only_the_answer_to_the_newest_heartbeat_counts_and_that_one_tells_all()
     membership.subscribe(["t", "u"])
     newest = sent(membership, 1.1)
     assert newest.request.full
-    assert membership.heard(earlier, answer(2, 0, 1), 1.2) == Change()
+    assert membership.heard(earlier, answer(2, 0, 1), 1.2) == AssignmentChange()
     assert membership.member_epoch == 1
-    assert membership.heard(newest, answer(2, 0, 1), 1.3) == Change(gained=parts(1))
+    assert membership.heard(newest, answer(2, 0, 1), 1.3) == AssignmentChange(gained=parts(1))
 
 
 def test_a_coordinator_that_parks_nobody_is_not_played_ping_pong_with() -> None:
@@ -243,7 +243,7 @@ def test_whatever_happens_nothing_is_read_that_the_coordinator_has_not_given(dat
     for _ in range(data.draw(st.integers(1, 25))):
         now_s += data.draw(st.sampled_from([0.0, 0.02, 1.0, 4.0]))
         what = data.draw(st.sampled_from(["send", "answer", "error", "fence", "lose", "release", "tick", "stream"]))
-        change = Change()
+        change = AssignmentChange()
         if what == "send" and (heartbeat := membership.heartbeat(now_s)) is not None:
             flying.append(heartbeat)
         elif what == "release":

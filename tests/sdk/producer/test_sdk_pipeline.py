@@ -20,7 +20,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.identity import ProducerIdentity
-from quorumlog.sdk.producer.partition_pipeline import PartitionPipeline, Verdict, final_error
+from quorumlog.sdk.producer.partition_pipeline import AttemptVerdict, PartitionPipeline, final_error
 from quorumlog.sdk.records.record_batch import decode
 from quorumlog.v1.entry import Codec, parse_header
 
@@ -39,7 +39,7 @@ def pipeline_with(count: int, *, idempotent: bool = True) -> tuple[PartitionPipe
         pipeline.adopt(ProducerIdentity(7, 0), 0.0)
     batches = [new_batch(i) for i in range(count)]
     for batch in batches:
-        pipeline.take(batch)
+        pipeline.take_batch(batch)
         batch.attempt = object()
     return pipeline, batches
 
@@ -64,7 +64,7 @@ def test_the_log_never_has_to_remember_more_than_five_batches_to_recognise_the_o
 def test_after_a_failure_everything_unanswered_goes_out_again_in_order_before_anything_new() -> None:
     pipeline, batches = pipeline_with(3)
     for batch in (batches[0], batches[1], batches[2]):
-        assert pipeline.failed(batch, NetworkError("lost"), expired=False) is Verdict.RETRY
+        assert pipeline.failed(batch, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
         pipeline.retry_after(1.0, 0.02)
     assert not pipeline.can_take()
     assert pipeline.due(1.01) == []
@@ -73,9 +73,9 @@ def test_after_a_failure_everything_unanswered_goes_out_again_in_order_before_an
 
 def test_a_batch_behind_a_failed_one_is_refused_and_waits_for_it() -> None:
     pipeline, batches = pipeline_with(2)
-    assert pipeline.failed(batches[0], NotEnoughReplicasError("two down"), expired=False) is Verdict.RETRY
+    assert pipeline.failed(batches[0], NotEnoughReplicasError("two down"), expired=False) is AttemptVerdict.RETRY
     refusal = OutOfOrderSequenceNumberError("gap")
-    assert pipeline.failed(batches[1], refusal, expired=False) is Verdict.RETRY
+    assert pipeline.failed(batches[1], refusal, expired=False) is AttemptVerdict.RETRY
     assert not pipeline.gap
     pipeline.retry_after(0.0, 0.0)
     assert pipeline.due(0.0) == batches
@@ -95,11 +95,11 @@ def test_a_node_that_may_not_lead_is_sent_only_the_oldest() -> None:
 @pytest.mark.scenario("26")
 def test_a_definite_refusal_after_a_time_out_is_not_believed() -> None:
     pipeline, (batch,) = pipeline_with(1)
-    assert pipeline.failed(batch, RequestTimedOutError("no answer"), expired=False) is Verdict.RETRY
+    assert pipeline.failed(batch, RequestTimedOutError("no answer"), expired=False) is AttemptVerdict.RETRY
     refusal = InvalidTimestampError("too far ahead")
     assert (refusal.definite, refusal.retriable) == (True, False)
-    assert pipeline.failed(batch, refusal, expired=False) is Verdict.RETRY
-    assert pipeline.failed(batch, refusal, expired=True) is Verdict.FAIL
+    assert pipeline.failed(batch, refusal, expired=False) is AttemptVerdict.RETRY
+    assert pipeline.failed(batch, refusal, expired=True) is AttemptVerdict.FAIL
     told = final_error(batch, refusal)
     assert isinstance(told, InvalidTimestampError)
     assert not told.definite
@@ -108,17 +108,17 @@ def test_a_definite_refusal_after_a_time_out_is_not_believed() -> None:
 
 def test_a_refusal_of_the_only_attempt_is_definite_and_its_number_is_used_again() -> None:
     pipeline, (batch,) = pipeline_with(1)
-    assert pipeline.failed(batch, RecordTooLargeError("1 MiB"), expired=False) is Verdict.FAIL
+    assert pipeline.failed(batch, RecordTooLargeError("1 MiB"), expired=False) is AttemptVerdict.FAIL
     assert final_error(batch, RecordTooLargeError("1 MiB")).definite
     assert (pipeline.next_sequence, pipeline.gap) == (0, False)
 
 
 def test_what_follows_a_definitely_failed_batch_goes_on_under_a_fresh_identity() -> None:
     pipeline, (first, second, third) = pipeline_with(3)
-    assert pipeline.failed(first, RecordTooLargeError("1 MiB"), expired=False) is Verdict.FAIL
-    assert pipeline.failed(second, OutOfOrderSequenceNumberError("gap"), expired=False) is Verdict.RETRY
+    assert pipeline.failed(first, RecordTooLargeError("1 MiB"), expired=False) is AttemptVerdict.FAIL
+    assert pipeline.failed(second, OutOfOrderSequenceNumberError("gap"), expired=False) is AttemptVerdict.RETRY
     assert not pipeline.needs_identity  # The third may still be answered.
-    assert pipeline.failed(third, NetworkError("lost"), expired=False) is Verdict.RETRY
+    assert pipeline.failed(third, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
     assert pipeline.needs_identity
     pipeline.adopt(ProducerIdentity(8, 0), 5.0)
     assert [(b.identity, b.sequence, b.maybe_applied) for b in (second, third)] == [
@@ -130,23 +130,23 @@ def test_what_follows_a_definitely_failed_batch_goes_on_under_a_fresh_identity()
 
 def test_a_batch_that_may_be_in_the_log_is_never_given_another_sequence() -> None:
     pipeline, (first, second) = pipeline_with(2)
-    assert pipeline.failed(first, NetworkError("lost"), expired=True) is Verdict.FAIL
+    assert pipeline.failed(first, NetworkError("lost"), expired=True) is AttemptVerdict.FAIL
     assert not final_error(first, NetworkError("lost")).definite
-    assert pipeline.failed(second, NetworkError("lost"), expired=False) is Verdict.RETRY
+    assert pipeline.failed(second, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
     assert pipeline.gap
     assert not pipeline.needs_identity
     pipeline.retry_after(0.0, 0.0)
     assert pipeline.due(0.0) == [second]
     assert second.sequence == 1
-    assert pipeline.failed(second, OutOfOrderSequenceNumberError("gap"), expired=False) is Verdict.FAIL
+    assert pipeline.failed(second, OutOfOrderSequenceNumberError("gap"), expired=False) is AttemptVerdict.FAIL
     assert not final_error(second, OutOfOrderSequenceNumberError("gap")).definite
 
 
 def test_without_idempotence_a_definite_refusal_ends_it_but_is_said_to_be_indefinite() -> None:
     pipeline, (batch,) = pipeline_with(1, idempotent=False)
     assert batch.sequence == -1
-    assert pipeline.failed(batch, RequestTimedOutError("no answer"), expired=False) is Verdict.RETRY
-    assert pipeline.failed(batch, InvalidTimestampError("bad"), expired=False) is Verdict.FAIL
+    assert pipeline.failed(batch, RequestTimedOutError("no answer"), expired=False) is AttemptVerdict.RETRY
+    assert pipeline.failed(batch, InvalidTimestampError("bad"), expired=False) is AttemptVerdict.FAIL
     assert not final_error(batch, InvalidTimestampError("bad")).definite
 
 
@@ -185,7 +185,7 @@ class Storm:
         if what == "new" and pipeline.can_take():
             batch = new_batch(len(self.batches))
             self.batches.append(batch)
-            pipeline.take(batch)
+            pipeline.take_batch(batch)
             self.send(batch)
         elif what == "late" and self.astray:
             self.log.append(self.astray.pop(rng.randrange(len(self.astray))).entry)
@@ -233,7 +233,7 @@ class Storm:
     def fail(self, sent: Sent, error: QuorumlogError, expired: bool = False) -> None:
         if sent.batch.attempt is not sent.token:
             return
-        if self.pipeline.failed(sent.batch, error, expired=expired) is Verdict.FAIL:
+        if self.pipeline.failed(sent.batch, error, expired=expired) is AttemptVerdict.FAIL:
             self.failures[sent.batch] = final_error(sent.batch, error)
         else:
             self.pipeline.retry_after(0.0, 0.0)

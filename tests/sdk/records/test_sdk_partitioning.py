@@ -6,7 +6,7 @@ import pyarrow as pa
 import pytest
 
 from quorumlog.sdk.errors import IllegalArgumentError, InvalidPartitionsError
-from quorumlog.sdk.records.arrow_partitioning import split_by_partition
+from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.murmur2 import murmur2, partition_of_key
 from quorumlog.sdk.records.partitioner import ask_custom, check_partitioner, partition_for_key
 from quorumlog.sdk.records.record_batch import to_log_schema

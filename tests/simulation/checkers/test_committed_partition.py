@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from quorumlog.chaos.models.committed_partition import CommittedPartition, Retention, Violation
+from quorumlog.chaos.models.committed_partition import CommittedPartition, TopicRetention, Violation
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, seal, seal_batch
 from quorumlog.v1.partition_log_pb2 import (
@@ -23,7 +23,7 @@ NAMED = 1 << 62
 class Log:
     """A log that is committed as it is written."""
 
-    def __init__(self, *retentions: Retention) -> None:
+    def __init__(self, *retentions: TopicRetention) -> None:
         self.model = CommittedPartition(GROUP, retentions=set(retentions))
         self.index = 0
 
@@ -76,7 +76,7 @@ def test_records_that_somebody_deletes_go_even_in_the_midst_of_a_batch() -> None
 
 
 def test_what_goes_by_size_leaves_enough_behind_it() -> None:
-    log = Log(Retention(retained_bytes=2 * 112, retained_ms=-1))
+    log = Log(TopicRetention(retained_bytes=2 * 112, retained_ms=-1))
     for value in "abcd":
         log.batch(value)
     log.trim(2)
@@ -85,7 +85,7 @@ def test_what_goes_by_size_leaves_enough_behind_it() -> None:
 
 
 def test_what_goes_by_time_is_too_old() -> None:
-    log = Log(Retention(retained_bytes=-1, retained_ms=1_000))
+    log = Log(TopicRetention(retained_bytes=-1, retained_ms=1_000))
     log.batch("ab", at_ms=WALL_MS - 1_001)
     log.batch("c", at_ms=WALL_MS - 1_000)
     with pytest.raises(Violation, match="midst of a batch"):

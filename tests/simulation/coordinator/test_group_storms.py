@@ -8,7 +8,7 @@ from bare_coordinator import BareCoordinator, Topics
 
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory
-from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicPartition
+from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.seeds.plan_groups import KINDS
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import run_seeds
@@ -132,7 +132,7 @@ class Storm:
             (info.name, number)
             for info in self.topics.infos.values()
             for number in range(info.partitions)
-            if (offset := group.offsets.get(TopicPartition(info.topic_id, number))) is None
+            if (offset := group.offsets.get(TopicIdPartition(info.topic_id, number))) is None
             or offset.offset != self.coordinator.records
         ]
         waits = [member.at_rest for member in self.members.values() if member.at_rest]

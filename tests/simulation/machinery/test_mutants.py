@@ -13,8 +13,8 @@ from quorumlog.chaos.mutate import CheckError, Workshop, main
 from quorumlog.chaos.mutation.checks import seeded, seeds_of
 from quorumlog.chaos.mutation.mutant import (
     CHECKOUT,
-    Change,
     Mutant,
+    SourceChange,
     StalePatchError,
     copy_packages,
     copy_tree,
@@ -30,7 +30,7 @@ TRIED_HERE = (
     "deduplication_skipped",
     "offset_rows_left_by_truncation",
 )
-HARMLESS = Change("raft/quorum.py", "len(voters) // 2 + 1\n", "1 + len(voters) // 2\n")
+HARMLESS = SourceChange("raft/quorum.py", "len(voters) // 2 + 1\n", "1 + len(voters) // 2\n")
 
 
 @pytest.fixture(scope="module")
@@ -38,7 +38,7 @@ def workshop(tmp_path_factory: pytest.TempPathFactory) -> Workshop:
     return Workshop(tmp_path_factory.mktemp("workshop"))
 
 
-def mutant(*changes: Change, checks: tuple[str, ...] = ("storms 0..1",), name: str = "planted") -> Mutant:
+def mutant(*changes: SourceChange, checks: tuple[str, ...] = ("storms 0..1",), name: str = "planted") -> Mutant:
     return Mutant(name, "a story", 0, checks, changes)
 
 
@@ -85,11 +85,11 @@ def test_a_harmless_change_survives(workshop: Workshop) -> None:
 
 def test_a_patch_that_no_longer_fits_is_called_stale(workshop: Workshop) -> None:
     with pytest.raises(StalePatchError, match=r"of gone is stale: raft/quorum\.py holds .* 0 times"):
-        workshop.try_mutant(mutant(Change("raft/quorum.py", "not there", ""), name="gone"))
+        workshop.try_mutant(mutant(SourceChange("raft/quorum.py", "not there", ""), name="gone"))
 
 
 def test_a_check_that_does_not_load_the_mutant_has_no_say(workshop: Workshop) -> None:
-    change = Change("server/partition/producer_state.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
+    change = SourceChange("server/partition/producer_state.py", "REMEMBERED_BATCHES = 5", "REMEMBERED_BATCHES = 4")
     with pytest.raises(CheckError, match=r"does not load quorumlog\.server\.partition\.producer_state"):
         workshop.try_mutant(mutant(change, name="not_loaded"))
 

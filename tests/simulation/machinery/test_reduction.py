@@ -8,7 +8,7 @@ import pytest
 
 from quorumlog.chaos.seeds.fault_schedule import Struck
 from quorumlog.chaos.seeds.reduction import invariant_of, reduce_faults
-from quorumlog.chaos.seeds.simulation import Result, Simulation
+from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
 from quorumlog.chaos.seeds.transcript import transcript
 from quorumlog.chaos.simulate import main
 from quorumlog.server.partition.producer_table import ProducerTable
@@ -24,12 +24,12 @@ def struck_of(numbers: list[int]) -> list[Struck]:
 
 @pytest.mark.parametrize("needed", [set(), {7}, {3, 11}, {1, 2, 20}, set(range(1, 21))])
 def test_the_faults_that_are_needed_are_left_and_no_others(needed: set[int]) -> None:
-    def run(faults: frozenset[int] | None) -> Result:
+    def run(faults: frozenset[int] | None) -> SeedResult:
         struck = [number for number in range(1, 21) if faults is None or number in faults]
         broken = needed <= set(struck)
         # Without all of them there may be another violation, which is not the one that is looked for.
         violation = "value v.7 is committed twice" if broken else "no convergence" if struck else None
-        return Result(seed=1, struck=struck_of(struck), violation=violation)
+        return SeedResult(seed=1, struck=struck_of(struck), violation=violation)
 
     reduction = reduce_faults(run)
     assert reduction is not None
@@ -38,9 +38,9 @@ def test_the_faults_that_are_needed_are_left_and_no_others(needed: set[int]) -> 
 
 
 def test_the_search_is_bounded_and_keeps_what_it_has_found() -> None:
-    def run(faults: frozenset[int] | None) -> Result:
+    def run(faults: frozenset[int] | None) -> SeedResult:
         struck = [number for number in range(1, 101) if faults is None or number in faults]
-        return Result(seed=1, struck=struck_of(struck), violation="odd" if len(struck) > 3 else None)
+        return SeedResult(seed=1, struck=struck_of(struck), violation="odd" if len(struck) > 3 else None)
 
     reduction = reduce_faults(run, most_runs=5)
     assert reduction is not None

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.checkers.history import History, Outcome
-from quorumlog.chaos.simulator.clients import Answer, PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.checkers.history import History, OperationOutcome
+from quorumlog.chaos.simulator.clients import Answer, PartitionName, SimProducer, SimProducerOptions
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -61,15 +61,18 @@ class ScriptedNode:
 @pytest.mark.scenario("26")
 @pytest.mark.parametrize(
     ("script", "outcome"),
-    [([None, ErrorCode.INVALID_TIMESTAMP], Outcome.INFO), ([ErrorCode.INVALID_TIMESTAMP], Outcome.FAIL)],
+    [
+        ([None, ErrorCode.INVALID_TIMESTAMP], OperationOutcome.INFO),
+        ([ErrorCode.INVALID_TIMESTAMP], OperationOutcome.FAIL),
+    ],
     ids=["silence, then a definite refusal", "a definite refusal of the only attempt"],
 )
 def test_a_refusal_is_believed_only_when_no_earlier_attempt_may_take_effect(
-    script: list[int | None], outcome: Outcome
+    script: list[int | None], outcome: OperationOutcome
 ) -> None:
     scheduler, history = Scheduler(1), History()
     node = ScriptedNode(scheduler, *script)
-    options = ProducerOptions(max_in_flight=1, request_timeout_us=100_000, records=(1, 1))
+    options = SimProducerOptions(max_in_flight=1, request_timeout_us=100_000, records=(1, 1))
     SimProducer("writer", [PartitionName("t", 0)], node, scheduler, options, history, node)  # type: ignore[arg-type]
     scheduler.run(20 * SECOND, lambda: len(history) > 0)
     (send,) = history.sends()

@@ -6,7 +6,7 @@ import pytest
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import SECOND, TOPIC, Writing
 
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import BalanceOptions
@@ -55,7 +55,7 @@ def test_a_returned_preferred_leader_leads_again_and_no_producer_notices(seed: i
     gap = writing.longest_gap_ms(returning)
     print(f"seed {seed}: longest gap while the leadership returned {gap:.0f} ms")
     assert gap < 300
-    assert not any(writing.history.sends(Outcome.FAIL))
+    assert not any(writing.history.sends(OperationOutcome.FAIL))
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
@@ -82,7 +82,7 @@ def test_without_balancing_a_leadership_stays_until_it_is_asked_for_at_any_node(
     assert not elect(writing, preferred).results
     (result,) = elect(writing, others[0], 0).results
     assert result.error.code == ErrorCode.ELECTION_NOT_NEEDED
-    assert not any(writing.history.sends(Outcome.FAIL))
+    assert not any(writing.history.sends(OperationOutcome.FAIL))
 
 
 def test_nothing_is_handed_to_a_preferred_leader_that_is_down_or_not_in_sync() -> None:

@@ -6,7 +6,7 @@ import pytest
 from quiet_cluster import SECOND, TOPIC, Quiet
 from sequenced_client import SequencedClient, log_of
 
-from quorumlog.chaos.simulator.clients import PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.raft.types import Configuration
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -18,7 +18,7 @@ class Moving(Quiet):
     def __init__(self, seed: int) -> None:
         super().__init__(seed, nodes=5)
         self.group = self.groups()[0]
-        options = ProducerOptions(interval_us=(2_000, 6_000), request_timeout_us=300_000, records=(1, 3))
+        options = SimProducerOptions(interval_us=(2_000, 6_000), request_timeout_us=300_000, records=(1, 3))
         SimProducer(
             "writer", [PartitionName(TOPIC, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
         )

@@ -9,7 +9,7 @@ from compacting_cluster import Compacting
 from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import TOPIC, Quiet
 
-from quorumlog.chaos.simulator.clients import PartitionName, ProducerOptions, SimProducer, Unanswered
+from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions, Unanswered
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -22,7 +22,7 @@ class Deleting(Quiet):
     def __init__(self, seed: int, *, checkpoint_entries: int = 2_000, partitions: int = 1) -> None:
         super().__init__(seed, partitions, checkpoint_entries=checkpoint_entries)
         self.rng = random.Random(seed)
-        options = ProducerOptions(interval_us=(2_000, 4_000), request_timeout_us=200_000, records=(1, 1))
+        options = SimProducerOptions(interval_us=(2_000, 4_000), request_timeout_us=200_000, records=(1, 1))
         names = [PartitionName(TOPIC, number) for number in range(partitions)]
         self.producer = SimProducer("writer", names, self.cluster, self.scheduler, options, self.history, self.cluster)
         self.run(0.5)

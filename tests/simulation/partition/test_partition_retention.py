@@ -7,8 +7,8 @@ import random
 import pytest
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.checkers.history import Outcome
-from quorumlog.chaos.simulator.clients import PartitionName, ProducerOptions, SimProducer
+from quorumlog.chaos.checkers.history import OperationOutcome
+from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_group import DurableGroup
 from quorumlog.server.partition.checkpoints import MAX_UNDER_WAY
@@ -27,7 +27,7 @@ class Retaining(Quiet):
     def __init__(self, seed: int, **configs: str) -> None:
         super().__init__(seed)
         self.configured(LIMITED, {key.replace("_", "."): value for key, value in configs.items()})
-        options = ProducerOptions(interval_us=(2_000, 4_000), request_timeout_us=200_000, records=(1, 1))
+        options = SimProducerOptions(interval_us=(2_000, 4_000), request_timeout_us=200_000, records=(1, 1))
         self.producer = SimProducer(
             "writer", [PartitionName(LIMITED, 0)], self.cluster, self.scheduler, options, self.history, self.cluster
         )
@@ -113,7 +113,7 @@ def test_a_log_stays_within_its_limit_of_bytes(seed: int) -> None:
         cluster.run(1)
         for node in cluster.cluster.node_ids:
             assert retained_bytes(cluster.durable(node)) < 1.3 * limit
-    written = sum(1 for _ in cluster.history.sends(Outcome.OK)) * 200
+    written = sum(1 for _ in cluster.history.sends(OperationOutcome.OK)) * 200
     assert written > 3 * limit, "too little for a test"
     cluster.settle()
     assert all(retained_bytes(cluster.durable(node)) >= limit for node in cluster.cluster.node_ids)
@@ -202,7 +202,7 @@ def test_many_logs_that_expire_together_are_trimmed_a_few_at_a_time() -> None:
     cluster.cluster.request("admin", 1, request, created.append)  # type: ignore[arg-type]
     cluster.until(lambda: len(cluster.groups()) == many + 1, 10)
     names = [PartitionName(LIMITED, number) for number in range(many)]
-    options = ProducerOptions(interval_us=(500, 1_000), request_timeout_us=200_000, records=(1, 1))
+    options = SimProducerOptions(interval_us=(500, 1_000), request_timeout_us=200_000, records=(1, 1))
     producer = SimProducer(
         "writer", names, cluster.cluster, cluster.scheduler, options, cluster.history, cluster.cluster
     )

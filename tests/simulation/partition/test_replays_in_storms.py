@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.checkers.history import History, Kind, Operation, Outcome
+from quorumlog.chaos.checkers.history import History, Operation, OperationKind, OperationOutcome
 from quorumlog.chaos.seeds.simulation import Simulation
 from quorumlog.chaos.simulator.clients import Answer, Directory, PartitionName, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
@@ -135,10 +135,10 @@ class Replaying:
         self._history.add(
             Operation(
                 process=self.name,
-                kind=Kind.SEND,
+                kind=OperationKind.SEND,
                 invoked_us=self._first_us[value],
                 returned_us=self._scheduler.now,
-                outcome=Outcome.OK if result.base_offset >= 0 else Outcome.INFO,
+                outcome=OperationOutcome.OK if result.base_offset >= 0 else OperationOutcome.INFO,
                 partition=str(self._partition),
                 value=value,
                 offset=result.base_offset,

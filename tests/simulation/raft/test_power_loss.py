@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import TOPIC, Writing
 
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.clients import PartitionName
 from quorumlog.chaos.simulator.readers import SimConsumer
 
 
 def read_all(writing: Writing) -> dict[int, str]:
     """What a fresh client finds from the start of the partition to past the last acknowledged offset."""
-    end = max(send.offset for send in writing.history.sends(Outcome.OK)) + 1
+    end = max(send.offset for send in writing.history.sends(OperationOutcome.OK)) + 1
     reader = SimConsumer(
         f"reader to {end}",
         PartitionName(TOPIC, 0),
@@ -42,7 +42,7 @@ def test_after_a_power_loss_of_all_nodes_every_acknowledged_record_is_there(seed
         before = len(writing.history)
         writing.until(lambda before=before: len(writing.history) > before + 20, 15)  # type: ignore[misc]
     # As of now: the writer goes on while the reader reads.
-    acknowledged = {send.offset: send.value for send in writing.history.sends(Outcome.OK)}
+    acknowledged = {send.offset: send.value for send in writing.history.sends(OperationOutcome.OK)}
     found = read_all(writing)
     assert len(acknowledged) > 100
     assert acknowledged.items() <= found.items()

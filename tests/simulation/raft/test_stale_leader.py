@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, TOPIC, Writing
 
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.raft.group import RaftGroup
 from quorumlog.v1 import data_plane_pb2 as pb
 
@@ -24,7 +24,7 @@ def end_request(writing: Writing) -> pb.ListOffsetsRequest:
 
 def acknowledged_end(writing: Writing) -> int:
     """The end of what has been acknowledged so far."""
-    return max(send.offset for send in writing.history.sends(Outcome.OK)) + 1
+    return max(send.offset for send in writing.history.sends(OperationOutcome.OK)) + 1
 
 
 def ends_in(answers: list[object]) -> list[int]:
@@ -51,7 +51,7 @@ def ask_a_severed_leader(seed: int) -> tuple[list[int], int] | None:
     severed = writing.scheduler.now
     writing.scheduler.run(
         severed + SECOND,
-        lambda: any(send.leader_epoch > 1 for send in writing.history.sends(Outcome.OK)),
+        lambda: any(send.leader_epoch > 1 for send in writing.history.sends(OperationOutcome.OK)),
     )
     if not any(group and replica.raft.is_leader for group, replica in old.replicas.items()):
         return None

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import SECOND, Writing
 
-from quorumlog.chaos.checkers.history import Outcome
+from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.models.committed_partition import Violation
 
 
@@ -34,5 +34,5 @@ def test_wiped_controllers_do_not_form_a_new_cluster(seed: int, wiped: int) -> N
     for node, process in cluster.processes.items():
         if process.node is not None and node not in victims:
             assert cluster.identity(node).cluster_id == cluster_id
-    acknowledged = [send.offset for send in writing.history.sends(Outcome.OK)]
+    acknowledged = [send.offset for send in writing.history.sends(OperationOutcome.OK)]
     assert acknowledged == list(range(len(acknowledged)))

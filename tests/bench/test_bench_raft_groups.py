@@ -6,8 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from bench.groups import Line, main
 from bench.process_cost import cpu_seconds, memory_of, watch
+from bench.raft_groups import main
+from bench.target_table import FigureLine
 
 
 @pytest.mark.alone
@@ -26,9 +27,9 @@ def test_a_small_run_reports_idleness_memory_and_failover(tmp_path: Path) -> Non
 
 
 def test_a_figure_without_a_target_is_neither_met_nor_missed() -> None:
-    assert Line("what", "3 s", 3.0).met is None
-    assert Line("what", "3 s", 3.0, 3.0).met is True
-    assert Line("what", "3 s", 3.1, 3.0).met is False
+    assert FigureLine("what", "3 s", 3.0).met is None
+    assert FigureLine("what", "3 s", 3.0, 3.0).met is True
+    assert FigureLine("what", "3 s", 3.1, 3.0).met is False
 
 
 def test_the_kernels_counts_of_a_process_are_read() -> None:

@@ -1,7 +1,8 @@
-"""``python -m bench heartbeats``: what the heartbeats of many members cost three nodes, beside the same nodes idle.
+"""``python -m bench consumer-heartbeats``: what the heartbeats of many group members cost three nodes.
 
-The members run in a few processes of their own and do nothing but their heartbeats: the SDK's state machine over a few
-streams to each node per process. Nothing is written or read: all that nodes do beyond being idle is for the members.
+The same nodes are measured idle before, for comparison. The members run in a few processes of their own and do nothing
+but their heartbeats: the SDK's state machine over a few streams to each node per process. Nothing is written or read:
+all that nodes do beyond being idle is for the members.
 """
 
 from __future__ import annotations
@@ -25,11 +26,11 @@ from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
 
-from bench.groups import Line, show, write_json
-from bench.heartbeat_clients import Clients, Progress
+from bench.heartbeat_clients import Clients, HeartbeatProgress
 from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
+from bench.target_table import FigureLine, show, write_json
 from quorumlog.sdk import Admin, NewTopic, PartitionDescription, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
@@ -90,7 +91,7 @@ class ClientProcess:
     """A process full of members; gone at the end of the block."""
 
     def __init__(self, task: Clients) -> None:
-        self.progress = Progress()
+        self.progress = HeartbeatProgress()
         self._process = subprocess.Popen(
             [sys.executable, "-m", "bench.heartbeat_clients", json.dumps(dataclasses.asdict(task))],
             cwd=Path(__file__).resolve().parent.parent,
@@ -120,14 +121,14 @@ class ClientProcess:
         """Of the process."""
         return self._process.pid
 
-    def look(self) -> Progress:
+    def look(self) -> HeartbeatProgress:
         """What it has said last.
 
         Raises:
             HeartbeatsError: it has ended.
         """
         while not self._lines.empty():
-            self.progress = Progress(**json.loads(self._lines.get()))
+            self.progress = HeartbeatProgress(**json.loads(self._lines.get()))
         if self._process.poll() is not None:
             raise HeartbeatsError(f"a process of members ended with status {self._process.returncode}")
         return self.progress
@@ -250,25 +251,25 @@ class Heartbeats:
         return [pid for pid in found if pid is not None]
 
 
-def lines_of(figures: HeartbeatFigures) -> list[Line]:
+def lines_of(figures: HeartbeatFigures) -> list[FigureLine]:
     """The table's lines."""
     idle, busy = figures.idle, figures.busy
     assert idle is not None and busy is not None
     each = [now - before for now, before in zip(busy.cpu_percent, idle.cpu_percent, strict=True)]
     return [
-        Line("idle: CPU of each node, % of a core", _each(idle.cpu_percent)),
-        Line("with heartbeats alone", _each(busy.cpu_percent)),
-        Line("heartbeats answered per second, all nodes", f"{figures.answered_per_s:.0f}"),
-        Line("cost of the heartbeats per node, % of a core", _each(each)),
-        Line("CPU per heartbeat", f"{figures.microseconds_per_heartbeat:.0f} µs"),
-        Line("wake-ups per second of each node", _each(busy.wake_ups_per_s)),
-        Line("private memory of a node per member of the cluster", f"{_each(figures.kib_per_member)} KiB"),
-        Line("all joined and assigned", f"{figures.joined_s:.1f} s"),
-        Line("refused while measured", ", ".join(f"{name} {n}" for name, n in figures.errors.items()) or "none"),
-        Line("coordinators that moved while measured", str(figures.moved), figures.moved, 0),
-        Line("partitions lost by members while measured", str(figures.lost), figures.lost, 0),
-        Line("CPU of the clients", f"{figures.clients_percent:.0f} % of a core"),
-        Line("the rest of the machine", f"{busy.others_percent:.0f} % of a core"),
+        FigureLine("idle: CPU of each node, % of a core", _each(idle.cpu_percent)),
+        FigureLine("with heartbeats alone", _each(busy.cpu_percent)),
+        FigureLine("heartbeats answered per second, all nodes", f"{figures.answered_per_s:.0f}"),
+        FigureLine("cost of the heartbeats per node, % of a core", _each(each)),
+        FigureLine("CPU per heartbeat", f"{figures.microseconds_per_heartbeat:.0f} µs"),
+        FigureLine("wake-ups per second of each node", _each(busy.wake_ups_per_s)),
+        FigureLine("private memory of a node per member of the cluster", f"{_each(figures.kib_per_member)} KiB"),
+        FigureLine("all joined and assigned", f"{figures.joined_s:.1f} s"),
+        FigureLine("refused while measured", ", ".join(f"{name} {n}" for name, n in figures.errors.items()) or "none"),
+        FigureLine("coordinators that moved while measured", str(figures.moved), figures.moved, 0),
+        FigureLine("partitions lost by members while measured", str(figures.lost), figures.lost, 0),
+        FigureLine("CPU of the clients", f"{figures.clients_percent:.0f} % of a core"),
+        FigureLine("the rest of the machine", f"{busy.others_percent:.0f} % of a core"),
     ]
 
 
@@ -278,7 +279,7 @@ def _each(values: list[float]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench heartbeats", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench consumer-heartbeats", description=__doc__)
     parser.add_argument("--groups", type=int, default=1_000, help="consumer groups; 1000")
     parser.add_argument("--members", type=int, default=10, help="members of each group; 10")
     parser.add_argument("--partitions", type=int, default=10, help="of the topic that all groups subscribe to; 10")
@@ -306,7 +307,7 @@ def main(arguments: list[str]) -> int:
     )
     show(console, title, lines)
     if given.json is not None:
-        command = shlex.join(["python", "-m", "bench", "heartbeats", *arguments])
+        command = shlex.join(["python", "-m", "bench", "consumer-heartbeats", *arguments])
         write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0
 

@@ -7,7 +7,7 @@ import random
 import pyarrow as pa
 import pytest
 
-from quorumlog.sdk.records.arrow_murmur2 import partitions_of
+from quorumlog.sdk.records.arrow_partitioner import partitions_of
 from quorumlog.sdk.records.partitioner import partition_for_key
 
 

@@ -1,7 +1,8 @@
-"""Kafka's partition of every key in a column at once: :mod:`quorumlog.sdk.records.murmur2`, by Arrow's kernels.
+"""Which rows of a table go to which partition: Kafka's partition of every key in a column at once, by Arrow's kernels.
 
-A key costs them some ten nanoseconds for each four bytes, and Python a microsecond or two. They take keys of one length
-at a time, so a column of very many lengths is left to Python.
+The hash is that of :mod:`quorumlog.sdk.records.murmur2`. A key costs the kernels some ten nanoseconds for each four
+bytes, and Python a microsecond or two. They take keys of one length at a time, so a column of very many lengths is left
+to Python.
 """
 
 from __future__ import annotations
@@ -21,6 +22,31 @@ _LONGEST_KEY_BYTES = 256
 _SEED = 0x9747B28C
 _M = pa.scalar(0x5BD1E995, pa.uint32())
 _SIGN = pa.scalar(0x7FFFFFFF, pa.uint32())
+
+
+def split_by_partition(table: pa.Table, partition_count: int) -> list[tuple[int | None, pa.Table]]:
+    """Splits a table of the log schema by Kafka's partition of each key; rows keep their order within a partition.
+
+    Each distinct key is hashed once.
+
+    Returns:
+        (partition, rows) pairs; rows without a key come under None, for any partition.
+    """
+    keys = table.column("key").combine_chunks()
+    if isinstance(keys, pa.ChunkedArray):
+        keys = pa.concat_arrays(keys.chunks) if keys.num_chunks else pa.nulls(0, pa.binary())
+    if keys.null_count == table.num_rows:
+        return [(None, table)]
+    encoded = keys.dictionary_encode()
+    of_distinct = partitions_of(encoded.dictionary, partition_count)
+    of_row = of_distinct.take(encoded.indices)
+    there: Any = pc.unique(of_distinct).to_pylist()
+    pieces: list[tuple[int | None, pa.Table]] = [
+        (partition, table.filter(pc.equal(of_row, pa.scalar(partition, pa.int32())))) for partition in sorted(there)
+    ]
+    if keys.null_count:
+        pieces.append((None, table.filter(pc.is_null(of_row))))
+    return pieces
 
 
 def partitions_of(keys: Any, partition_count: int) -> Any:

@@ -1,10 +1,12 @@
-"""``python -m bench groups``: what many idle partitions cost three real nodes, and how soon they move when one dies."""
+"""``python -m bench raft-groups``: what many idle partitions cost three real nodes.
+
+Each partition is a Raft group. Also: how soon their leaderships move when a node dies.
+"""
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
-import json
 import os
 import shlex
 import statistics
@@ -12,14 +14,11 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from rich.console import Console
-from rich.table import Table
 
 from bench.options import add_json
 from bench.printing import result_console
 from bench.process_cost import Idleness, Memory, memory_of, watch
+from bench.target_table import FigureLine, show, write_json
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.producer.delivery import RecordFuture
@@ -44,7 +43,7 @@ Place = tuple[str, int]
 
 
 @dataclass(slots=True)
-class Failover:
+class PartitionFailover:
     """After a node was killed: seconds until its partitions had other leaders.
 
     Arguments:
@@ -63,7 +62,7 @@ class Failover:
 
 
 @dataclass(slots=True)
-class GroupFigures:
+class RaftGroupFigures:
     """Everything that one run measured. Memory is per node in KiB, in the order of the nodes.
 
     Arguments:
@@ -79,7 +78,7 @@ class GroupFigures:
     moved_while_idle: int = 0
     idle_empty: Idleness | None = None
     idle: Idleness | None = None
-    failover: Failover | None = None
+    failover: PartitionFailover | None = None
     idle_one_down: Idleness | None = None
     restart_ready_s: float = 0.0
     restart_in_sync_s: float = 0.0
@@ -97,11 +96,11 @@ class GroupFigures:
         return (self.restarted.private - statistics.mean(one.private for one in self.empty)) / self.groups
 
 
-class GroupsError(Exception):
+class RaftGroupsError(Exception):
     """The cluster did not come to where it can be measured. The message says what did not happen."""
 
 
-class Groups:
+class RaftGroups:
     """Measures one cluster.
 
     Arguments:
@@ -120,9 +119,9 @@ class Groups:
         self._topics = {
             f"groups-{first}": min(TOPIC_PARTITIONS, groups - first) for first in range(0, groups, TOPIC_PARTITIONS)
         }
-        self.figures = GroupFigures(groups, load_average=os.getloadavg()[0])
+        self.figures = RaftGroupFigures(groups, load_average=os.getloadavg()[0])
 
-    def measure(self) -> GroupFigures:
+    def measure(self) -> RaftGroupFigures:
         """Runs everything in its order."""
         figures, nodes = self.figures, list(self._cluster.node_ids)
         self._say("idle without partitions")
@@ -173,7 +172,7 @@ class Groups:
         self.figures.led_s = time.monotonic() - began
         self._wait(_all_in_sync, "every replica is in sync")
 
-    def _kill(self, victim: int) -> Failover:
+    def _kill(self, victim: int) -> PartitionFailover:
         led = {place: one.leader_epoch for place, one in self._partitions().items() if one.leader == victim}
         self._say(f"killing node {victim}, which leads {len(led)} partitions")
         addresses = [self._cluster.address(node) for node in self._cluster.node_ids if node != victim]
@@ -207,9 +206,9 @@ class Groups:
             all_metadata = time.monotonic() - began
             producer.flush()
         if failed:
-            raise GroupsError(f"{len(failed)} records were not acknowledged: {failed[0]}")
+            raise RaftGroupsError(f"{len(failed)} records were not acknowledged: {failed[0]}")
         assert first_metadata is not None
-        return Failover(
+        return PartitionFailover(
             led=len(led),
             first_metadata_s=first_metadata,
             all_metadata_s=all_metadata,
@@ -232,7 +231,7 @@ class Groups:
         deadline = time.monotonic() + WAIT_S
         while not there(self._partitions()):
             if time.monotonic() > deadline:
-                raise GroupsError(f"not within {WAIT_S:g} s: {what}")
+                raise RaftGroupsError(f"not within {WAIT_S:g} s: {what}")
             time.sleep(POLL_S)
 
 
@@ -240,49 +239,36 @@ def _all_in_sync(found: dict[Place, PartitionDescription]) -> bool:
     return all(len(one.isr) == NODES for one in found.values())
 
 
-@dataclass(slots=True, frozen=True)
-class Line:
-    """One line of the table; ``target`` is the most that ``worst`` may be."""
-
-    what: str
-    figure: str
-    worst: float | None = None
-    target: float | None = None
-
-    @property
-    def met(self) -> bool | None:
-        """Whether the target is met; None without one."""
-        return None if self.worst is None or self.target is None else self.worst <= self.target
-
-
-def lines_of(figures: GroupFigures) -> list[Line]:
+def lines_of(figures: RaftGroupFigures) -> list[FigureLine]:
     """The table's lines."""
     idle, failover = figures.idle, figures.failover
     assert figures.idle_empty is not None and idle is not None and figures.idle_one_down is not None
     assert failover is not None
     per_replica = figures.kib_per_replica
 
-    def cpu(what: str, one: Idleness, target: float | None = None) -> Line:
+    def cpu(what: str, one: Idleness, target: float | None = None) -> FigureLine:
         text = f"{_each(one.cpu_percent)} % of a core, {_each(one.wake_ups_per_s)} wake-ups/s"
-        return Line(f"{what} (the rest of the machine: {one.others_percent:.0f} %)", text, max(one.cpu_percent), target)
+        return FigureLine(
+            f"{what} (the rest of the machine: {one.others_percent:.0f} %)", text, max(one.cpu_percent), target
+        )
 
-    def seconds(what: str, value: float, target: float | None = None) -> Line:
-        return Line(what, f"{value:.2f} s", value, target)
+    def seconds(what: str, value: float, target: float | None = None) -> FigureLine:
+        return FigureLine(what, f"{value:.2f} s", value, target)
 
     return [
         cpu("idle without partitions", figures.idle_empty),
         cpu(f"idle with {figures.groups} partitions x {NODES}", idle, IDLE_TARGET_PERCENT),
         cpu("idle with one node down", figures.idle_one_down, IDLE_TARGET_PERCENT),
-        Line("leaderships that moved while idle", str(figures.moved_while_idle), figures.moved_while_idle, 0),
-        Line("private memory per replica", f"{_each(per_replica)} KiB", max(per_replica), REPLICA_TARGET_KIB),
-        Line(
+        FigureLine("leaderships that moved while idle", str(figures.moved_while_idle), figures.moved_while_idle, 0),
+        FigureLine("private memory per replica", f"{_each(per_replica)} KiB", max(per_replica), REPLICA_TARGET_KIB),
+        FigureLine(
             "the same after a restart",
             f"{figures.kib_per_replica_restarted:.1f} KiB",
             figures.kib_per_replica_restarted,
             REPLICA_TARGET_KIB,
         ),
-        Line("private memory of a node", f"{_each([one.private / 1024 for one in figures.full])} MiB"),
-        Line("resident memory of a node", f"{_each([one.resident / 1024 for one in figures.full])} MiB"),
+        FigureLine("private memory of a node", f"{_each([one.private / 1024 for one in figures.full])} MiB"),
+        FigureLine("resident memory of a node", f"{_each([one.resident / 1024 for one in figures.full])} MiB"),
         seconds("created and every partition led", figures.led_s, ALL_TARGET_S),
         seconds(f"node killed, {failover.led} partitions: first new leader in metadata", failover.first_metadata_s),
         seconds("first write acknowledged", failover.first_write_s, FIRST_TARGET_S),
@@ -300,7 +286,7 @@ def _each(values: list[float]) -> str:
 
 def main(arguments: list[str]) -> int:
     """Measures and reports; returns the exit status."""
-    parser = argparse.ArgumentParser(prog="python -m bench groups", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench raft-groups", description=__doc__)
     parser.add_argument("--groups", type=int, default=1_000, help="partitions, each on all three nodes")
     parser.add_argument("--idle", type=float, default=20.0, help="seconds of each look at idle nodes")
     add_json(parser)
@@ -308,36 +294,13 @@ def main(arguments: list[str]) -> int:
     console = result_console()
     try:
         with LocalCluster(nodes=NODES) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            figures = Groups(cluster, admin, given.groups, given.idle, console.print).measure()
-    except (ClusterError, GroupsError, QuorumlogError) as problem:
+            figures = RaftGroups(cluster, admin, given.groups, given.idle, console.print).measure()
+    except (ClusterError, RaftGroupsError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     lines = lines_of(figures)
     show(console, f"{given.groups} partitions on three nodes; load average {figures.load_average:.1f}", lines)
     if given.json is not None:
-        command = shlex.join(["python", "-m", "bench", "groups", *arguments])
+        command = shlex.join(["python", "-m", "bench", "raft-groups", *arguments])
         write_json(given.json, {"command": command, **dataclasses.asdict(figures)}, lines)
     return 0
-
-
-def show(console: Console, title: str, lines: list[Line]) -> None:
-    """Prints the table."""
-    table = Table(title=title, title_justify="left")
-    table.add_column("what", overflow="fold")
-    table.add_column("figure", justify="right", overflow="fold")
-    table.add_column("target", justify="right", no_wrap=True)
-    for line in lines:
-        style = {True: "green", False: "yellow", None: ""}[line.met]
-        table.add_row(line.what, line.figure, "" if line.target is None else f"≤ {line.target:g}", style=style)
-    console.print(table)
-
-
-def write_json(path: Path, figures: dict[str, object], lines: list[Line]) -> None:
-    """Writes every figure, and whether the targets are met."""
-    report = {
-        **figures,
-        "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
-        "lines": [{**dataclasses.asdict(line), "met": line.met} for line in lines],
-    }
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps(report, indent=2) + "\n")

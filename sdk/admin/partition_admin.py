@@ -1,0 +1,143 @@
+"""What an administrator does with single partitions: elect leaders, move replicas, delete records."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each, one_node
+from quorumlog.sdk.cluster.leader_calls import ask_leaders
+from quorumlog.sdk.errors import (
+    IllegalArgumentError,
+    QuorumlogError,
+    ReassignmentInProgressError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import PartitionReassignment, TopicPartition
+from quorumlog.v1 import admin_pb2
+
+#: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
+LEADER_ATTEMPT_S = 5.0
+
+
+class PartitionAdmin:
+    """Partitions as one client administers them. Any node is asked, and asked again where that is safe.
+
+    Arguments:
+        limit_s: how long one call may take.
+    """
+
+    def __init__(self, cluster: Cluster, limit_s: float) -> None:
+        self._cluster = cluster
+        self._limit_s = limit_s
+        self._timeout_ms = int(limit_s * 1000)
+
+    async def elect_leaders(
+        self, partitions: Collection[TopicPartition] | None
+    ) -> dict[TopicPartition, QuorumlogError | None]:
+        """Hands partitions (None: all) over to their preferred leaders.
+
+        Returns:
+            For each of them None once its preferred leader leads. Otherwise the error says why it does not.
+        """
+        request = admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms)
+        if partitions is not None:
+            for topic, partition in partitions:
+                request.partitions.add(topic=topic, partition=partition)
+            if not request.partitions:
+                return {}
+
+        async def attempt() -> admin_pb2.ElectLeadersResponse:
+            node = await one_node(self._cluster)
+            return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))
+
+        response = await self._cluster.retrying(attempt, self._limit_s, "elect_leaders")
+        return {
+            TopicPartition(result.topic, result.partition): error_from_proto(result.error)
+            if result.HasField("error")
+            else None
+            for result in response.results
+        }
+
+    # --- moves of replicas ---------------------------------------------------------------------------------------
+
+    async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool) -> None:
+        """Asks that partitions be moved (None: that they stay), until each wish has been taken on.
+
+        Raises:
+            QuorumlogError: the first that could not be taken on; others may have been.
+        """
+        wishes = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
+
+        async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, ItemResult]]:
+            request = admin_pb2.ReassignPartitionsRequest(timeout_ms=self._timeout_ms, validate_only=validate_only)
+            for tp in part:
+                request.reassignments.add(topic=tp.topic, partition=tp.partition, replicas=wishes[tp])
+            response = await node.call(node.admin.ReassignPartitions(request, timeout=self._limit_s))
+            return [(TopicPartition(result.topic, result.partition), result) for result in response.results]
+
+        def is_cancelled(tp: TopicPartition, refusal: QuorumlogError) -> bool:
+            return isinstance(refusal, ReassignmentInProgressError) and not wishes[tp]
+
+        await change_each(self._cluster, wishes, ask, is_cancelled, self._limit_s, "reassign_partitions")
+
+    async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
+        """The partitions that are being moved, as of now."""
+        request = admin_pb2.ListReassignmentsRequest(timeout_ms=self._timeout_ms)
+
+        async def attempt() -> dict[TopicPartition, PartitionReassignment]:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.ListReassignments(request, timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return {
+                TopicPartition(each.topic, each.partition): PartitionReassignment(
+                    tuple(each.replicas), tuple(each.adding), tuple(each.removing)
+                )
+                for each in response.reassignments
+            }
+
+        return await self._cluster.retrying(attempt, self._limit_s, "list_partition_reassignments")
+
+    # --- deletion of records -------------------------------------------------------------------------------------
+
+    async def delete_records(self, before: Mapping[TopicPartition, int]) -> dict[TopicPartition, int]:
+        """Deletes the records before an offset in each partition (-1: all), and returns where each log starts now.
+
+        The leader of each partition is asked; a leadership that moves is followed.
+
+        Raises:
+            QuorumlogError: the first that could not be done; others may have been.
+        """
+        await self._cluster.require_partitions(before, self._limit_s)
+        starts: dict[TopicPartition, int] = {}
+        attempt_s = min(self._limit_s, LEADER_ATTEMPT_S)
+
+        async def ask(node: NodeConnection, part: list[TopicPartition]) -> Sequence[admin_pb2.DeleteRecordsResult]:
+            request = admin_pb2.DeleteRecordsRequest(timeout_ms=int(attempt_s * 1000))
+            for tp in part:
+                topic_id = self._cluster.metadata.topics[tp.topic].topic_id
+                request.partitions.add(topic_id=topic_id, partition=tp.partition, before_offset=before[tp])
+            response = await node.call(node.admin.DeleteRecords(request, timeout=attempt_s + 1))
+            return response.results
+
+        def take_start(tp: TopicPartition, result: admin_pb2.DeleteRecordsResult) -> None:
+            starts[tp] = result.log_start_offset
+
+        async def attempt() -> None:
+            await ask_leaders(self._cluster, before.keys() - starts.keys(), ask, take_start)
+
+        await self._cluster.retrying(attempt, self._limit_s, "the deletion of records")
+        return {tp: starts[tp] for tp in before}
+
+
+def _replicas(tp: TopicPartition, nodes: Sequence[int] | None) -> tuple[int, ...]:
+    if nodes is None:
+        return ()
+    if isinstance(nodes, str) or not nodes or not all(type(node) is int and 0 <= node < 2**31 for node in nodes):
+        raise IllegalArgumentError(
+            f"{tp.topic}-{tp.partition} is to be moved to {nodes!r}: give a list of node ids, or None to cancel"
+        )
+    return tuple(nodes)
