@@ -22,7 +22,17 @@ from quorumlog.server.metrics import Meters
 from quorumlog.server.settings import Settings
 
 ROOT = Path(__file__).resolve().parent.parent
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [
+    *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
+    *sorted((ROOT / "docs").glob("*.md")),
+    *sorted((ROOT / "docs" / "decisions").glob("*.md")),
+]
+#: Columns of a line of prose, characters of a table's cell as they are shown, and files that one cell may name.
+WIDEST_LINE = 100
+LONGEST_CELL = 220
+MOST_FILES_IN_A_CELL = 2
+#: A row of docs/raft.md's table of scenarios: tests/test_scenario_index.py holds which files it names.
+SCENARIO_ROW = re.compile(r"^\| \d+[a-h]? \| .*$", re.M)
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 COMMAND: Any = typer.main.get_command(app)
 
@@ -37,7 +47,21 @@ def commands_in(text: str) -> Iterator[str]:
         yield " ".join(found.split())
 
 
-@pytest.mark.parametrize("document", DOCUMENTS, ids=lambda document: document.name)
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def outside_of_code(text: str) -> Iterator[tuple[int, str]]:
+    """Numbers and lines that are not in a block of code."""
+    code = False
+    for number, line in enumerate(text.splitlines(), 1):
+        if line.lstrip().startswith("```"):
+            code = not code
+        elif not code:
+            yield number, line
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_every_command_of_a_document_exists_with_its_options(document: Path) -> None:
     for line in commands_in(document.read_text()):
         words = shlex.split(line.replace("…", ""))[1:]
@@ -125,12 +149,61 @@ def test_every_counter_of_a_node_stands_in_the_tables() -> None:
     assert [name for name in Meters().counters() if f"`{name}_total`" not in operations] == []
 
 
-def test_files_that_the_documents_name_exist() -> None:
-    for document in DOCUMENTS:
-        text = document.read_text()
-        for target in re.findall(r"\]\(([^)#:]+)\)", text):
-            assert (document.parent / target).exists(), f"{document.name} links to {target}"
-        for named in re.findall(
-            r"`((?:examples|docs|tests|bench|chaos|server|raft|storage|sdk|cli)/[\w/]+\.\w+)`", text
-        ):
-            assert (ROOT / named).exists(), f"{document.name} names {named}"
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_files_and_folders_that_a_document_names_exist(document: Path) -> None:
+    named = re.findall(
+        r"`((?:examples|docs|tests|bench|chaos|proto|server|raft|storage|sdk|cli)/(?:[\w/]+\.\w+|[\w/]*/)?)`",
+        document.read_text(),
+    )
+    assert [path for path in named if not (ROOT / path).exists()] == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_links_of_a_document_lead_somewhere(document: Path) -> None:
+    text = "\n".join(line for _, line in outside_of_code(document.read_text()))
+    for target in re.findall(r"\]\(([^):]+)\)", text):
+        path, _, anchor = target.partition("#")
+        file = document.parent / path if path else document
+        assert file.exists(), f"links to {target}"
+        assert not anchor or anchor in anchors_of(file), f"links to {target}: {file.name} has no such heading"
+
+
+def anchors_of(document: Path) -> set[str]:
+    """What the headings of a document are linked by."""
+    found: set[str] = set()
+    for _, line in outside_of_code(document.read_text()):
+        if heading := re.fullmatch(r"#+ (.+)", line):
+            shown = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading[1]).lower()
+            anchor = re.sub(r"[^\w\- ]", "", shown).replace(" ", "-")
+            again = 0
+            while (unique := f"{anchor}-{again}" if again else anchor) in found:
+                again += 1
+            found.add(unique)
+    return found
+
+
+@pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
+def test_a_document_fits_a_narrow_window(document: Path) -> None:
+    text = document.read_text()
+    assert list(_too_wide(SCENARIO_ROW.sub("", text) if name_of(document) == "docs/raft.md" else text)) == []
+
+
+def _too_wide(text: str) -> Iterator[str]:
+    for number, line in outside_of_code(text):
+        if line.startswith("|"):
+            for cell in re.split(r"(?<!\\)\|", line)[1:-1]:
+                shown = re.sub(r"\]\([^)]*\)", "]", cell).strip()
+                if len(shown) > LONGEST_CELL:
+                    yield f"{number}: a table's cell of {len(shown)} characters: make it a list"
+                if len(re.findall(r"`[\w/]+\.(?:py|proto|toml)`", cell)) > MOST_FILES_IN_A_CELL:
+                    yield f"{number}: a table's cell with more than two file names: make it a list"
+        # A single word, such as a long link, cannot be broken.
+        elif len(line) > WIDEST_LINE and not re.fullmatch(r"\s*(?:[-*] |\d+\. )?\S+", line):
+            yield f"{number}: a line of {len(line)} columns"
+
+
+def test_what_is_too_wide_is_noticed() -> None:
+    wide = "word " * 25
+    assert list(_too_wide(f"{wide}\n")) == ["1: a line of 125 columns"]
+    assert len(list(_too_wide(f"| {wide * 2} | `a.py`, `b/c.py`, `d.toml` |"))) == 2
+    assert not list(_too_wide(f"```\n{wide}\n```\n| {wide} | `a.py`, `b.py` |\n{'x' * 120}"))
