@@ -8,6 +8,7 @@ The modules, in the order in which a heartbeat of a member opens them:
 - `coordinators`: takes the requests of clients, and what happens in the node. From here a heartbeat passes three
   objects until it is decided: `Coordinators`, `LedCoordinators`, `CoordinatorLeadership`.
 - `led_coordinators`: the coordinators that this node leads; finds the one that keeps a consumer group.
+- `request_checks`: what is refused for its form, whatever state a consumer group is in.
 - `finder`: which partition of `__groups` that is; also answers FindCoordinators, which a member asks before all else.
 - `awake_clock`: the clock of sessions, which stops while the node itself stands still.
 - `parked_heartbeats`: a heartbeat that is not answered yet, and those that wait for news.
@@ -20,7 +21,6 @@ Then a decision is made, without any I/O:
 - `draft`: a view of the consumer groups in which requests make changes, until these become one command.
 - `topic_catalog`: the topics that there are.
 - `heartbeat_decisions`: what a heartbeat does, and what is answered.
-- `request_checks`: what is refused for its form.
 - `member_changes`: a member joins, stays, leaves, or is removed.
 - `group_edit`: one consumer group as the draft changes it.
 - `group`: a consumer group, and what must hold of every one.

@@ -8,7 +8,7 @@ away with it.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Protocol
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
@@ -27,6 +27,13 @@ META_ROW = b"m"
 _META = struct.Struct("<Q")
 
 
+class ReadSnapshot(Protocol):
+    """The data of a snapshot that is on this node's disk."""
+
+    def __call__(self, snapshot: Snapshot, /) -> bytes:
+        """Reads it whole."""
+
+
 class CoordinatorTerm(Protocol):
     """What a coordinator has as a leader: it is told what becomes of its decisions."""
 
@@ -42,7 +49,6 @@ class Coordinator:
     Arguments:
         raft: its replica on this node.
         snapshot: the newest one found at opening.
-        read: gives the data of a snapshot that is on this node's disk.
 
     Attributes:
         group: its Raft group.
@@ -57,7 +63,7 @@ class Coordinator:
         raft: RaftGroup,
         sealer: GroupSealer,
         snapshot: Snapshot | None,
-        read: Callable[[Snapshot], bytes],
+        read: ReadSnapshot,
     ) -> None:
         self.identity = identity
         self.group = raft.group
