@@ -9,18 +9,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from google.protobuf.message import Message as ProtoMessage
-
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_balance import Displaced, LeaderBalance
 from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
@@ -44,7 +45,7 @@ class _Order:
     groups: dict[int, int]
 
 
-class LeaderElections:
+class LeaderElections(NodeService):
     """Hands leaderships over to preferred leaders.
 
     Attributes:
@@ -58,7 +59,7 @@ class LeaderElections:
         links: PeerQueues,
         partitions: Partitions,
         client: ControllerClient,
-        reply: Callable[[int, ProtoMessage], None],
+        replies: Replies,
         log: Callable[..., None],
         now: int,
     ) -> None:
@@ -67,7 +68,7 @@ class LeaderElections:
         self._links = links
         self._partitions = partitions
         self._client = client
-        self._reply = reply
+        self._replies = replies
         self._log = log
         self._balance = LeaderBalance(options.balance, now)
         self._orders: list[_Order] = []
@@ -76,7 +77,7 @@ class LeaderElections:
 
     # -- by itself --------------------------------------------------------------------------------------------
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Hands over what is due, and answers who waits for it."""
         if now >= self._balance.next_deadline:
             displaced = [] if self.stopping else self._displaced()
@@ -202,8 +203,12 @@ class LeaderElections:
 
     # -- asked by a client ------------------------------------------------------------------------------------
 
-    def elect(self, now: int, request_id: int, request: admin_pb2.ElectLeadersRequest) -> None:
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.ElectLeadersRequest, self.elect)
+
+    def elect(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ElectLeadersRequest) -> None:
         """Asks the leaders of partitions to hand over, and answers when all have answered."""
+        now, request_id = time.now, asked.request_id
         response = admin_pb2.ElectLeadersResponse()
         slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
         groups: dict[int, list[int]] = {}
@@ -220,9 +225,9 @@ class LeaderElections:
                     groups.setdefault(leader, []).append(record.group)
                 slots.setdefault(record.group, []).append(result)
         if not groups:
-            self._reply(request_id, response)
+            self._replies.reply(request_id, response)
             return
-        self._forward(now, request.timeout_ms, groups, slots, lambda: self._reply(request_id, response))
+        self._forward(now, request.timeout_ms, groups, slots, lambda: self._replies.reply(request_id, response))
 
     def _forward(
         self,
@@ -256,6 +261,16 @@ class LeaderElections:
                 lambda answer, asked=asked: answered(asked, answer),  # type: ignore[misc]  # bound per leader
                 to=leader,
             )
+
+
+def failed_elections(
+    request: admin_pb2.ElectLeadersRequest, problem: errors_pb2.Error
+) -> admin_pb2.ElectLeadersResponse:
+    """The answer to a request that failed as a whole."""
+    response = admin_pb2.ElectLeadersResponse()
+    for named in request.partitions:
+        response.results.add(topic=named.topic, partition=named.partition, error=problem)
+    return response
 
 
 def _unasked(name: str, record: PartitionRecord | None, leader: int) -> errors_pb2.Error | None:

@@ -25,6 +25,7 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -34,7 +35,7 @@ CHECK_INTERVAL_US = 100_000
 MAX_CATCHING_UP = 4
 
 
-class Reassignments:
+class Reassignments(NodeService):
     """Carries on the moves of the partitions that this node leads.
 
     Arguments:
@@ -68,7 +69,7 @@ class Reassignments:
         """When ``on_time`` is due; None while nothing is being moved."""
         return self._due if self._image().moves.groups() else None
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Takes each move that this node leads a step further."""
         groups = self._image().moves.groups()
         if not groups or now < self._due:

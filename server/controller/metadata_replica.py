@@ -6,6 +6,7 @@ import random
 import struct
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
@@ -13,6 +14,7 @@ from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.controller.controller import Controller, ControllerOptions
 from quorumlog.server.controller.decision import ControllerDecision
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.current_image import CurrentImage
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.wire_errors import error
@@ -36,6 +38,16 @@ class _Pending:
     results: dict[int, ApplyResult] = field(default_factory=dict)
 
 
+class MetadataListener(Protocol):
+    """Hears what becomes of the metadata, on every node."""
+
+    def metadata_applied(self, result: ApplyResult) -> None:
+        """A command was applied."""
+
+    def metadata_restored(self) -> None:
+        """A snapshot has replaced the image."""
+
+
 class MetadataReplica:
     """Group 0 on this node.
 
@@ -43,8 +55,12 @@ class MetadataReplica:
         raft: its Raft replica.
         snapshot: the newest one found at opening.
         read: gives the data of a snapshot that is on this node's disk.
-        on_applied: hears of every command applied, on every node.
+        current: where everybody on this node finds the image.
+
+    ``listener`` is set before anything is applied.
     """
+
+    listener: MetadataListener
 
     def __init__(
         self,
@@ -54,22 +70,32 @@ class MetadataReplica:
         read: Callable[[Snapshot], bytes],
         rng: random.Random,
         options: ControllerOptions,
-        on_applied: Callable[[ApplyResult], None],
-        on_restored: Callable[[], None],
+        current: CurrentImage,
     ) -> None:
         self.raft = raft
-        self.image = MetadataImage.from_snapshot(read(snapshot)) if snapshot is not None else MetadataImage()
+        self._current = current
+        if snapshot is not None:
+            current.image = MetadataImage.from_snapshot(read(snapshot))
         self.snapshot = snapshot
         self.controller: Controller | None = None
         self._sealer = sealer
         self._rng = rng
         self._options = options
-        self._on_applied = on_applied
-        self._on_restored = on_restored
         self._read = read
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
         self._pending: dict[int, _Pending] = {}
         self._rows_due = False
+        #: When the leader of the metadata group was heard last (µs).
+        self.leader_heard_at = 0
+
+    @property
+    def image(self) -> MetadataImage:
+        """The metadata image as of now."""
+        return self._current.image
+
+    def image_age_ms(self, now: int) -> int:
+        """How long ago the leader was heard, after which the image may be out of date."""
+        return 0 if self.raft.is_leader else (now - self.leader_heard_at) // 1000
 
     # -- the state machine ------------------------------------------------------------------------------------
 
@@ -82,16 +108,16 @@ class MetadataReplica:
                 continue
             command = metadata_log_pb2.MetadataCommand.FromString(entry.data[ENVELOPE_BYTES:])
             result = self.image.apply(entry.index, command)
-            self._on_applied(result)
+            self.listener.metadata_applied(result)
             self._answer(entry.index, result)
         self._rows_due = True
 
     def restore(self, snapshot: Snapshot) -> None:
         """Replaces the image by a snapshot's."""
-        self.image = MetadataImage.from_snapshot(self._read(snapshot))
+        self._current.image = MetadataImage.from_snapshot(self._read(snapshot))
         self.snapshot = snapshot
         self.last_applied = snapshot.last
-        self._on_restored()
+        self.listener.metadata_restored()
 
     def take_rows(self) -> dict[bytes, bytes | None]:
         """The applied index, as a hint how far the log was committed."""

@@ -3,24 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.broker.replicas import Partitions
-from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
 from quorumlog.server.coordinator.group_requests import GroupRequest, GroupRequests
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeOptions
 
 
-class Coordinators:
+class Coordinators(NodeService):
     """The coordinators of a node, and what it serves to members of groups.
 
     Arguments:
@@ -42,7 +44,6 @@ class Coordinators:
         reply: Callable[[int, ProtoMessage], None],
         touch: Callable[[int], None],
     ) -> None:
-        self._now = now
         self._options = options
         self._rounds = rounds
         self._snapshots = snapshots
@@ -55,12 +56,14 @@ class Coordinators:
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
-        self._now = now
         self._leaderships.clock.step(now, wall_ms)
 
-    def on_request(self, request_id: int, request: GroupRequest, client: ClientOrigin) -> None:
-        """Serves a client's request."""
-        self._requests.on_request(self._now, request_id, request, client)
+    def declare_requests(self, table: RequestTable) -> None:
+        for kind in get_args(GroupRequest):
+            table.declare(kind, self._serve)
+
+    def _serve(self, time: StepTime, asked: ClientRequest, request: GroupRequest) -> None:
+        self._requests.on_request(time.now, asked.request_id, request, asked.client)
 
     def client_gone(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
@@ -83,14 +86,14 @@ class Coordinators:
         self._search.on_applied()
         self._leaderships.metadata_changed()
 
-    def ended(self, coordinator: Coordinator) -> None:
+    def raft_group_gone(self, now: int, group: int) -> None:
         """This node has no replica of a coordinator any more."""
-        self._leaderships.end(coordinator.group)
-        self._rounds.forget(coordinator.group)
+        self._leaderships.end(group)
+        self._rounds.forget(group)
 
-    def on_time(self) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Does what is due, and decides what has come in this step."""
-        self._answers.on_time(self._now)
+        self._answers.on_time(now)
         self._leaderships.on_time()
 
     @property

@@ -11,6 +11,7 @@ from __future__ import annotations
 from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
@@ -22,7 +23,7 @@ MAX_UNDER_WAY = 32
 SMALL_STATE_BYTES = 4 << 10
 
 
-class PartitionCheckpoints:
+class PartitionCheckpoints(NodeService):
     """The partitions of a node whose log may have a beginning that nobody needs."""
 
     def __init__(self, host: RaftHost, reader: StorageReader, partitions: Partitions, snapshots: Snapshots) -> None:
@@ -38,6 +39,10 @@ class PartitionCheckpoints:
             self._due[partition.group] = None
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
                 self._try(partition.group)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Begins what may begin. It has no deadline: what holds a checkpoint up ends with a step."""
+        self.go_on()
 
     def go_on(self) -> None:
         """Begins as many of the checkpoints that are due as may be under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
@@ -12,7 +13,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
 
-class CompactionProposals:
+class CompactionProposals(NodeService):
     """Looks now and then at the partitions that this node leads.
 
     Arguments:
@@ -33,16 +34,21 @@ class CompactionProposals:
         self._partitions = partitions
         self._reader = reader
         self._touch = touch
-        self.next_deadline = now + interval_us
+        self._look_due = now + interval_us
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Proposes a point for each partition that has enough to gain."""
-        if now < self.next_deadline:
+        if now < self._look_due:
             return
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
         for partition in self._partitions.logs.values():
             if partition.config.compacts and partition.leads:
                 self._consider(now, wall_ms, partition)
+
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due."""
+        return self._look_due
 
     def _consider(self, now: int, wall_ms: int, partition: Partition) -> None:
         state = partition.compaction

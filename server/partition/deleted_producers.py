@@ -16,6 +16,7 @@ from itertools import islice
 
 from quorumlog.server.broker.replicas import Partitions
 from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, PartitionCommand
 
@@ -27,7 +28,7 @@ INTERVAL_US = 50_000
 COMMAND_PRODUCERS = 1_000
 
 
-class DeletedProducers:
+class DeletedProducers(NodeService):
     """The partitions led by a node that may remember producers whose names were deleted.
 
     Arguments:
@@ -44,7 +45,7 @@ class DeletedProducers:
         self._heard_of = 0
         #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
         self._due: dict[int, tuple[int, int]] = {}
-        self.next_deadline: int | None = None
+        self._look_due: int | None = None
 
     def metadata_changed(self, now: int) -> None:
         """The metadata were applied further: names may have been deleted."""
@@ -58,18 +59,23 @@ class DeletedProducers:
         """A leadership has begun here, or a name was deleted."""
         if self._heard_of and partition.leads and partition.producers.has_named:
             self._due.setdefault(partition.group, (0, 0))
-            self.next_deadline = self.next_deadline or now
+            self._look_due = self._look_due or now
 
-    def on_time(self, now: int) -> None:
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._look_due
+
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Looks at some of the partitions that are due."""
-        if self.next_deadline is None or now < self.next_deadline:
+        if self._look_due is None or now < self._look_due:
             return
         for group in list(islice(self._due, LOOKS_PER_STEP)):
             proposed = self._due.pop(group)
             partition = self._partitions.logs.get(group)
             if partition is not None and partition.leads:
                 self._look(now, partition, proposed)
-        self.next_deadline = now + INTERVAL_US if self._due else None
+        self._look_due = now + INTERVAL_US if self._due else None
 
     def _look(self, now: int, partition: Partition, proposed: tuple[int, int]) -> None:
         raft = partition.raft

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1.partition_log_pb2 import ForgetProducers, PartitionCommand
 
@@ -17,7 +18,7 @@ from quorumlog.v1.partition_log_pb2 import ForgetProducers, PartitionCommand
 LOOKS = 8
 
 
-class ProducerExpiry:
+class ProducerExpiry(NodeService):
     """The notes of a node's partitions.
 
     Arguments:
@@ -34,13 +35,18 @@ class ProducerExpiry:
         self._touch = touch
         self._interval_us = max(1, expiration_us // LOOKS)
         self._notes: dict[int, tuple[int, list[tuple[int, int]]]] = {}
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
 
-    def on_time(self, now: int) -> None:
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due."""
+        return self._look_due
+
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Looks at the partitions when it is time."""
-        if now < self.next_deadline:
+        if now < self._look_due:
             return
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
         before, self._notes = self._notes, {}
         for partition in self._partitions:
             # Without producers to forget, or as a follower, there is nothing to note.
