@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -31,17 +33,24 @@ class LedPartitions(Protocol):
         """In-sync sets that differ from the metadata's."""
 
 
-class Broker:
+class Broker(NodeService):
     """The broker's side of the conversation with the controller."""
 
     def __init__(
-        self, options: NodeOptions, directory_id: str, boot_id: int, client: ControllerClient, led: LedPartitions
+        self,
+        options: NodeOptions,
+        directory_id: str,
+        boot_id: int,
+        client: ControllerClient,
+        led: LedPartitions,
+        current: CurrentImage,
     ) -> None:
         self._options = options
         self._directory_id = directory_id
         self._boot_id = boot_id
         self._client = client
         self._led = led
+        self._current = current
         self.epoch = -1
         self.fenced = True
         self.refusal = ""
@@ -59,16 +68,12 @@ class Broker:
         """Whether this process has a broker epoch."""
         return self.epoch >= 0
 
-    def on_time(self, now: int, applied_index: int) -> None:
-        """Asks the controller what is due.
-
-        Arguments:
-            applied_index: how far this node has applied the metadata log.
-        """
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Asks the controller what is due."""
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._options.broker_heartbeat_interval_us
             if self.registered:
-                self._heartbeat(now, applied_index)
+                self._heartbeat(now)
             elif not self.stopping:
                 self._register(now)
         if self.registered and now >= self._report_due:
@@ -157,11 +162,11 @@ class Broker:
 
         self._ask(now, "register", peer_pb2.ControllerRequest(register_broker=body), registered)
 
-    def _heartbeat(self, now: int, applied_index: int) -> None:
+    def _heartbeat(self, now: int) -> None:
         body = peer_pb2.BrokerHeartbeat(
             node_id=self._options.node_id,
             broker_epoch=self.epoch,
-            applied_index=applied_index,
+            applied_index=self._current.image.applied_index,
             stopping=self.stopping,
         )
         if self.fenced:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Callable
+from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -13,23 +15,25 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
 
 
-class ControllerClient:
+class ControllerRoute(Protocol):
+    """The way to the active controller, and to any other node."""
+
+    def controller_id(self) -> int:
+        """Who leads the metadata group as far as this node knows; NO_NODE when it knows of nobody."""
+
+    def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
+        """Gives a request to a node; False when it cannot be reached."""
+
+
+class ControllerClient(NodeService):
     """Asks the active controller, or another node that it is told.
 
     Arguments:
-        send: gives a request to a node; False when it cannot be reached.
-        leader: who leads the metadata group as far as this node knows.
         limit: requests that may wait for an answer.
     """
 
-    def __init__(
-        self,
-        send: Callable[[int, peer_pb2.ControllerRequest], bool],
-        leader: Callable[[], int],
-        limit: int,
-    ) -> None:
-        self._send = send
-        self._leader = leader
+    def __init__(self, route: ControllerRoute, limit: int) -> None:
+        self._route = route
         self._limit = limit
         self._next_id = 0
         self._waiting: dict[int, OnAnswer] = {}
@@ -43,7 +47,7 @@ class ControllerClient:
         ``on_answer`` is called once: with the answer, or with None when there was nobody to ask or no answer came
         before ``deadline`` (microseconds); then it is not known whether the request took effect.
         """
-        target = self._leader() if to is None else to
+        target = self._route.controller_id() if to is None else to
         if target == NO_NODE or len(self._waiting) >= self._limit:
             on_answer(None)
             return
@@ -51,7 +55,7 @@ class ControllerClient:
         request.request_id = self._next_id
         self._waiting[request.request_id] = on_answer
         heapq.heappush(self._deadlines, (deadline, request.request_id))
-        if not self._send(target, request):
+        if not self._route.send(target, request):
             self.on_response(peer_pb2.ControllerResponse(request_id=request.request_id), lost=True)
 
     def on_response(self, response: peer_pb2.ControllerResponse, *, lost: bool = False) -> None:
@@ -60,7 +64,7 @@ class ControllerClient:
         if on_answer is not None:
             on_answer(None if lost else response)
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Gives up the requests whose time is over."""
         while self._deadlines and self._deadlines[0][0] <= now:
             on_answer = self._waiting.pop(heapq.heappop(self._deadlines)[1], None)

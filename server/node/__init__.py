@@ -1,4 +1,15 @@
 """The step: one synchronous state machine that is the node, from formation to the hand-over at a stop.
 
+- `node.py`: the step itself: events in, effects out.
+- `resources.py`: what a node has from its first step on, and shares with its part in a cluster.
+- `formation.py`: how a cluster comes into existence, and how a node finds out whether it belongs to one.
+- `cluster_member.py`: a node inside its cluster: puts the parts below together, and tells them what happens.
+- `metadata_member.py`: this node's replica of the metadata.
+- `controller_traffic.py`: requests to the controller and to leaders, and those that other nodes send here.
+- `log_services.py`: who serves the logs of records to clients, and who keeps them in order.
+- `serving_conditions.py`: what the node can do at the moment: take appends, confirm that it leads.
+- `space_watch.py`, `storage_stall.py`: a disk that is nearly full, and one that stands still.
+- `stop_handover.py`: a graceful stop.
+
 May import: all rooms above it, from `hosting` to `requests`.
 """

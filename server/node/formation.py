@@ -1,4 +1,4 @@
-"""How a cluster comes to be, once, and how a node finds out whether it belongs to one.
+"""How a cluster comes into existence, once, and how a node finds out whether it belongs to one.
 
 A cluster forms when all configured controllers are reachable and empty. Then the one with the lowest node id, and only
 that one, decides; the others adopt its decision when they hear of it. So there is one decision, and two wiped disks of

@@ -11,8 +11,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from google.protobuf.message import Message as ProtoMessage
-
 from quorumlog.raft.errors import MalformedMessageError
 from quorumlog.raft.types import (
     ORIGIN,
@@ -40,7 +38,6 @@ from quorumlog.server.events import (
     PeerFrame,
     PeerIdentified,
     PeerIdentity,
-    Reply,
     StopRequested,
     StorageDone,
     StorageFailed,
@@ -52,13 +49,16 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node.cluster_member import ClusterMember, NodeServices
+from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
+from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
 from quorumlog.server.node.storage_stall import StorageStall
+from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeOptions
-from quorumlog.server.requests.not_formed import unformed_response
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.failed_responses import not_formed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
 from quorumlog.storage.transaction import GroupWrite, RaftGroupState
 from quorumlog.v1 import admin_pb2
@@ -89,10 +89,12 @@ class Node:
         self, options: NodeOptions, storage: StorageReader, rng: random.Random, now: int, wall_ms: int, boot_id: int
     ) -> None:
         self._options = options
+        self._storage = storage
         self._rng = rng
         self._boot_id = boot_id
-        self._now, self._wall_ms = now, wall_ms
+        self._time = StepTime(now, wall_ms)
         self._effects = Effects()
+        self._replies = Replies()
         self._halted = False
         self._heartbeat_due = self._lease_due = now
         self._identify_due = now
@@ -111,21 +113,7 @@ class Node:
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
         )
-        self._surroundings = NodeServices(
-            options,
-            self._host,
-            self._links,
-            self._space,
-            self._snapshots,
-            storage,
-            rng,
-            self._reply,
-            self._log,
-            self._deliver_early,
-            self._forget_group,
-            self._start_job,
-            FormerReplicas(options.node_id, self._host, storage.node_state()),
-        )
+        self._former = FormerReplicas(options.node_id, self._host, storage.node_state())
         self._concluded = False
         self._member: ClusterMember | None = None
         self._load(storage.node_state(), storage.groups())
@@ -170,12 +158,12 @@ class Node:
 
     @property
     def _cluster_id(self) -> str:
-        return self._member.membership.cluster_id if self._member is not None else ""
+        return self._member.metadata.membership.cluster_id if self._member is not None else ""
 
     @property
     def founders(self) -> tuple[Founder, ...]:
         """The controllers with which the cluster was formed; empty before."""
-        return self._member.membership.founders if self._member is not None else ()
+        return self._member.metadata.membership.founders if self._member is not None else ()
 
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:
@@ -185,7 +173,7 @@ class Node:
     @property
     def image(self) -> MetadataImage | None:
         """The metadata image; None before the node belongs to a cluster."""
-        return self._member.metadata.image if self._member is not None else None
+        return self._member.metadata.replica.image if self._member is not None else None
 
     def accepts_peer(self, identity: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
@@ -198,7 +186,7 @@ class Node:
             )
         if identity.node_id == self._options.node_id:
             return f"node id {identity.node_id} is taken by this node; give every node its own id"
-        known = self._member.directory_of(identity.node_id)
+        known = self._member.metadata.directory_of(identity.node_id)
         if known is not None and known != identity.directory_id:
             return (
                 f"node {identity.node_id} is known with data directory {known}, not {identity.directory_id};"
@@ -216,12 +204,12 @@ class Node:
             wall_ms: milliseconds since the epoch.
             events: in the order of their arrival.
         """
-        assert now >= self._now, f"time went back from {self._now} to {now}"
-        self._now, self._wall_ms = now, wall_ms
+        assert now >= self._time.now, f"time went back from {self._time.now} to {now}"
+        self._time.now, self._time.wall_ms = now, wall_ms
         if self._halted:
             return Effects()
         if self._member is not None:
-            self._member.begin_step(now, wall_ms)
+            self._member.begin_step()
         try:
             for event in events:
                 self._dispatch(event)
@@ -236,6 +224,7 @@ class Node:
             self._halt(str(damage))
         self._connect()
         effects, self._effects = self._effects, Effects()
+        effects.replies = self._replies.take_gathered()
         return effects
 
     def _dispatch(self, event: Event) -> None:
@@ -245,8 +234,8 @@ class Node:
             case ClientRequest():
                 self._on_request(event)
             case StorageDone():
-                self._host.on_durable(self._now, event.number)
-                self._space.wrote(self._now)
+                self._host.on_durable(self._time.now, event.number)
+                self._space.wrote(self._time.now)
             case StorageFailed():
                 self._on_storage_failed(event)
             case PeerConnected():
@@ -257,13 +246,13 @@ class Node:
                 self._on_identified(event)
             case JobDone():
                 if self._member is not None:
-                    self._member.compactions.on_done(self._now, event)
+                    self._member.logs.compactions.on_done(self._time.now, event)
             case ClientGone():
                 if self._member is not None:
-                    self._member.client_gone(event.request_id)
+                    self._member.services.client_gone(event.request_id)
             case StreamClosed():
                 if self._member is not None:
-                    self._member.stream_closed(event.stream)
+                    self._member.services.stream_closed(event.stream)
             case StopRequested():
                 self._stop()
 
@@ -279,7 +268,7 @@ class Node:
                 self._host.after_durable(self._acknowledge_frame(peer, sequence))
             self._frame_acks.clear()
             if self._effects.transaction is None and self._retry_at is None:
-                self._effects.transaction = self._host.take_transaction(self._now)
+                self._effects.transaction = self._host.take_transaction(self._time.now)
             if not self._host.has_work:
                 return
 
@@ -287,7 +276,7 @@ class Node:
         assert self._member is not None
         self._member.after_round(group)
         raft = self._host.replicas[group].raft
-        self._leases.follow(self._now, group, raft)
+        self._leases.follow(self._time.now, group, raft)
         if raft.is_leader:
             self._links.mark(group, raft.configuration.members)
 
@@ -301,7 +290,7 @@ class Node:
     # -- time -------------------------------------------------------------------------------------------------
 
     def _on_time(self) -> None:
-        now = self._now
+        now = self._time.now
         if self._retry_at is not None and now >= self._retry_at:
             self._retry_at = None
             self._effects.transaction = self._host.retry(self._retry_number)
@@ -316,7 +305,7 @@ class Node:
         if now >= self._heartbeat_due:
             self._heartbeat_due = now + self._options.heartbeat_interval_us
             self._heartbeat()
-        self._member.on_time()
+        self._member.services.on_time(now, self._time.wall_ms)
         self._was_ready = self._was_ready or not self._member.not_ready()
         if self._handover is not None and self._handover.on_time(now):
             self._halt(None)
@@ -325,7 +314,7 @@ class Node:
         """Asks the controllers who they are: to form or find the cluster, and then, until this node has been ready
         once, to make sure that it is among its own."""
         factor = 1 if self._member is None else RECHECK_FACTOR
-        self._identify_due = self._now + factor * self._options.identify_interval_us
+        self._identify_due = self._time.now + factor * self._options.identify_interval_us
         self._effects.identify.extend(self._formation.missing)
         self._consider_forming()
 
@@ -334,7 +323,7 @@ class Node:
 
         None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
         """
-        now = self._now
+        now = self._time.now
         assert self._member is not None
         if self._stall.yields(now):
             return
@@ -357,7 +346,7 @@ class Node:
         """What was in flight to a peer may be lost: every group probes where it stands."""
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
-                replica.raft.peer_unreachable(self._now, peer)
+                replica.raft.peer_unreachable(self._time.now, peer)
                 self._host.touch(group)
 
     @property
@@ -370,7 +359,10 @@ class Node:
             due = min(due, self._identify_due)
         if self._member is None:
             return due
-        due = min(due, self._heartbeat_due, self._member.next_deadline, self._leases.next_deadline)
+        due = min(due, self._heartbeat_due, self._leases.next_deadline)
+        services = self._member.services.next_deadline
+        if services is not None:
+            due = min(due, services)
         timers = self._host.next_deadline
         if timers is not None:
             due = min(due, timers)
@@ -383,11 +375,11 @@ class Node:
 
     def _on_frame(self, peer: int, frame: PeerFrame) -> None:
         link = self._links[peer]
-        link.heard = self._now
+        link.heard = self._time.now
         if frame.acknowledged:
             link.acknowledge(frame.acknowledged)
         if frame.lease is not None:
-            self._leases.heard(self._now, peer, frame.lease)
+            self._leases.heard(self._time.now, peer, frame.lease)
         for group, message in frame.messages:
             # Who cannot be reached must not lead for long: a leader whose own connections carry on would keep its
             # followers from electing one that peers and clients do reach.
@@ -397,11 +389,11 @@ class Node:
             self._frame_acks[peer] = frame.sequence
         if self._member is None:
             return
-        self._snapshots.on_frame(self._now, peer, frame)
+        self._snapshots.on_frame(self._time.now, peer, frame)
         for request in frame.controller_requests:
-            self._member.on_controller_request(peer, request)
+            self._member.controller_traffic.on_request(peer, request)
         for response in frame.controller_responses:
-            self._member.client.on_response(response)
+            self._member.controller_traffic.client.on_response(response)
 
     def _on_message(self, group: int, message: Message) -> None:
         replica = self._host.replicas.get(group)
@@ -414,12 +406,12 @@ class Node:
             return
         if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):
             assert self._member is not None
-            self._member.metadata_contact = self._now
+            self._member.metadata.replica.leader_heard_at = self._time.now
         raft = replica.raft
         if raft.quiescent and message.sender != raft.leader_id and not raft.sleeps_through(message):
-            self._leases.stir(self._now, raft)
+            self._leases.stir(self._time.now, raft)
         try:
-            raft.step(self._now, message)
+            raft.step(self._time.now, message)
         except MalformedMessageError as malformed:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
         self._host.touch(group)
@@ -438,7 +430,7 @@ class Node:
             self._on_message(group, self._early_votes.pop(key))
 
     def _was_deleted(self, group: int) -> bool:
-        return self._member is not None and self._member.metadata.image.topic_table.was_deleted(group)
+        return self._member is not None and self._member.metadata.replica.image.topic_table.was_deleted(group)
 
     def _forget_group(self, group: int) -> None:
         """There is no replica of a group here any more: what comes late of it finds nothing."""
@@ -447,31 +439,31 @@ class Node:
         self._leases.forget(group)
 
     def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
-        self._links[peer].open(identity, self._now)
+        self._links[peer].open(identity, self._time.now)
         self._log("info", "peer_connected", peer=peer)
         self._resend(peer)
         if self._member is not None:
-            self._member.open_first_term()
+            self._member.metadata.open_first_term(self._time.now)
 
     def _on_disconnected(self, peer: int) -> None:
         if self._links[peer].up:
             self._log("info", "peer_disconnected", peer=peer)
         self._links[peer].close()
         self._leases.lost(peer)
-        self._snapshots.peer_lost(self._now, peer)
+        self._snapshots.peer_lost(self._time.now, peer)
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
-                replica.raft.peer_lost(self._now, peer)
+                replica.raft.peer_lost(self._time.now, peer)
                 self._host.touch(group)
         if self._member is not None:
-            self._member.on_peer_lost(peer)
+            self._member.logs.peer_lost(peer)
 
     def _connect(self) -> None:
         """Says whom to hold streams to, when that has changed."""
-        if self._member is None or not self._member.peers_changed:
+        if self._member is None or not self._member.metadata.peers_changed:
             return
-        self._member.peers_changed = False
-        wanted = self._member.peers()
+        self._member.metadata.peers_changed = False
+        wanted = self._member.metadata.peers()
         if wanted != self._connected_to:
             self._connected_to = wanted
             self._effects.connect = dict(wanted)
@@ -503,26 +495,40 @@ class Node:
             self._host.after_durable(lambda: self._join(conclusion, state, {}))
 
     def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
-        self._member = ClusterMember(
-            self._surroundings, membership, state, found, self._directory_id, self._boot_id, self._now
+        self._member = ClusterMember(self._resources(), membership, state, found, self._time)
+        self._member.begin_step()
+
+    def _resources(self) -> NodeResources:
+        return NodeResources(
+            options=self._options,
+            directory_id=self._directory_id,
+            boot_id=self._boot_id,
+            host=self._host,
+            links=self._links,
+            space=self._space,
+            snapshots=self._snapshots,
+            storage=self._storage,
+            rng=self._rng,
+            replies=self._replies,
+            log=self._log,
+            start_job=self._start_job,
+            deliver_early=self._deliver_early,
+            forget_group=self._forget_group,
+            former=self._former,
         )
-        self._member.begin_step(self._now, self._wall_ms)
 
     # -- clients ----------------------------------------------------------------------------------------------
-
-    def _reply(self, request_id: int, message: ProtoMessage) -> None:
-        self._effects.replies.append(Reply(request_id, message))
 
     def _on_request(self, request: ClientRequest) -> None:
         request_id, message = request.request_id, request.message
         if isinstance(message, admin_pb2.DescribeNodeRequest):
-            self._reply(request_id, self.describe())
+            self._replies.reply(request_id, self.describe())
         elif self._member is not None:
-            self._member.on_request(request_id, request.stream, message, request.client)
+            self._member.serve(request)
         else:
-            response = unformed_response(message, self.not_ready())
+            response = not_formed_response(message, self.not_ready())
             if response is not None:
-                self._reply(request_id, response)
+                self._replies.reply(request_id, response)
 
     # -- storage, stopping, reporting -------------------------------------------------------------------------
 
@@ -533,7 +539,7 @@ class Node:
         if isinstance(event.error, DiskFullError):
             self._log("error", "storage_full", reason=str(event.error))
             self._retry_number = event.number
-            self._retry_at = self._now + self._options.storage_retry_us
+            self._retry_at = self._time.now + self._options.storage_retry_us
             self._space.failed()
         else:
             self._halt(f"storage failed: {event.error}")
@@ -544,7 +550,7 @@ class Node:
         elif self._handover is None:
             self._log("info", "stopping", groups_led=sum(1 for _ in self._host.led()))
             self._member.elections.stopping = True
-            self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._now)
+            self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._time.now)
 
     def _halt(self, reason: str | None) -> None:
         if not self._halted:

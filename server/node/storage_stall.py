@@ -29,7 +29,7 @@ class StorageStall:
     def is_silent(self, now: int) -> bool:
         """Whether it has stalled for so long that handing over would have succeeded if it could.
 
-        (Else a leader that is written to leads on for ever: its followers commit without its disk, and the entries
-        that it sends are signs of life to them.)
+        Otherwise a leader that is written to leads for ever: its followers commit without its disk, and the entries
+        that it sends are signs of life to them.
         """
         return self._host.stalled(now, self._patience)

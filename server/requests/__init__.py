@@ -1,4 +1,17 @@
-"""One module for each kind of client request.
+"""One module for each kind of client request: who serves it, and its answer when it fails as a whole.
+
+- `produce.py`: batches are appended, and answered when they have what their acks ask for.
+- `fetch.py`, with `fetch_sessions.py` and `parked_fetches.py`: consumers read, and wait where there is nothing yet.
+- `list_offsets.py`: where partitions begin, end and pass a time.
+- `delete_records.py`: the log start moves up.
+- `topics.py`: topics are created, changed and deleted by the controller.
+- `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
+- `linearizable_reads.py`: makes sure that the metadata are no older than a question.
+- `cluster_requests.py`: producer identities, and the description of the metadata quorum.
+- `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
+- `failed_responses.py`: the failed response of each kind of request, by its type.
+
+Requests about consumer groups are in `coordinator/group_requests.py`, elections in `broker/leader_elections.py`.
 
 May import: all rooms above it, from `hosting` to `broker`.
 """

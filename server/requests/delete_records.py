@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from google.protobuf.message import Message as ProtoMessage
-
-from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -29,43 +31,47 @@ class _Deletion:
     waiting: dict[int, tuple[int, int, int]] = field(default_factory=dict)
 
 
-class RecordDeletions:
+class RecordDeletions(NodeService):
     """Serves DeleteRecords for the partitions that this node leads.
 
     Arguments:
         limit: requests that may wait.
-        touch: a group has something to do.
     """
 
     def __init__(
         self,
-        partitions: Replicas,
+        host: RaftHost,
+        partitions: Partitions,
         limit: int,
-        reply: Callable[[int, ProtoMessage], None],
-        missing: Callable[[bytes, int], errors_pb2.Error],
-        touch: Callable[[int], None],
+        replies: Replies,
+        absent: AbsentPartitions,
     ) -> None:
         self._partitions = partitions
         self._limit = limit
-        self._reply = reply
-        self._missing = missing
-        self._touch = touch
+        self._replies = replies
+        self._absent = absent
+        self._host = host
         self._deletions: dict[int, _Deletion] = {}
         self._by_group: dict[int, set[int]] = {}
 
-    def delete(self, now: int, request_id: int, request: admin_pb2.DeleteRecordsRequest) -> None:
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.DeleteRecordsRequest, self.delete)
+
+    def delete(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DeleteRecordsRequest) -> None:
         """Moves log starts up; answers once all of them have moved, or cannot."""
-        deletion = _Deletion(request_id, now + wait_us(request.timeout_ms), admin_pb2.DeleteRecordsResponse())
+        deletion = _Deletion(
+            asked.request_id, time.now + wait_us(request.timeout_ms), admin_pb2.DeleteRecordsResponse()
+        )
         for wanted in request.partitions:
             result = deletion.response.results.add(
                 topic_id=wanted.topic_id, partition=wanted.partition, log_start_offset=-1
             )
-            problem = self._begin(now, deletion, wanted)
+            problem = self._begin(time.now, deletion, wanted)
             if problem is not None:
                 result.error.CopyFrom(problem)
-        self._deletions[request_id] = deletion
+        self._deletions[asked.request_id] = deletion
         for group in deletion.waiting:
-            self._by_group.setdefault(group, set()).add(request_id)
+            self._by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(deletion)
 
     def _begin(
@@ -74,7 +80,7 @@ class RecordDeletions:
         """Starts on the last result of the response."""
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         if partition is None:
-            return self._missing(wanted.topic_id, wanted.partition)
+            return self._absent.problem(wanted.topic_id, wanted.partition)
         before = partition.high_watermark if wanted.before_offset == HIGH_WATERMARK else wanted.before_offset
         problem = partition.check_readable(-1) or _check_allowed(partition, before)
         if problem is None and (partition.group in deletion.waiting or len(self._deletions) >= self._limit):
@@ -88,7 +94,7 @@ class RecordDeletions:
             deletion.response.results[slot].log_start_offset = partition.log_start_offset
         elif partition.propose_command(now, PartitionCommand(trim_log=TrimLog(log_start_offset=before))):
             deletion.waiting[partition.group] = (slot, before, partition.raft.term)
-            self._touch(partition.group)
+            self._host.touch(partition.group)
         else:
             return error(ErrorCode.SERVER_BUSY, f"{partition.name} takes no commands for a moment; try again")
         return None
@@ -118,25 +124,24 @@ class RecordDeletions:
     def _finish_if_done(self, deletion: _Deletion) -> None:
         if not deletion.waiting:
             del self._deletions[deletion.request_id]
-            self._reply(deletion.request_id, deletion.response)
+            self._replies.reply(deletion.request_id, deletion.response)
 
-    def group_gone(self, group: int) -> None:
+    def raft_group_gone(self, now: int, group: int) -> None:
         """The replica has left this node: whoever waits for it asks again elsewhere."""
         for request_id in sorted(self._by_group.get(group, ())):
             deletion = self._deletions[request_id]
             result = deletion.response.results[deletion.waiting[group][0]]
-            result.error.CopyFrom(self._missing(result.topic_id, result.partition))
+            result.error.CopyFrom(self._absent.problem(result.topic_id, result.partition))
             self._forget(deletion, group)
             self._finish_if_done(deletion)
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
         deletion = self._deletions.pop(request_id, None)
         if deletion is not None:
             for group in list(deletion.waiting):
                 self._forget(deletion, group)
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the requests whose time is up."""
         late = "the log start did not move in time; it may yet, and asking again does no harm"
         for deletion in [deletion for deletion in self._deletions.values() if deletion.deadline <= now]:
@@ -150,6 +155,16 @@ class RecordDeletions:
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return min((deletion.deadline for deletion in self._deletions.values()), default=None)
+
+
+def failed_deletion(
+    request: admin_pb2.DeleteRecordsRequest, problem: errors_pb2.Error
+) -> admin_pb2.DeleteRecordsResponse:
+    """The answer to a request that failed as a whole."""
+    response = admin_pb2.DeleteRecordsResponse()
+    for emptied in request.partitions:
+        response.results.add(topic_id=emptied.topic_id, partition=emptied.partition, error=problem, log_start_offset=-1)
+    return response
 
 
 def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:

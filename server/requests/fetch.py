@@ -5,15 +5,16 @@ What changes in a partition is looked up there alone, however many others a wait
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass, field
 
-from google.protobuf.message import Message as ProtoMessage
-
-from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
 from quorumlog.server.requests.parked_fetches import Found, ParkedFetches, PendingFetch
 from quorumlog.server.wire_errors import error
@@ -33,25 +34,20 @@ class _Watch:
     readers: dict[FetchedPartition, None] = field(default_factory=dict)
 
 
-class FetchRequests:
-    """Serves fetches from the partitions that this node leads.
-
-    Arguments:
-        reply: answers a request.
-        missing: the error for a partition without a replica here.
-    """
+class FetchRequests(NodeService):
+    """Serves fetches from the partitions that this node leads."""
 
     def __init__(
         self,
-        partitions: Replicas,
+        partitions: Partitions,
         limits: NodeLimits,
-        reply: Callable[[int, ProtoMessage], None],
-        missing: Callable[[bytes, int], errors_pb2.Error],
+        replies: Replies,
+        absent: AbsentPartitions,
     ) -> None:
         self._partitions = partitions
         self._limits = limits
-        self._reply = reply
-        self._missing = missing
+        self._replies = replies
+        self._absent = absent
         self._parked = ParkedFetches(limits.parked_fetches)
         self._watches: dict[int, _Watch] = {}
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
@@ -62,23 +58,24 @@ class FetchRequests:
 
     # -- requests ---------------------------------------------------------------------------------------------
 
-    def fetch(self, now: int, request_id: int, stream: int, request: data_plane_pb2.FetchRequest) -> None:
-        """Answers a fetch now if there is enough to say, else parks it.
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(data_plane_pb2.FetchRequest, self.fetch)
 
-        Arguments:
-            stream: the stream that it came on, which its session belongs to; 0 without one.
-        """
+    def fetch(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.FetchRequest) -> None:
+        """Answers a fetch now if there is enough to say, else parks it. Its session belongs to the stream that it came
+        on."""
+        now, request_id, stream = time.now, asked.request_id, asked.stream
         if request.session_epoch == 0:
             session = ServedFetchSession(0)
         else:
             refusal = self.sessions.refusal(stream, request)
             if refusal is not None:
                 self.stream_closed(stream)
-                self._reply(
+                self._replies.reply(
                     request_id, data_plane_pb2.FetchResponse(correlation_id=request.correlation_id, error=refusal)
                 )
                 return
-            session = self._go_on(now, stream, request)
+            session = self._continue_session(now, stream, request)
         for wanted in request.partitions:
             self._want(session, wanted)
         budget = min(request.max_bytes or self._limits.fetch_bytes, self._limits.fetch_bytes)
@@ -86,9 +83,9 @@ class FetchRequests:
         fetch = PendingFetch(
             request_id, request.correlation_id, session, deadline, max(1, min(request.min_bytes, budget)), budget
         )
-        self._look(now, fetch)
+        self._look_at_partitions(now, fetch)
 
-    def _go_on(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> ServedFetchSession:
+    def _continue_session(self, now: int, stream: int, request: data_plane_pb2.FetchRequest) -> ServedFetchSession:
         """The stream's session, ready for its next request."""
         if request.session_epoch == 1:
             self.stream_closed(stream)
@@ -110,7 +107,7 @@ class FetchRequests:
             session.waiting = None
             if fetch is not None:
                 session.news = dict.fromkeys([*fetch.found, *session.news])
-                self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
+                self._replies.reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
 
     def _want(self, session: ServedFetchSession, wanted: data_plane_pb2.FetchPartition) -> None:
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
@@ -132,7 +129,7 @@ class FetchRequests:
 
     # -- answers ----------------------------------------------------------------------------------------------
 
-    def _look(self, now: int, fetch: PendingFetch) -> None:
+    def _look_at_partitions(self, now: int, fetch: PendingFetch) -> None:
         """Looks at the partitions that may have something to say, and answers if that is enough."""
         session = fetch.session
         for reader in list(session.news):
@@ -162,7 +159,7 @@ class FetchRequests:
     def _read(self, reader: FetchedPartition, budget: int) -> Found:
         partition = self._partitions.find(reader.topic_id, reader.number)
         if partition is None:
-            return Found(self._missing(reader.topic_id, reader.number))
+            return Found(self._absent.problem(reader.topic_id, reader.number))
         problem = partition.check_readable(reader.leader_epoch) or partition.check_offset(reader.fetch_offset)
         if problem is not None:
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
@@ -197,35 +194,34 @@ class FetchRequests:
                 session.news[reader] = None
         if not session.incremental:
             self._release(session)
-        self._reply(fetch.request_id, response)
+        self._replies.reply(fetch.request_id, response)
 
     # -- what happens meanwhile -------------------------------------------------------------------------------
 
-    def group_changed(self, now: int, partition: Partition) -> None:
-        """A group was stepped: who reads it hears of what it has to say now."""
+    def after_round(self, now: int, partition: Partition) -> None:
+        """A Raft group was stepped: who reads it hears of what it has to say now."""
         watch = self._watches.get(partition.group)
         if watch is None:
             return
         seen = _seen(partition)
         if watch.seen != seen:
             watch.seen = seen
-            self._tell(now, watch)
+            self._tell_readers(now, watch)
 
-    def group_gone(self, now: int, group: int) -> None:
-        """The node has no replica of a group any more: who reads it is told."""
+    def raft_group_gone(self, now: int, group: int) -> None:
         watch = self._watches.get(group)
         if watch is not None:
-            self._tell(now, watch)
+            self._tell_readers(now, watch)
 
-    def _tell(self, now: int, watch: _Watch) -> None:
+    def _tell_readers(self, now: int, watch: _Watch) -> None:
         for reader in list(watch.readers):
             session = reader.session
             session.news[reader] = None
             fetch = self._parked.get(session.waiting) if session.waiting is not None else None
             if fetch is not None:
-                self._look(now, fetch)
+                self._look_at_partitions(now, fetch)
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the fetches whose time is up."""
         for fetch in list(self._parked.expired(now)):
             self._answer(fetch)
@@ -236,7 +232,6 @@ class FetchRequests:
         return self._parked.next_deadline
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
         fetch = self._parked.take(request_id)
         if fetch is not None:
             fetch.session.waiting = None
@@ -252,7 +247,7 @@ class FetchRequests:
             fetch = self._parked.take(session.waiting)
             session.waiting = None
             if fetch is not None:
-                self._reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
+                self._replies.reply(fetch.request_id, data_plane_pb2.FetchResponse(correlation_id=fetch.correlation_id))
         self._release(session)
 
     def _release(self, session: ServedFetchSession) -> None:
@@ -260,6 +255,14 @@ class FetchRequests:
             self._unwatch(reader)
         session.partitions = {}
         session.news = {}
+
+
+def failed_fetch(request: data_plane_pb2.FetchRequest, problem: errors_pb2.Error) -> data_plane_pb2.FetchResponse:
+    """The answer to a fetch that failed as a whole."""
+    response = data_plane_pb2.FetchResponse(correlation_id=request.correlation_id)
+    for wanted in request.partitions:
+        response.results.add(topic_id=wanted.topic_id, partition=wanted.partition, error=problem)
+    return response
 
 
 def _seen(partition: Partition) -> _Seen:

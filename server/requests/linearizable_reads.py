@@ -13,6 +13,7 @@ from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -50,7 +51,7 @@ class _Confirmation:
     index: int
 
 
-class MetadataReads:
+class MetadataReads(NodeService):
     """Both sides of linearizable reads of the metadata: asking the controller, and answering as the controller.
 
     Arguments:
@@ -161,7 +162,7 @@ class MetadataReads:
         if self._questions:
             self._finish()
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Asks what came in this step or is due again, and gives up whose time is over."""
         self._confirmations = [each for each in self._confirmations if each.deadline > now]
         late = [question for question in self._questions if question.deadline <= now]

@@ -5,16 +5,18 @@ A leader answers only after a quorum has confirmed that it still leads (`read_in
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from google.protobuf.message import Message as ProtoMessage
-
-from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import data_plane_pb2, errors_pb2
@@ -45,7 +47,7 @@ class _Lookup:
     entry_bytes: int = 0
 
 
-class OffsetRequests:
+class OffsetRequests(NodeService):
     """Serves ListOffsets from the partitions that this node leads.
 
     Arguments:
@@ -56,31 +58,34 @@ class OffsetRequests:
 
     def __init__(
         self,
-        partitions: Replicas,
+        partitions: Partitions,
         reader: StorageReader,
         limit: int,
-        reply: Callable[[int, ProtoMessage], None],
-        missing: Callable[[bytes, int], errors_pb2.Error],
+        replies: Replies,
+        absent: AbsentPartitions,
         rounds: HeartbeatRounds,
     ) -> None:
         self._partitions = partitions
         self._reader = reader
         self._limit = limit
-        self._reply = reply
-        self._missing = missing
+        self._replies = replies
+        self._absent = absent
         self._rounds = rounds
         self._lookups: dict[int, _Lookup] = {}
         self._by_group: dict[int, set[int]] = {}
 
-    def list_offsets(self, now: int, request_id: int, request: data_plane_pb2.ListOffsetsRequest) -> None:
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(data_plane_pb2.ListOffsetsRequest, self.list_offsets)
+
+    def list_offsets(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ListOffsetsRequest) -> None:
         """Answers where partitions begin and end, once it is certain that this node leads them."""
         response = data_plane_pb2.ListOffsetsResponse()
-        lookup = _Lookup(request_id, now + wait_us(request.timeout_ms), request.partitions, response)
+        lookup = _Lookup(asked.request_id, time.now + wait_us(request.timeout_ms), request.partitions, response)
         for wanted in request.partitions:
-            self._begin(now, lookup, wanted)
-        self._lookups[request_id] = lookup
+            self._begin(time.now, lookup, wanted)
+        self._lookups[asked.request_id] = lookup
         for group in lookup.waiting:
-            self._by_group.setdefault(group, set()).add(request_id)
+            self._by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(lookup)
 
     def _begin(self, now: int, lookup: _Lookup, wanted: data_plane_pb2.ListOffsetsPartition) -> None:
@@ -90,7 +95,7 @@ class OffsetRequests:
         )
         partition = self._partitions.find(wanted.topic_id, wanted.partition)
         if partition is None:
-            result.error.CopyFrom(self._missing(wanted.topic_id, wanted.partition))
+            result.error.CopyFrom(self._absent.problem(wanted.topic_id, wanted.partition))
             return
         problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
         heartbeat = None
@@ -120,14 +125,13 @@ class OffsetRequests:
             self._update(lookup, partition.group, still)
             self._finish_if_done(lookup)
 
-    def group_gone(self, group: int) -> None:
-        """The node has no replica of a group any more: look-ups that it holds up are told."""
+    def raft_group_gone(self, now: int, group: int) -> None:
         self._rounds.forget(group)
         for request_id in sorted(self._by_group.get(group, ())):
             lookup = self._lookups[request_id]
             for slot, _, _ in lookup.waiting.get(group, ()):
                 result = lookup.response.results[slot]
-                _fail(result, self._missing(result.topic_id, result.partition))
+                _fail(result, self._absent.problem(result.topic_id, result.partition))
             self._update(lookup, group, [])
             self._finish_if_done(lookup)
 
@@ -167,16 +171,15 @@ class OffsetRequests:
     def _finish_if_done(self, lookup: _Lookup) -> None:
         if not lookup.waiting:
             del self._lookups[lookup.request_id]
-            self._reply(lookup.request_id, lookup.response)
+            self._replies.reply(lookup.request_id, lookup.response)
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
         lookup = self._lookups.pop(request_id, None)
         if lookup is not None:
             for group in list(lookup.waiting):
                 self._update(lookup, group, [])
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the look-ups whose time is up."""
         for lookup in [lookup for lookup in self._lookups.values() if lookup.deadline <= now]:
             late = error(ErrorCode.REQUEST_TIMED_OUT, "no quorum confirmed the leader in time; try again")
@@ -190,6 +193,16 @@ class OffsetRequests:
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         return min((lookup.deadline for lookup in self._lookups.values()), default=None)
+
+
+def failed_look_ups(
+    request: data_plane_pb2.ListOffsetsRequest, problem: errors_pb2.Error
+) -> data_plane_pb2.ListOffsetsResponse:
+    """The answer to a request that failed as a whole."""
+    response = data_plane_pb2.ListOffsetsResponse()
+    for partition in request.partitions:
+        response.results.add(topic_id=partition.topic_id, partition=partition.partition, error=problem, offset=-1)
+    return response
 
 
 def _fail(result: data_plane_pb2.ListOffsetsResult, problem: errors_pb2.Error) -> None:

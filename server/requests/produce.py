@@ -1,121 +1,132 @@
-"""The data plane as the node serves it: produce here, fetches in their own module."""
+"""Produce requests, as the node serves them: appended at once, answered when each batch has what its acks ask for."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
-from google.protobuf.message import Message as ProtoMessage
-
-from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall, ProduceCalls
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
-from quorumlog.server.requests.fetch import FetchRequests
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
-class DataRequests:
-    """Serves the data plane from the partitions of this node.
+class AppendConditions(Protocol):
+    """What decides on whether this node takes appends, beside the partitions themselves."""
 
-    Arguments:
-        reply: answers a request.
-        live_replicas: how many voters of a partition can be expected to confirm, this node included.
-        missing: the error for a partition without a replica here.
-        writable: None while appends are taken, else why not.
-        touch: tells the host that a group has something to do.
-    """
+    def live_replicas(self, partition: Partition) -> int:
+        """How many voters of a partition can be expected to confirm an append, this node included."""
+
+    def refusal(self) -> errors_pb2.Error | None:
+        """Why this node takes no appends now; None while it does."""
+
+
+class ProduceRequests(NodeService):
+    """Serves produce requests from the partitions that this node leads."""
 
     def __init__(
         self,
-        partitions: Replicas,
+        host: RaftHost,
+        partitions: Partitions,
         limits: NodeLimits,
-        reply: Callable[[int, ProtoMessage], None],
-        live_replicas: Callable[[Partition], int],
-        missing: Callable[[bytes, int], errors_pb2.Error],
-        writable: Callable[[], errors_pb2.Error | None],
-        touch: Callable[[int], None],
+        conditions: AppendConditions,
+        replies: Replies,
+        absent: AbsentPartitions,
     ) -> None:
+        self._host = host
         self._partitions = partitions
         self._limits = limits
-        self._reply = reply
-        self._live_replicas = live_replicas
-        self._missing = missing
-        self._writable = writable
-        self._touch = touch
-        self.calls = ProduceCalls(limits.pending_produces)
-        self.fetches = FetchRequests(partitions, limits, reply, missing)
+        self._conditions = conditions
+        self._replies = replies
+        self._absent = absent
+        self._calls = ProduceCalls(limits.pending_produces)
 
-    # -- produce ----------------------------------------------------------------------------------------------
+    def __len__(self) -> int:
+        """Requests that wait."""
+        return len(self._calls)
 
-    def produce(self, now: int, wall_ms: int, request_id: int, request: data_plane_pb2.ProduceRequest) -> None:
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(data_plane_pb2.ProduceRequest, self.produce)
+
+    def produce(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.ProduceRequest) -> None:
         """Appends a request's batches and answers when each has what its acks ask for."""
         response = data_plane_pb2.ProduceResponse(correlation_id=request.correlation_id)
         slots = range(len(request.batches))
-        deadline = now + min(request.timeout_ms * 1000, MAX_WAIT_US)
-        call = ProduceCall(request_id, response, deadline, len(slots), set(slots))
+        deadline = time.now + min(request.timeout_ms * 1000, MAX_WAIT_US)
+        call = ProduceCall(asked.request_id, response, deadline, len(slots), set(slots))
         for batch in request.batches:
             response.results.add(topic_id=batch.topic_id, partition=batch.partition)
         refusal = self._refuse_all(request)
         for slot, batch in enumerate(request.batches):
-            problem = refusal or self._append(now, wall_ms, request.acks, batch, call, slot)
+            problem = refusal or self._append(time, request.acks, batch, call, slot)
             if problem is not None:
                 call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
         if request.acks == ACKS_NONE:
             return
         if call.done:
-            self._reply(request_id, response)
+            self._replies.reply(asked.request_id, response)
         else:
-            self.calls.add(call)
+            self._calls.add(call)
 
     def _refuse_all(self, request: data_plane_pb2.ProduceRequest) -> errors_pb2.Error | None:
         if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
             return error(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: say 0, 1 or -1 (all)")
-        if self.calls.full:
+        if self._calls.full:
             return error(
-                ErrorCode.SERVER_BUSY, f"{len(self.calls)} produce requests wait here already; try again after a pause"
+                ErrorCode.SERVER_BUSY, f"{len(self._calls)} produce requests wait here already; try again after a pause"
             )
         if sum(len(batch.batch) for batch in request.batches) > self._limits.request_bytes:
             return error(
                 ErrorCode.RECORD_TOO_LARGE, f"a produce request carries at most {self._limits.request_bytes} bytes"
             )
-        return self._writable()
+        return self._conditions.refusal()
 
     def _append(
-        self,
-        now: int,
-        wall_ms: int,
-        acks: int,
-        batch: data_plane_pb2.PartitionBatch,
-        call: ProduceCall,
-        slot: int,
+        self, time: StepTime, acks: int, batch: data_plane_pb2.PartitionBatch, call: ProduceCall, slot: int
     ) -> errors_pb2.Error | None:
         partition = self._partitions.find(batch.topic_id, batch.partition)
         if partition is None:
-            return self._missing(batch.topic_id, batch.partition)
-        problem = partition.append(now, wall_ms, batch.batch, acks, call, slot, self._live_replicas(partition))
+            return self._absent.problem(batch.topic_id, batch.partition)
+        live = self._conditions.live_replicas(partition)
+        problem = partition.append(time.now, time.wall_ms, batch.batch, acks, call, slot, live)
         if problem is None:
-            self._touch(partition.group)
+            self._host.touch(partition.group)
         return problem
 
     def finish(self, calls: list[ProduceCall]) -> None:
         """Answers calls of which every slot is filled."""
         for call in calls:
             # A call whose time is up has been answered, while its batches still wait in their partitions.
-            if self.calls.forget(call.request_id):
-                self._reply(call.request_id, call.response)
+            if self._calls.forget(call.request_id):
+                self._replies.reply(call.request_id, call.response)
 
-    # -- time -------------------------------------------------------------------------------------------------
-
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the calls whose time is up."""
-        for call in self.calls.expired(now):
-            self._reply(call.request_id, call.response)
-        self.fetches.on_time(now)
+        for call in self._calls.expired(now):
+            self._replies.reply(call.request_id, call.response)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._calls.next_deadline
 
     def client_gone(self, request_id: int) -> None:
-        """Nobody waits for that answer any more."""
-        self.calls.abandon(request_id)
-        self.fetches.client_gone(request_id)
+        self._calls.abandon(request_id)
+
+
+def failed_produce(
+    request: data_plane_pb2.ProduceRequest, problem: errors_pb2.Error
+) -> data_plane_pb2.ProduceResponse | None:
+    """The answer to a request that failed as a whole; None where none is awaited."""
+    response = data_plane_pb2.ProduceResponse(correlation_id=request.correlation_id)
+    for batch in request.batches:
+        response.results.add(topic_id=batch.topic_id, partition=batch.partition, error=problem, base_offset=-1)
+    return response if request.acks else None

@@ -118,7 +118,7 @@ class Compacting(Quiet):
         command = PartitionCommand(trim_log=TrimLog(log_start_offset=before))
         process = self.process(leader)
         assert process.node is not None
-        assert self.partition(leader).propose_command(process.node._now, command)
+        assert self.partition(leader).propose_command(process.node._time.now, command)
         self.write(1)
         for offset in [offset for offset in self.written if offset < before]:
             del self.written[offset]

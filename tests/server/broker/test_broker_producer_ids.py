@@ -1,11 +1,21 @@
 """Producer ids that a broker waits for: each waiter has its own deadline, whoever asked before it."""
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.current_image import CurrentImage
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
 SECOND = 1_000_000
+
+
+class NoController:
+    def controller_id(self) -> int:
+        return NO_NODE
+
+    def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
+        return False
 
 
 class NoPartitions:
@@ -17,8 +27,10 @@ class NoPartitions:
 
 
 def unregistered_broker() -> Broker:
-    client = ControllerClient(lambda target, request: False, lambda: -1, 10)
-    return Broker(NodeOptions(1, "127.0.0.1:1", {1: "127.0.0.1:1"}), "directory", 1, client, NoPartitions())
+    client = ControllerClient(NoController(), 10)
+    return Broker(
+        NodeOptions(1, "127.0.0.1:1", {1: "127.0.0.1:1"}), "directory", 1, client, NoPartitions(), CurrentImage()
+    )
 
 
 def test_who_waits_for_less_time_is_answered_before_who_asked_earlier() -> None:

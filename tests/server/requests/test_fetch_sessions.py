@@ -8,8 +8,12 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -68,12 +72,17 @@ class Rig:
         self.order: list[int] = []
         self.requests = 0
         self.now = 0
-        self.fetches = FetchRequests(cast(Replicas, self), NodeLimits(**cast(Any, limits)), self._reply, _missing)
+        self.fetches = FetchRequests(
+            cast(Partitions, self), NodeLimits(**cast(Any, limits)), cast(Replies, self), cast(AbsentPartitions, self)
+        )
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
         return self.logs[number] if number < len(self.logs) else None
 
-    def _reply(self, request_id: int, message: ProtoMessage) -> None:
+    def problem(self, topic_id: bytes, number: int) -> errors_pb2.Error:
+        return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
+
+    def reply(self, request_id: int, message: ProtoMessage) -> None:
         assert isinstance(message, pb.FetchResponse) and request_id not in self.replies
         self.replies[request_id] = message
         self.order.append(request_id)
@@ -99,7 +108,7 @@ class Rig:
         )  # fmt: skip
         for name, value in fields.items():
             setattr(request, name, value)
-        self.fetches.fetch(self.now, self.requests, stream, request)
+        self.fetches.fetch(StepTime(self.now, 0), ClientRequest(self.requests, request, stream=stream), request)
         return self.requests
 
     def answered(self, request_id: int) -> dict[int, list[int]]:
@@ -110,7 +119,7 @@ class Rig:
         }
 
     def changed(self, number: int) -> None:
-        self.fetches.group_changed(self.now, cast(Any, self.logs[number]))
+        self.fetches.after_round(self.now, cast(Any, self.logs[number]))
 
     def append(self, number: int, **of: int) -> None:
         self.logs[number].append(**of)
@@ -118,11 +127,7 @@ class Rig:
 
     def pass_ms(self, milliseconds: int) -> None:
         self.now += milliseconds * MS
-        self.fetches.on_time(self.now)
-
-
-def _missing(topic_id: bytes, number: int) -> errors_pb2.Error:
-    return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "gone")
+        self.fetches.on_time(self.now, 0)
 
 
 def test_positions_move_by_themselves_and_only_news_is_told() -> None:
@@ -252,7 +257,7 @@ def test_a_replica_that_leaves_the_node_is_told() -> None:
     rig = Rig()
     waiting = rig.ask(1, [2])
     gone = rig.logs.pop()
-    rig.fetches.group_gone(rig.now, gone.group)
+    rig.fetches.raft_group_gone(rig.now, gone.group)
     (result,) = rig.replies[waiting].results
     assert result.error.code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 

@@ -4,7 +4,7 @@ import pytest
 from google.protobuf.descriptor import MethodDescriptor
 from google.protobuf.message_factory import GetMessageClass
 
-from quorumlog.server.requests.not_formed import unformed_response
+from quorumlog.server.requests.failed_responses import not_formed_response
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
 
 METHODS: list[MethodDescriptor] = [
@@ -21,7 +21,7 @@ def test_every_request_is_answered_by_its_kind_of_answer(method: MethodDescripto
     request = GetMessageClass(method.input_type)()
     if "acks" in method.input_type.fields_by_name:
         request.acks = -1
-    answer = unformed_response(request, "waiting for controllers 2, 3")
+    answer = not_formed_response(request, "waiting for controllers 2, 3")
     assert answer is not None
     assert method.output_type == answer.DESCRIPTOR
 
@@ -31,6 +31,6 @@ def test_what_fails_as_a_whole_says_what_the_node_waits_for() -> None:
         groups_pb2.GroupHeartbeatRequest(correlation_id=4),
         groups_pb2.FindCoordinatorsRequest(),
     ):
-        answer = unformed_response(request, "waiting for controllers 2, 3")
+        answer = not_formed_response(request, "waiting for controllers 2, 3")
         assert answer.error.message == "waiting for controllers 2, 3; try again shortly"  # type: ignore[union-attr]
         assert answer.error.retriable  # type: ignore[union-attr]

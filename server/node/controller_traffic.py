@@ -1,0 +1,78 @@
+"""Requests between nodes: from this one to the controller or a leader, and from others to who answers them here."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeAlias
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node_service import StepTime
+from quorumlog.v1 import peer_pb2
+
+Respond: TypeAlias = Callable[[peer_pb2.ControllerResponse], None]
+#: Answers one kind of request of another node, now or later.
+PeerRequestHandler: TypeAlias = Callable[[int, peer_pb2.ControllerRequest, Respond], None]
+
+
+class ControllerTraffic:
+    """The way to the active controller, and what is asked of this node in its turn.
+
+    Attributes:
+        client: through which this node asks.
+    """
+
+    def __init__(self, resources: NodeResources, metadata: MetadataReplica, time: StepTime) -> None:
+        self._node_id = resources.options.node_id
+        self._host = resources.host
+        self._links = resources.links
+        self._rng = resources.rng
+        self._metadata = metadata
+        self._time = time
+        self._handlers: dict[str, PeerRequestHandler] = {}
+        self.client = ControllerClient(self, resources.options.limits.controller_requests)
+
+    def controller_id(self) -> int:
+        """The node to ask; NO_NODE when none is known that could answer."""
+        raft = self._metadata.raft
+        if raft.leader_id == NO_NODE and self._node_id not in raft.configuration.voters:
+            # A new broker hears from the leader only once it is a learner: any controller knows where to go.
+            candidates = [node for node in raft.configuration.voters if self._links[node].up]
+            return self._rng.choice(candidates) if candidates else NO_NODE
+        return raft.leader_id
+
+    def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
+        """Gives a request to a node, this one included; False when it cannot be reached."""
+        if target == self._node_id:
+            self.on_request(target, request)
+            return True
+        link = self._links[target]
+        if not link.up:
+            return False
+        self._links.control(link).controller_requests.append(request)
+        return True
+
+    def declare(self, body: str, handler: PeerRequestHandler) -> None:
+        """Requests with this body go to that handler. All others are the controller's."""
+        self._handlers[body] = handler
+
+    def on_request(self, peer: int, request: peer_pb2.ControllerRequest) -> None:
+        """A broker, this one included, asks this node as the controller, or as a leader."""
+
+        def respond(response: peer_pb2.ControllerResponse) -> None:
+            if peer == self._node_id:
+                self.client.on_response(response)
+            else:
+                self._links.control_answer(self._links[peer]).controller_responses.append(response)
+
+        body = request.WhichOneof("body") or ""
+        if body == "describe_quorum" and not self._metadata.raft.is_leader:
+            body = ""  # Only who leads can tell: the controller's part says that this node does not.
+        self._handlers.get(body, self._ask_controller)(self._time.now, request, respond)
+
+    def _ask_controller(self, now: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
+        self._metadata.handle(now, self._time.wall_ms, request, respond)
+        self._host.touch(METADATA_GROUP)

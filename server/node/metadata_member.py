@@ -1,0 +1,142 @@
+"""This node as a member of the metadata's Raft group: its replica, the learners that it admits, the peers it names."""
+
+from __future__ import annotations
+
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.types import ORIGIN, Configuration, Snapshot
+from quorumlog.server.broker.replicas import make_group
+from quorumlog.server.controller.controller import ControllerOptions
+from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
+from quorumlog.server.controller.metadata_replica import MetadataReplica, decode_applied
+from quorumlog.server.hosting.raft_host import HostedReplica
+from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node.formation import Membership
+from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node_service import NodeService
+from quorumlog.storage.snapshot_slices import read_whole
+from quorumlog.storage.transaction import RaftGroupState
+
+
+class MetadataMember(NodeService):
+    """Keeps this node's replica of the metadata.
+
+    Arguments:
+        state: what is durable of the metadata group.
+        current: where the image is to be found.
+
+    Attributes:
+        replica: the replicated state and, while this node leads the group, the controller.
+        peers_changed: ``peers`` may say something else than when this was set to False.
+    """
+
+    def __init__(
+        self,
+        resources: NodeResources,
+        membership: Membership,
+        state: RaftGroupState,
+        current: CurrentImage,
+        now: int,
+    ) -> None:
+        self._resources = resources
+        self.membership = membership
+        self.peers_changed = True
+        self.replica = self._open(state, current, now)
+        self.replica.leader_heard_at = now
+
+    def _open(self, state: RaftGroupState, current: CurrentImage, now: int) -> MetadataReplica:
+        shared, sealer = self._resources, GroupSealer(METADATA_GROUP)
+        raft = make_group(
+            shared.options, state, state.anchor.index, decode_applied(state.table), sealer, shared.storage, shared.rng,
+            now, self._snapshot_to_offer,
+        )  # fmt: skip
+        groups = shared.options.groups
+        options = ControllerOptions(
+            session_timeout_us=shared.options.broker_session_timeout_us,
+            coordinators=CoordinatorPlan(
+                groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
+            ),
+        )
+        return MetadataReplica(raft, sealer, state.snapshot, self._read_snapshot, shared.rng, options, current)
+
+    def _read_snapshot(self, snapshot: Snapshot) -> bytes:
+        return read_whole(self._resources.storage, METADATA_GROUP, snapshot.data)
+
+    def _snapshot_to_offer(self) -> Snapshot | None:
+        """What followers are offered: the newest durable one, but none that is about to be superseded."""
+        is_writing = self._resources.snapshots.checkpoints.is_writing(METADATA_GROUP)
+        return None if is_writing else self.replica.snapshot
+
+    def join_rounds(self) -> None:
+        """From now on the node steps the group."""
+        hosted = HostedReplica(self.replica.raft, self.replica, lazy_commit=False)
+        self._resources.host.add(METADATA_GROUP, hosted)
+
+    def open_first_term(self, now: int) -> None:
+        """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
+        raft = self.replica.raft
+        first = min(node for node, _, _ in self.membership.founders)
+        if self._resources.options.node_id == first and raft.last_id == ORIGIN and raft.term == 0:
+            raft.campaign(now)
+            self._resources.host.touch(METADATA_GROUP)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Lets the controller, if it is here, do what is due."""
+        if self.replica.on_time(now, wall_ms):
+            self._resources.host.touch(METADATA_GROUP)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self.replica.next_deadline
+
+    def after_round(self, now: int) -> None:
+        """The metadata group was stepped: the controller begins or ends with the leadership."""
+        was_controller = self.replica.controller is not None
+        self.replica.update_leadership(now)
+        if self.replica.controller is not None:
+            if not was_controller:
+                self._resources.log("info", "controller_active", term=self.replica.raft.term)
+            self._admit_learners(now)
+
+    def _admit_learners(self, now: int) -> None:
+        """Makes every registered broker that is no controller a learner of the metadata group."""
+        raft = self.replica.raft
+        known = raft.configuration
+        new = [node for node in self.replica.image.brokers if node not in known.members]
+        if new:
+            try:
+                raft.propose_configuration(now, Configuration(known.voters, (*known.learners, *new)))
+            except (NotLeaderError, ProposalRefusedError):
+                # An earlier change is not applied yet: the round after that tries again.
+                return
+            self._resources.host.touch(METADATA_GROUP)
+
+    def checkpoint(self) -> None:
+        """Writes a snapshot of the image when enough has been applied since the last one."""
+        replica, snapshots = self.replica, self._resources.snapshots
+        due = replica.entries_since_snapshot > self._resources.options.metadata_checkpoint_entries
+        if due and replica.is_durable and snapshots.may_checkpoint(METADATA_GROUP):
+            snapshots.checkpoints.begin(
+                METADATA_GROUP,
+                replica.last_applied,
+                replica.raft.configuration,
+                replica.image.to_snapshot(),
+                replica.checkpointed,
+            )
+
+    def peers(self) -> dict[int, str]:
+        """Whom to hold streams to: the controllers, and every registered broker where it says it is."""
+        addresses = {node: address for node, _, address in self.membership.founders}
+        for broker in self.replica.image.brokers.values():
+            addresses[broker.node_id] = f"{broker.host}:{broker.port}"
+        addresses.pop(self._resources.options.node_id, None)
+        return addresses
+
+    def directory_of(self, node_id: int) -> str | None:
+        """The data directory under which a node is known."""
+        broker = self.replica.image.brokers.get(node_id)
+        if broker is not None:
+            return broker.registration.directory_id
+        return self.membership.directory_of(node_id)

@@ -1,0 +1,47 @@
+"""What a node has from its first step on, and shares with its part in a cluster."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.events import Job
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node.space_watch import SpaceWatch
+from quorumlog.server.options import NodeOptions
+from quorumlog.server.replies import Replies
+from quorumlog.storage.interface import StorageReader
+
+
+@dataclass(slots=True, frozen=True)
+class NodeResources:
+    """What a cluster member shares with its node.
+
+    Arguments:
+        directory_id, boot_id: of this node and this process.
+        log: level, event name and fields of something that an operator would want to know.
+        start_job: has work done beside the steps; its end is told by JobDone.
+        deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
+        forget_group: a Raft group has no replica here any more.
+        former: what is known of replicas that were moved away from here.
+    """
+
+    options: NodeOptions
+    directory_id: str
+    boot_id: int
+    host: RaftHost
+    links: PeerQueues
+    space: SpaceWatch
+    snapshots: Snapshots
+    storage: StorageReader
+    rng: random.Random
+    replies: Replies
+    log: Callable[..., None]
+    start_job: Callable[[Job], None]
+    deliver_early: Callable[[int], None]
+    forget_group: Callable[[int], None]
+    former: FormerReplicas

@@ -1,0 +1,143 @@
+"""The contract between a node and its services: what a node tells each of them, and how it finds who serves a request.
+
+A service is a part of a node that has deadlines, or answers clients. The node has one list of its services and goes
+through it; so a service that is in the list misses nothing that all of them are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, TypeVar, cast
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.events import ClientRequest
+
+RequestT = TypeVar("RequestT", bound=ProtoMessage)
+
+
+@dataclass(slots=True)
+class StepTime:
+    """When the step under way takes place: ``now`` in microseconds on the node's clock, ``wall_ms`` since the epoch."""
+
+    now: int
+    wall_ms: int
+
+
+#: Serves one kind of request. The message is the one in the request, as the type that the handler was declared for.
+Handler: TypeAlias = Callable[[StepTime, ClientRequest, RequestT], None]
+
+
+class RequestTable:
+    """Who serves which kind of request."""
+
+    def __init__(self) -> None:
+        self._handlers: dict[type[ProtoMessage], Handler[ProtoMessage]] = {}
+
+    def declare(self, kind: type[RequestT], handler: Handler[RequestT]) -> None:
+        """From now on requests of this kind go to that handler."""
+        assert kind not in self._handlers, f"{kind.__name__} is served twice"
+        self._handlers[kind] = cast("Handler[ProtoMessage]", handler)
+
+    @property
+    def kinds(self) -> set[type[ProtoMessage]]:
+        """The kinds of request that are served."""
+        return set(self._handlers)
+
+    def serve(self, time: StepTime, request: ClientRequest) -> None:
+        """Has a request served."""
+        self._handlers[type(request.message)](time, request, request.message)
+
+
+class NodeService:
+    """A part of a node. Each method does nothing here: a service defines those that it has a use for."""
+
+    def declare_requests(self, table: RequestTable) -> None:
+        """Says which kinds of request this service serves."""
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Does what is due.
+
+        Arguments:
+            now: microseconds on the node's clock.
+            wall_ms: milliseconds since the epoch.
+        """
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due (µs); None: not before something happens."""
+        return None
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for the answer to that request any more."""
+
+    def stream_closed(self, stream: int) -> None:
+        """A stream of a client has ended, and what was bound to it."""
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        """This node has no replica of a Raft group any more: whoever waits for it is told."""
+
+
+class NodeServices:
+    """The services of a node, in the order in which they are told what happens.
+
+    What a service does not define is not called: on_time and next_deadline are asked for in every step.
+    """
+
+    def __init__(self, services: Iterable[NodeService]) -> None:
+        self._services = tuple(services)
+        self._on_time = [each.on_time for each in self._defining("on_time")]
+        self._timed = self._defining("next_deadline")
+        self._served_clients = self._defining("client_gone")
+        self._served_streams = self._defining("stream_closed")
+        self._watching_groups = self._defining("raft_group_gone")
+        self._requests = RequestTable()
+        for service in self._services:
+            service.declare_requests(self._requests)
+
+    def _defining(self, name: str) -> list[NodeService]:
+        inherited = getattr(NodeService, name)
+        return [each for each in self._services if getattr(type(each), name) is not inherited]
+
+    @property
+    def kinds(self) -> set[type[ProtoMessage]]:
+        """The kinds of request that are served."""
+        return self._requests.kinds
+
+    def __contains__(self, service: object) -> bool:
+        return any(each is service for each in self._services)
+
+    def serve(self, time: StepTime, request: ClientRequest) -> None:
+        """Has a client's request served."""
+        self._requests.serve(time, request)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Does what is due."""
+        for on_time in self._on_time:
+            on_time(now, wall_ms)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        due = None
+        for service in self._timed:
+            deadline = service.next_deadline
+            if deadline is not None and (due is None or deadline < due):
+                due = deadline
+        return due
+
+    def client_gone(self, request_id: int) -> None:
+        """Nobody waits for the answer to that request any more."""
+        for service in self._served_clients:
+            service.client_gone(request_id)
+
+    def stream_closed(self, stream: int) -> None:
+        """A client's stream has ended."""
+        for service in self._served_streams:
+            service.stream_closed(stream)
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        """This node has no replica of a Raft group any more."""
+        for service in self._watching_groups:
+            service.raft_group_gone(now, group)

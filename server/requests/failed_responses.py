@@ -1,0 +1,64 @@
+"""What clients hear when a request fails as a whole: each kind of request has its own failed response."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar, cast, get_args
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.broker.leader_elections import failed_elections
+from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
+from quorumlog.server.requests.cluster_requests import failed_producer_id, failed_quorum
+from quorumlog.server.requests.delete_records import failed_deletion
+from quorumlog.server.requests.fetch import failed_fetch
+from quorumlog.server.requests.list_offsets import failed_look_ups
+from quorumlog.server.requests.metadata_queries import (
+    failed_configs,
+    failed_description,
+    failed_producers,
+    failed_reassignments,
+)
+from quorumlog.server.requests.produce import failed_produce
+from quorumlog.server.requests.topics import TopicChange, failed_change
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+RequestT = TypeVar("RequestT", bound=ProtoMessage)
+#: Makes the response; None where none is awaited.
+Failed = Callable[[RequestT, errors_pb2.Error], ProtoMessage | None]
+
+
+def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
+    table: dict[type[ProtoMessage], Failed[ProtoMessage]] = {}
+
+    def declare(kind: type[RequestT], failed: Failed[RequestT]) -> None:
+        table[kind] = cast("Failed[ProtoMessage]", failed)
+
+    declare(data_plane_pb2.ProduceRequest, failed_produce)
+    declare(data_plane_pb2.FetchRequest, failed_fetch)
+    declare(data_plane_pb2.ListOffsetsRequest, failed_look_ups)
+    declare(data_plane_pb2.MetadataRequest, failed_description)
+    declare(data_plane_pb2.InitProducerIdRequest, failed_producer_id)
+    declare(admin_pb2.DescribeConfigsRequest, failed_configs)
+    declare(admin_pb2.ElectLeadersRequest, failed_elections)
+    declare(admin_pb2.DeleteRecordsRequest, failed_deletion)
+    declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
+    declare(admin_pb2.ListProducersRequest, failed_producers)
+    declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
+    for change in get_args(TopicChange):
+        declare(change, failed_change)
+    for call in get_args(GroupRequest):
+        declare(call, failed_call)
+    return table
+
+
+#: By kind of request. A node serves exactly these kinds, and DescribeNode.
+FAILED_RESPONSES = _table()
+
+
+def not_formed_response(message: ProtoMessage, reason: str) -> ProtoMessage | None:
+    """The answer to a client of a node that belongs to no cluster yet; None where none is awaited."""
+    problem = error(ErrorCode.CLUSTER_NOT_FORMED, f"{reason}; try again shortly")
+    return FAILED_RESPONSES[type(message)](message, problem)

@@ -1,0 +1,205 @@
+"""Questions about the cluster that any node answers from its own metadata, on demand never older than the question."""
+
+from __future__ import annotations
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.producer_names import MAX_REQUEST_NAMES
+from quorumlog.server.metadata.topic_config import describe_topic_config
+from quorumlog.server.metadata.topic_names import refuse_spelling
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.linearizable_reads import MetadataReads
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class MetadataQueries(NodeService):
+    """Serves metadata, configurations of topics, moves under way and producer names."""
+
+    def __init__(
+        self,
+        cluster_id: str,
+        metadata: MetadataReplica,
+        partitions: Partitions,
+        reads: MetadataReads,
+        replies: Replies,
+    ) -> None:
+        self._cluster_id = cluster_id
+        self._metadata = metadata
+        self._partitions = partitions
+        self._reads = reads
+        self._replies = replies
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(data_plane_pb2.MetadataRequest, self.describe_cluster)
+        table.declare(admin_pb2.DescribeConfigsRequest, self.describe_configs)
+        table.declare(admin_pb2.ListReassignmentsRequest, self.list_reassignments)
+        table.declare(admin_pb2.ListProducersRequest, self.list_producers)
+
+    # -- brokers and topics -----------------------------------------------------------------------------------
+
+    def describe_cluster(self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.MetadataRequest) -> None:
+        """Describes brokers and topics from this node's image."""
+        if not request.linearizable:
+            self._describe_cluster(time.now, asked.request_id, request)
+            return
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            if problem is None:
+                self._describe_cluster(time.now, asked.request_id, request)
+            else:
+                failed = data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem)
+                self._replies.reply(asked.request_id, failed)
+
+        self._reads.read(time.now, request.timeout_ms, answer)
+
+    def _describe_cluster(self, now: int, request_id: int, request: data_plane_pb2.MetadataRequest) -> None:
+        image = self._metadata.image
+        response = data_plane_pb2.MetadataResponse(
+            cluster_id=self._cluster_id,
+            controller_id=self._metadata.raft.leader_id,
+            image_age_ms=self._metadata.image_age_ms(now),
+        )
+        for broker in image.brokers.values():
+            response.brokers.add(
+                node_id=broker.node_id,
+                host=broker.host,
+                port=broker.port,
+                rack=broker.rack,
+                fenced=broker.fenced,
+                broker_epoch=broker.epoch,
+                version=broker.registration.version,
+            )
+        for name in image.topics if request.all_topics else request.topics:
+            self._describe_topic(name, response.topics.add(name=name))
+        self._replies.reply(request_id, response)
+
+    def _describe_topic(self, name: str, described: data_plane_pb2.TopicMetadata) -> None:
+        image = self._metadata.image
+        topic = image.topics.get(name)
+        if topic is None:
+            missing = error(
+                ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+                f"topic {name} does not exist; create it first (topics are not created by mentioning them)",
+            )
+            described.error.CopyFrom(refuse_spelling(name) or missing)
+            return
+        described.topic_id = topic.topic_id
+        described.internal = topic.is_internal
+        described.configs.update(topic.configs)
+        for record in topic.partitions:
+            leader, epoch = self._partitions.known_leader(record)
+            described.partitions.add(
+                partition=record.number,
+                leader=leader,
+                leader_epoch=epoch,
+                replicas=record.replicas,
+                isr=record.isr,
+                partition_epoch=record.partition_epoch,
+                group_id=record.group,
+            )
+
+    def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:
+        """Every configuration key of some topics, as this node's image has them."""
+        response = admin_pb2.DescribeConfigsResponse()
+        for name in request.names:
+            result = response.results.add(name=name)
+            topic = self._metadata.image.topics.get(name)
+            if topic is None:
+                problem = f"topic {name} does not exist: check its name"
+                result.error.CopyFrom(error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem))
+                continue
+            for key in describe_topic_config(topic.configs):
+                result.entries.add(
+                    name=key.name,
+                    value=key.value,
+                    default_value=key.default,
+                    is_default=not key.is_set,
+                    documentation=key.doc,
+                )
+        self._replies.reply(asked.request_id, response)
+
+    # -- moves ------------------------------------------------------------------------------------------------
+
+    def list_reassignments(
+        self, time: StepTime, asked: ClientRequest, request: admin_pb2.ListReassignmentsRequest
+    ) -> None:
+        """The partitions that are being moved."""
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            if problem is None:
+                self._list_reassignments(asked.request_id)
+            else:
+                self._replies.reply(asked.request_id, admin_pb2.ListReassignmentsResponse(error=problem))
+
+        # An answer that is behind would take a move that has just begun for one that is done.
+        self._reads.read(time.now, request.timeout_ms, answer)
+
+    def _list_reassignments(self, request_id: int) -> None:
+        image, response = self._metadata.image, admin_pb2.ListReassignmentsResponse()
+        for record in map(image.partitions.__getitem__, image.moves.groups()):
+            response.reassignments.add(
+                topic=record.topic.name,
+                partition=record.number,
+                replicas=record.hosts,
+                adding=[node for node in record.wanted if node not in record.replicas],
+                removing=[node for node in record.hosts if node not in record.wanted],
+            )
+        self._replies.reply(request_id, response)
+
+    # -- producer names ---------------------------------------------------------------------------------------
+
+    def list_producers(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ListProducersRequest) -> None:
+        """One page of the names."""
+
+        def answer(problem: errors_pb2.Error | None) -> None:
+            response = admin_pb2.ListProducersResponse(error=problem)
+            if problem is None:
+                names = self._metadata.image.named_producers
+                found = names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                response.more = len(found) > MAX_REQUEST_NAMES
+                for each in found[:MAX_REQUEST_NAMES]:
+                    response.producers.add(
+                        name=each.name,
+                        producer_id=each.producer_id,
+                        producer_epoch=each.epoch,
+                        claimed_ms=each.claimed_ms,
+                    )
+            self._replies.reply(asked.request_id, response)
+
+        self._reads.read(time.now, request.timeout_ms, answer)
+
+
+def failed_description(
+    request: data_plane_pb2.MetadataRequest, problem: errors_pb2.Error
+) -> data_plane_pb2.MetadataResponse:
+    """The answer where there is no metadata yet: an error only for who asked for what is certain."""
+    return data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem if request.linearizable else None)
+
+
+def failed_configs(
+    request: admin_pb2.DescribeConfigsRequest, problem: errors_pb2.Error
+) -> admin_pb2.DescribeConfigsResponse:
+    """The answer to a question about configurations that failed as a whole."""
+    response = admin_pb2.DescribeConfigsResponse()
+    for name in request.names:
+        response.results.add(name=name, error=problem)
+    return response
+
+
+def failed_reassignments(
+    request: admin_pb2.ListReassignmentsRequest, problem: errors_pb2.Error
+) -> admin_pb2.ListReassignmentsResponse:
+    """The answer to a question about moves that failed as a whole."""
+    return admin_pb2.ListReassignmentsResponse(error=problem)
+
+
+def failed_producers(
+    request: admin_pb2.ListProducersRequest, problem: errors_pb2.Error
+) -> admin_pb2.ListProducersResponse:
+    """The answer to a question about producer names that failed as a whole."""
+    return admin_pb2.ListProducersResponse(error=problem)

@@ -1,0 +1,68 @@
+"""The list of a node's services: none is left out of it, and each is told what it has a use for."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.node_trio import Trio
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node_service import NodeService, NodeServices, RequestTable, StepTime
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+
+class Listening(NodeService):
+    """Writes down what it is told."""
+
+    def __init__(self, due: int | None) -> None:
+        self.due = due
+        self.told: list[object] = []
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.DeleteRecordsRequest, self.serve)
+
+    def serve(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DeleteRecordsRequest) -> None:
+        self.told.append((time.now, asked.request_id, request))
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        self.told.append((now, wall_ms))
+
+    @property
+    def next_deadline(self) -> int | None:
+        return self.due
+
+    def client_gone(self, request_id: int) -> None:
+        self.told.append(request_id)
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        self.told.append((now, group))
+
+
+def test_no_service_of_a_cluster_member_is_left_out_of_its_list() -> None:
+    member = Trio(0)._machines[1].node._member
+    assert member is not None
+    parts = (member, member.logs, member.controller_traffic)
+    services = {name: part for owner in parts for name, part in vars(owner).items() if isinstance(part, NodeService)}
+    assert len(services) >= 20
+    assert [name for name, service in services.items() if service not in member.services] == []
+
+
+def test_a_service_is_told_what_happens_and_its_deadline_counts() -> None:
+    listening = Listening(7)
+    services = NodeServices([NodeService(), listening])
+    request = admin_pb2.DeleteRecordsRequest(timeout_ms=5)
+    services.on_time(1, 2)
+    services.client_gone(3)
+    services.stream_closed(4)
+    services.raft_group_gone(5, 6)
+    services.serve(StepTime(8, 9), ClientRequest(10, request))
+    assert listening.told == [(1, 2), 3, (5, 6), (8, 10, request)]
+    assert services.next_deadline == 7
+    listening.due = None
+    assert services.next_deadline is None
+
+
+def test_a_kind_of_request_has_one_handler() -> None:
+    table = RequestTable()
+    table.declare(data_plane_pb2.FetchRequest, lambda time, asked, request: None)
+    with pytest.raises(AssertionError, match="FetchRequest is served twice"):
+        table.declare(data_plane_pb2.FetchRequest, lambda time, asked, request: None)
