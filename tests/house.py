@@ -1,7 +1,7 @@
 """``python tests/house.py``: figures of how easily a newcomer finds the way in the code.
 
-    python tests/house.py                   # this checkout
-    python tests/house.py --root ../other   # another one
+python tests/house.py                   # this checkout
+python tests/house.py --root ../other   # another one
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Protocol
 
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2

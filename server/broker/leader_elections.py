@@ -17,6 +17,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -39,7 +40,7 @@ class _Order:
     groups: dict[int, int]
 
 
-class LeaderElections:
+class LeaderElections(NodeService):
     """Hands leaderships over to preferred leaders.
 
     Attributes:
@@ -67,7 +68,7 @@ class LeaderElections:
 
     # -- by itself --------------------------------------------------------------------------------------------
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Hands over what is due, and answers those who wait for it."""
         if now >= self._balance.next_deadline:
             displaced = [] if self.stopping else self._displaced()

@@ -24,6 +24,7 @@ from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -33,7 +34,7 @@ CHECK_INTERVAL_US = 100_000
 MAX_CATCHING_UP = 4
 
 
-class Reassignments:
+class Reassignments(NodeService):
     """Carries on the moves of the partitions that this node leads."""
 
     def __init__(
@@ -61,7 +62,7 @@ class Reassignments:
         """When ``on_time`` is due; None while nothing is being moved."""
         return self._due if self._replicas.is_anything_moving else None
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Takes each move that this node leads a step further."""
         if now < self._due or not self._replicas.is_anything_moving:
             return

@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from quorumlog.server.client_origin import ClientOrigin
+from typing import get_args
+
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import CoordinatorFinder
-from quorumlog.server.coordinator.group_requests import GroupCalls, GroupRequest
+from quorumlog.server.coordinator.group_requests import GroupCalls, UnaryRequest
 from quorumlog.server.coordinator.led_coordinators import LedCoordinators
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, refused_heartbeat
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.services import CoordinatorServices
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.v1 import errors_pb2, groups_pb2
 
 
-class Coordinators:
+class Coordinators(NodeService):
     """The coordinators of a node, and what it serves to members of consumer groups."""
 
     def __init__(self, now: int, services: CoordinatorServices) -> None:
-        self._now = now
         self._services = services
         self._answers = PendingAnswers(services.reply)
         self._led = LedCoordinators(now, services)
@@ -27,20 +29,22 @@ class Coordinators:
 
     def begin_step(self, now: int, wall_ms: int) -> None:
         """A step of the node begins."""
-        self._now = now
         self._led.clock.step(now, wall_ms)
 
-    def on_request(self, request_id: int, request: GroupRequest, client: ClientOrigin) -> None:
-        """Serves a client's request."""
-        match request:
-            case groups_pb2.GroupHeartbeatRequest():
-                self._heartbeat(request_id, request, client)
-            case groups_pb2.FindCoordinatorsRequest():
-                self._finder.find(self._now, request_id, request)
-            case _:
-                self._calls.serve(self._now, request_id, request)
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(groups_pb2.GroupHeartbeatRequest, self._heartbeat)
+        table.declare(groups_pb2.FindCoordinatorsRequest, self._find)
+        for kind in get_args(UnaryRequest):
+            table.declare(kind, self._call)
 
-    def _heartbeat(self, request_id: int, request: groups_pb2.GroupHeartbeatRequest, client: ClientOrigin) -> None:
+    def _find(self, time: StepTime, asked: ClientRequest, request: groups_pb2.FindCoordinatorsRequest) -> None:
+        self._finder.find(time.now, asked.request_id, request)
+
+    def _call(self, time: StepTime, asked: ClientRequest, request: UnaryRequest) -> None:
+        self._calls.serve(time.now, asked.request_id, request)
+
+    def _heartbeat(self, time: StepTime, asked: ClientRequest, request: groups_pb2.GroupHeartbeatRequest) -> None:
+        request_id, client = asked.request_id, asked.client
         keeper = self._led.keeper_of(request.group_id)
         if isinstance(keeper, errors_pb2.Error):
             self._services.reply(request_id, refused_heartbeat(request, keeper))
@@ -73,14 +77,14 @@ class Coordinators:
         self._finder.on_applied()
         self._led.metadata_changed()
 
-    def ended(self, coordinator: Coordinator) -> None:
+    def raft_group_gone(self, now: int, group: int) -> None:
         """This node has no replica of a coordinator any more."""
-        self._led.end(coordinator.group)
-        self._services.rounds.forget(coordinator.group)
+        self._led.end(group)
+        self._services.rounds.forget(group)
 
-    def on_time(self) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Does what is due, and decides what has come in this step."""
-        self._answers.on_time(self._now)
+        self._answers.on_time(now)
         self._led.on_time()
 
     @property

@@ -7,8 +7,9 @@ import google_crc32c
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.coordinator.pending_answers import PendingAnswers
 from quorumlog.server.coordinator.request_checks import check_group_id
-from quorumlog.server.coordinator.services import CurrentMetadata, KnownLeaders
+from quorumlog.server.coordinator.services import KnownLeaders
 from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
@@ -34,7 +35,7 @@ class CoordinatorFinder:
 
     def __init__(
         self,
-        metadata: CurrentMetadata,
+        metadata: CurrentImage,
         leaders: KnownLeaders,
         controller: ControllerClient,
         answers: PendingAnswers,

@@ -29,8 +29,8 @@ from quorumlog.server.coordinator.member_changes import expire_rebalance, expire
 from quorumlog.server.coordinator.member_timers import MemberTimers
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, ParkedHeartbeats
 from quorumlog.server.coordinator.reviews import Review, expire_offsets, topics_changed
-from quorumlog.server.coordinator.services import CurrentMetadata
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -139,7 +139,7 @@ class CoordinatorLeadership:
     """
 
     def __init__(
-        self, coordinator: Coordinator, clock: AwakeClock, metadata: CurrentMetadata, options: LeadershipOptions
+        self, coordinator: Coordinator, clock: AwakeClock, metadata: CurrentImage, options: LeadershipOptions
     ) -> None:
         self.coordinator = coordinator
         self.term = coordinator.raft.term

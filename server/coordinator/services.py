@@ -13,17 +13,9 @@ from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.options import NodeOptions
-
-
-class CurrentMetadata(Protocol):
-    """Where this node's metadata image is found. A snapshot replaces the image, so it is asked for each time."""
-
-    @property
-    def image(self) -> MetadataImage:
-        """The image as it is now."""
 
 
 class KnownLeaders(Protocol):
@@ -53,7 +45,7 @@ class CoordinatorServices:
     """
 
     options: NodeOptions
-    metadata: CurrentMetadata
+    metadata: CurrentImage
     replicas: Mapping[int, Coordinator]
     leaders: KnownLeaders
     controller: ControllerClient

@@ -10,15 +10,18 @@ from collections.abc import Container
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.leader_elections import LeaderElections
-from quorumlog.server.broker.partition_moves import Reassignments
+from quorumlog.server.broker.leader_reports import LeaderReports
+from quorumlog.server.broker.reassignments import Reassignments
 from quorumlog.server.broker.replica_endings import ReplicaEndings
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replica_factory import ReplicaFactory
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
+from quorumlog.server.coordinator.services import CoordinatorServices
 from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.metadata.current_image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP, ApplyResult
 from quorumlog.server.node.controller_traffic import ControllerTraffic
 from quorumlog.server.node.formation import Membership
@@ -29,6 +32,7 @@ from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.requests.cluster_requests import ClusterRequests
+from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
@@ -60,55 +64,53 @@ class ClusterMember:
         self._resources = resources
         self._time = time
         self._known_controller = NO_NODE
-        current, conditions = CurrentImage(), ServingConditions(resources, time)
+        conditions = ServingConditions(resources, time)
         rounds = HeartbeatRounds(conditions.confirm_leadership)
-        self.partitions = Partitions(
-            resources.options, resources.host, resources.storage, resources.rng, current.get,
-            resources.snapshots.checkpoints, resources.former,
-        )  # fmt: skip
-        self.metadata = MetadataMember(resources, membership, state, current, time.now)
-        self.metadata.replica.listener = self
-        self.controller_traffic = ControllerTraffic(resources, self.metadata.replica, time)
-        self.logs = LogServices(resources, self.partitions, current, rounds, conditions, time.now)
-        self._make_broker(current)
-        self._make_other_services(current, rounds)
+        raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng)
+        self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
+        metadata = self.metadata.replica
+        factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
+        self.partitions = Replicas(resources.options.node_id, resources.host, resources.former, factory, metadata)
+        self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata)
+        self.controller_traffic = ControllerTraffic(resources, metadata, time)
+        self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, time.now)
+        self._make_broker()
+        self._make_other_services(rounds)
         self.services = self._in_order()
         assert self.services.kinds == FAILED_RESPONSES.keys(), "every kind of request is served, and can fail"
         self._take_part(found)
 
-    def _make_broker(self, current: CurrentImage) -> None:
+    def _make_broker(self) -> None:
         """What places, moves and ends this node's replicas as the metadata say."""
         shared, options, host, links = (
             self._resources, self._resources.options, self._resources.host, self._resources.links,
         )  # fmt: skip
         controller = self.controller_traffic.client
-        self.broker = Broker(options, shared.directory_id, shared.boot_id, controller, self.partitions, current)
-        self.elections = LeaderElections(
-            options, host, links, self.partitions, controller, shared.replies, shared.log, self._time.now
+        self.broker = Broker(
+            options, shared.directory_id, shared.boot_id, controller, self._reports, self.metadata.replica
         )
-        self._reassignments = Reassignments(
-            options, host, self.partitions, current.get, self.broker, controller, shared.log
-        )
+        self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
+        self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)
         self._endings = ReplicaEndings(
-            options.node_id, host, self.partitions, shared.snapshots, shared.former, current.get,
-            self._replica_ended, shared.forget_group, shared.log,
-        )  # fmt: skip
+            host, self.partitions, shared.snapshots, shared.former, self._replica_ended, shared.forget_group, shared.log
+        )
 
-    def _make_other_services(self, current: CurrentImage, rounds: HeartbeatRounds) -> None:
+    def _make_other_services(self, rounds: HeartbeatRounds) -> None:
         """What clients ask of the cluster as a whole, and of coordinators."""
         shared, options = self._resources, self._resources.options
         metadata, controller = self.metadata.replica, self.controller_traffic.client
         limit = options.limits.controller_requests
-        self._topic_requests = TopicRequests(current, controller, limit, shared.replies)
+        self._topic_requests = TopicRequests(metadata, controller, limit, shared.replies)
         self._metadata_reads = MetadataReads(options, metadata, controller, rounds)
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id, metadata, self.partitions, self._metadata_reads, shared.replies
         )
         self._cluster_requests = ClusterRequests(metadata, self.broker, controller, shared.replies)
-        self._coordinators = Coordinators(
-            self._time.now, options, self.partitions, current.get, controller, rounds, shared.snapshots,
-            shared.replies.reply, shared.host.touch,
-        )  # fmt: skip
+        self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
+        self._coordinators = Coordinators(self._time.now, CoordinatorServices(
+            options, metadata, self.partitions.coordinators, self.partitions, controller, shared.host, rounds,
+            shared.snapshots, shared.replies.reply,
+        ))  # fmt: skip
         self.controller_traffic.declare("describe_quorum", self._cluster_requests.on_describe_quorum)
         self.controller_traffic.declare("elect_preferred_leaders", self.elections.order)
         self.controller_traffic.declare("metadata_read_index", self._metadata_reads.serve)
@@ -130,6 +132,7 @@ class ClusterMember:
                 self.logs.offset_requests,
                 self._topic_requests,
                 self.elections,
+                self._election_requests,
                 self._reassignments,
                 self._metadata_reads,
                 self._metadata_queries,
@@ -170,7 +173,7 @@ class ClusterMember:
             self.logs.after_round(self._time.now, self._time.wall_ms, hosted)
         elif isinstance(hosted, Coordinator):
             self._coordinators.after_round(hosted)
-        if hosted.leads and self.partitions.needs_report(hosted):
+        if hosted.leads and self._reports.needs_report(hosted):
             self.broker.report_soon(self._time.now)
 
     def _after_metadata_round(self) -> None:
@@ -190,7 +193,7 @@ class ClusterMember:
 
         The metadata group never sleeps: its heartbeats tell every node how old its image is.
         """
-        return group != METADATA_GROUP and self.partitions.is_settled(self.partitions[group], reachable)
+        return group != METADATA_GROUP and self._reports.is_settled(self.partitions[group], reachable)
 
     def serve(self, request: ClientRequest) -> None:
         """Has a client's request served."""

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.read_index import HeartbeatRounds
-from quorumlog.server.metadata.current_image import CurrentImage
-from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.partition.checkpoints import PartitionCheckpoints
 from quorumlog.server.partition.compaction_proposals import CompactionProposals
-from quorumlog.server.partition.compaction_runner import Compactions
-from quorumlog.server.partition.deleted_producers import DeletedProducers
+from quorumlog.server.partition.compaction_runner import CompactionRunner
+from quorumlog.server.partition.forgotten_producers import DeletedProducers, ProducerExpiry
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.partition.producer_expiry import ProducerExpiry
-from quorumlog.server.partition.retention import Retention
+from quorumlog.server.partition.retention import LogRetention
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests
@@ -28,37 +26,32 @@ class LogServices:
     def __init__(
         self,
         resources: NodeResources,
-        partitions: Partitions,
-        current: CurrentImage,
+        replicas: Replicas,
+        metadata: CurrentImage,
         rounds: HeartbeatRounds,
         conditions: ServingConditions,
         now: int,
     ) -> None:
         options, host, storage = resources.options, resources.host, resources.storage
         limits, snapshots, replies, space = options.limits, resources.snapshots, resources.replies, resources.space
-        absent = AbsentPartitions(current)
-        self._partitions = partitions
+        absent, logs = AbsentPartitions(metadata), replicas.logs
+        self._logs = logs
         self._conditions = conditions
-        self._current = current
-        self.produce = ProduceRequests(host, partitions, limits, conditions, replies, absent)
-        self.fetches = FetchRequests(partitions, limits, replies, absent)
-        self.offset_requests = OffsetRequests(partitions, storage, limits.parked_fetches, replies, absent, rounds)
-        self.record_deletions = RecordDeletions(host, partitions, limits.parked_fetches, replies, absent)
-        self.checkpoints = PartitionCheckpoints(host, storage, partitions, snapshots)
-        self.retention = Retention(partitions, storage, host.touch)
-        self.compactions = Compactions(
-            limits, host, storage, partitions, snapshots, resources.start_job, lambda: space.last.free_bytes,
+        self.produce = ProduceRequests(host, replicas, limits, conditions, replies, absent)
+        self.fetches = FetchRequests(replicas, limits, replies, absent)
+        self.offset_requests = OffsetRequests(replicas, storage, limits.parked_fetches, replies, absent, rounds)
+        self.record_deletions = RecordDeletions(host, replicas, limits.parked_fetches, replies, absent)
+        self.checkpoints = PartitionCheckpoints(host, storage, logs, snapshots)
+        self.retention = LogRetention(host, storage, logs)
+        self.compactions = CompactionRunner(
+            limits, host, storage, logs, snapshots, resources.start_job, lambda: space.last.free_bytes,
             resources.log,
         )  # fmt: skip
         self.compaction_proposals = CompactionProposals(
-            now, limits, options.compaction_interval_us, partitions, storage, host.touch
+            now, limits, options.compaction_interval_us, host, storage, logs
         )
-        logs = partitions.logs.values()
-        self.producer_expiry = ProducerExpiry(now, options.producer_id_expiration_us, logs, host.touch)
-        self.deleted_producers = DeletedProducers(partitions, self._named_producers, host.touch)
-
-    def _named_producers(self) -> NamedProducers:
-        return self._current.image.named_producers
+        self.producer_expiry = ProducerExpiry(now, options.producer_id_expiration_us, host, logs)
+        self.deleted_producers = DeletedProducers(host, metadata, logs)
 
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
         """A log's Raft group was stepped: follows its role, and tells clients what has become possible."""
@@ -77,7 +70,7 @@ class LogServices:
 
     def peer_lost(self, peer: int) -> None:
         """A peer's connection broke: whoever waits for more copies than are left is told."""
-        for partition in self._partitions.logs.values():
+        for partition in self._logs.values():
             if peer in partition.raft.configuration.voters:
                 live = self._conditions.live_replicas(partition)
                 self.produce.finish(partition.fail_short_of_copies(live))

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.types import ORIGIN, Configuration, Snapshot
-from quorumlog.server.broker.replicas import make_group
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
-from quorumlog.server.controller.metadata_replica import MetadataReplica, decode_applied
+from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
+from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.server.metadata.current_image import CurrentImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node_service import NodeService
-from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import RaftGroupState
 
 
@@ -24,7 +22,8 @@ class MetadataMember(NodeService):
 
     Arguments:
         state: what is durable of the metadata group.
-        current: where the image is to be found.
+        raft_groups: makes the Raft replica.
+        listener: hears what becomes of the metadata.
 
     Attributes:
         replica: the replicated state and, while this node leads the group, the controller.
@@ -35,21 +34,24 @@ class MetadataMember(NodeService):
         self,
         resources: NodeResources,
         membership: Membership,
+        raft_groups: RaftGroupFactory,
         state: RaftGroupState,
-        current: CurrentImage,
+        listener: MetadataListener,
         now: int,
     ) -> None:
         self._resources = resources
         self.membership = membership
         self.peers_changed = True
-        self.replica = self._open(state, current, now)
+        self.replica = self._open(raft_groups, state, listener, now)
         self.replica.leader_heard_at = now
 
-    def _open(self, state: RaftGroupState, current: CurrentImage, now: int) -> MetadataReplica:
+    def _open(
+        self, raft_groups: RaftGroupFactory, state: RaftGroupState, listener: MetadataListener, now: int
+    ) -> MetadataReplica:
         shared, sealer = self._resources, GroupSealer(METADATA_GROUP)
-        raft = make_group(
-            shared.options, state, state.anchor.index, decode_applied(state.table), sealer, shared.storage, shared.rng,
-            now, self._snapshot_to_offer,
+        raft = raft_groups.make(
+            now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
+            snapshot_source=self._snapshot_to_offer,
         )  # fmt: skip
         groups = shared.options.groups
         options = ControllerOptions(
@@ -58,10 +60,7 @@ class MetadataMember(NodeService):
                 groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
             ),
         )
-        return MetadataReplica(raft, sealer, state.snapshot, self._read_snapshot, shared.rng, options, current)
-
-    def _read_snapshot(self, snapshot: Snapshot) -> bytes:
-        return read_whole(self._resources.storage, METADATA_GROUP, snapshot.data)
+        return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 
     def _snapshot_to_offer(self) -> Snapshot | None:
         """What followers are offered: the newest durable one, but none that is about to be superseded."""

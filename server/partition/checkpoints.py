@@ -12,6 +12,7 @@ from collections.abc import Mapping
 
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
 from quorumlog.storage.interface import StorageReader
@@ -23,7 +24,7 @@ MAX_UNDER_WAY = 32
 SMALL_STATE_BYTES = 4 << 10
 
 
-class PartitionCheckpoints:
+class PartitionCheckpoints(NodeService):
     """The partitions of a node whose log may have a beginning that nobody needs.
 
     Arguments:
@@ -45,6 +46,10 @@ class PartitionCheckpoints:
             self._due[partition.group] = None
             if len(self._snapshots.checkpoints) < MAX_UNDER_WAY:
                 self._try_checkpoint(partition.group)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Begins what may begin. It has no deadline: what holds a checkpoint up ends with a step."""
+        self.begin_due()
 
     def begin_due(self) -> None:
         """Begins as many of the checkpoints that are due as may be under way."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import any_batch
@@ -12,7 +13,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
 
 
-class CompactionProposals:
+class CompactionProposals(NodeService):
     """Looks now and then at the partitions that this node leads.
 
     Arguments:
@@ -33,13 +34,18 @@ class CompactionProposals:
         self._host = host
         self._reader = reader
         self._logs = logs
-        self.next_deadline = now + interval_us
+        self._look_due = now + interval_us
+
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due."""
+        return self._look_due
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Proposes a point for each partition that has enough to gain."""
-        if now < self.next_deadline:
+        if now < self._look_due:
             return
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
         for partition in self._logs.values():
             if partition.config.compacts and partition.leads:
                 self._consider(now, wall_ms, partition)

@@ -19,6 +19,7 @@ from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
@@ -118,7 +119,7 @@ class _CompactionRun:
                 index = entry.index + 1
 
 
-class CompactionRunner:
+class CompactionRunner(NodeService):
     """The partitions of a node that have points to carry out.
 
     Arguments:
@@ -167,7 +168,7 @@ class CompactionRunner:
         """When ``on_time`` is due."""
         return self._look_due
 
-    def on_time(self, now: int) -> None:
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Begins, or goes on with, what may go on now."""
         self._now = now
         if self._look_due is None or now < self._look_due:

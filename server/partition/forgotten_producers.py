@@ -11,6 +11,7 @@ from itertools import islice
 
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.v1.partition_log_pb2 import ForgetNamedProducers, ForgetProducers, PartitionCommand
 
@@ -24,7 +25,7 @@ INTERVAL_US = 50_000
 COMMAND_PRODUCERS = 1_000
 
 
-class ProducerExpiry:
+class ProducerExpiry(NodeService):
     """Has producers without a name forgotten that have been silent for long.
 
     A leader notes now and then how far each of its logs has come. When a note is old enough, the leader proposes to
@@ -43,13 +44,18 @@ class ProducerExpiry:
         self._logs = logs
         self._interval_us = max(1, expiration_us // LOOKS)
         self._notes: dict[int, tuple[int, list[tuple[int, int]]]] = {}
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
 
-    def on_time(self, now: int) -> None:
+    @property
+    def next_deadline(self) -> int:
+        """When ``on_time`` is due."""
+        return self._look_due
+
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Looks at the partitions when it is time."""
-        if now < self.next_deadline:
+        if now < self._look_due:
             return
-        self.next_deadline = now + self._interval_us
+        self._look_due = now + self._interval_us
         before, self._notes = self._notes, {}
         for partition in self._logs.values():
             # Without producers to forget, or as a follower, there is nothing to note.
@@ -74,7 +80,7 @@ class ProducerExpiry:
             self._host.touch(partition.group)
 
 
-class DeletedProducers:
+class DeletedProducers(NodeService):
     """Has named producers forgotten whose names were deleted.
 
     The leader of a partition looks when it hears of a deletion, and when its leadership begins: what it knows then may
@@ -96,7 +102,7 @@ class DeletedProducers:
         self._heard_of = 0
         #: Groups to be looked at, in turn, each with the entry to wait for: its term and index.
         self._due: dict[int, tuple[int, int]] = {}
-        self.next_deadline: int | None = None
+        self._look_due: int | None = None
 
     def metadata_changed(self, now: int) -> None:
         """The metadata were applied further: names may have been deleted."""
@@ -110,18 +116,23 @@ class DeletedProducers:
         """A leadership has begun here, or a name was deleted."""
         if self._heard_of and partition.leads and partition.producers.has_named:
             self._due.setdefault(partition.group, (0, 0))
-            self.next_deadline = self.next_deadline or now
+            self._look_due = self._look_due or now
 
-    def on_time(self, now: int) -> None:
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._look_due
+
+    def on_time(self, now: int, wall_ms: int) -> None:
         """Looks at some of the partitions that are due."""
-        if self.next_deadline is None or now < self.next_deadline:
+        if self._look_due is None or now < self._look_due:
             return
         for group in list(islice(self._due, LOOKS_PER_STEP)):
             proposed = self._due.pop(group)
             partition = self._logs.get(group)
             if partition is not None and partition.leads:
                 self._look_for_deleted(now, partition, proposed)
-        self.next_deadline = now + INTERVAL_US if self._due else None
+        self._look_due = now + INTERVAL_US if self._due else None
 
     def _look_for_deleted(self, now: int, partition: Partition, proposed: tuple[int, int]) -> None:
         raft = partition.raft

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.topic_config import TopicConfig
+from quorumlog.server.node_service import NodeService
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
 from quorumlog.storage.interface import StorageReader
@@ -51,7 +52,7 @@ class _LogBeginning:
     proposed: int = 0
 
 
-class LogRetention:
+class LogRetention(NodeService):
     """Watches the partitions that this node leads.
 
     Arguments:

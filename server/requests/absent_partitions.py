@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -41,7 +41,7 @@ class RecordDeletions(NodeService):
     def __init__(
         self,
         host: RaftHost,
-        partitions: Partitions,
+        partitions: Replicas,
         limit: int,
         replies: Replies,
         absent: AbsentPartitions,

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from google.protobuf.message import Message as ProtoMessage
-
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.leader_elections import not_needed
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
@@ -20,18 +21,20 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 FORWARD_GRACE_US = 200_000
 
 
-class ElectionRequests:
+class ElectionRequests(NodeService):
     """Has leaderships handed over to preferred leaders by whoever leads, as clients ask for it."""
 
-    def __init__(
-        self, replicas: Replicas, client: ControllerClient, reply: Callable[[int, ProtoMessage], None]
-    ) -> None:
+    def __init__(self, replicas: Replicas, client: ControllerClient, replies: Replies) -> None:
         self._replicas = replicas
         self._client = client
-        self._reply = reply
+        self._replies = replies
 
-    def elect(self, now: int, request_id: int, request: admin_pb2.ElectLeadersRequest) -> None:
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.ElectLeadersRequest, self.elect)
+
+    def elect(self, time: StepTime, asked: ClientRequest, request: admin_pb2.ElectLeadersRequest) -> None:
         """Asks the leaders of partitions to hand over, and answers when all have answered."""
+        now, request_id = time.now, asked.request_id
         response = admin_pb2.ElectLeadersResponse()
         slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
         groups: dict[int, list[int]] = {}
@@ -48,9 +51,9 @@ class ElectionRequests:
                     groups.setdefault(leader, []).append(record.group)
                 slots.setdefault(record.group, []).append(result)
         if not groups:
-            self._reply(request_id, response)
+            self._replies.reply(request_id, response)
             return
-        self._forward(now, request.timeout_ms, groups, slots, lambda: self._reply(request_id, response))
+        self._forward(now, request.timeout_ms, groups, slots, lambda: self._replies.reply(request_id, response))
 
     def _forward(
         self,
@@ -84,6 +87,16 @@ class ElectionRequests:
                 lambda answer, asked=asked: answered(asked, answer),  # type: ignore[misc]  # bound per leader
                 to=leader,
             )
+
+
+def failed_elections(
+    request: admin_pb2.ElectLeadersRequest, problem: errors_pb2.Error
+) -> admin_pb2.ElectLeadersResponse:
+    """The answer to a request that failed as a whole."""
+    response = admin_pb2.ElectLeadersResponse()
+    for named in request.partitions:
+        response.results.add(topic=named.topic, partition=named.partition, error=problem)
+    return response
 
 
 def _unasked(name: str, record: PartitionRecord | None, leader: int) -> errors_pb2.Error | None:

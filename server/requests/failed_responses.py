@@ -7,10 +7,10 @@ from typing import TypeVar, cast, get_args
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.leader_elections import failed_elections
 from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
 from quorumlog.server.requests.cluster_requests import failed_producer_id, failed_quorum
 from quorumlog.server.requests.delete_records import failed_deletion
+from quorumlog.server.requests.elections import failed_elections
 from quorumlog.server.requests.fetch import failed_fetch
 from quorumlog.server.requests.list_offsets import failed_look_ups
 from quorumlog.server.requests.metadata_queries import (

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
@@ -39,7 +39,7 @@ class FetchRequests(NodeService):
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         limits: NodeLimits,
         replies: Replies,
         absent: AbsentPartitions,

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -58,7 +58,7 @@ class OffsetRequests(NodeService):
 
     def __init__(
         self,
-        partitions: Partitions,
+        partitions: Replicas,
         reader: StorageReader,
         limit: int,
         replies: Replies,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.producer_names import MAX_REQUEST_NAMES
 from quorumlog.server.metadata.topic_config import describe_topic_config
-from quorumlog.server.metadata.topic_names import refuse_spelling
+from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.linearizable_reads import MetadataReads
@@ -24,7 +24,7 @@ class MetadataQueries(NodeService):
         self,
         cluster_id: str,
         metadata: MetadataReplica,
-        partitions: Partitions,
+        partitions: Replicas,
         reads: MetadataReads,
         replies: Replies,
     ) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -35,7 +35,7 @@ class ProduceRequests(NodeService):
     def __init__(
         self,
         host: RaftHost,
-        partitions: Partitions,
+        partitions: Replicas,
         limits: NodeLimits,
         conditions: AppendConditions,
         replies: Replies,

@@ -11,7 +11,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
-from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us

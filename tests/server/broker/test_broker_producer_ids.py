@@ -3,7 +3,7 @@
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.metadata.controller_client import ControllerClient
-from quorumlog.server.metadata.current_image import CurrentImage
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
 
@@ -26,11 +26,13 @@ class NoPartitions:
         return []
 
 
+class Metadata:
+    image = MetadataImage()
+
+
 def unregistered_broker() -> Broker:
     client = ControllerClient(NoController(), 10)
-    return Broker(
-        NodeOptions(1, "127.0.0.1:1", {1: "127.0.0.1:1"}), "directory", 1, client, NoPartitions(), CurrentImage()
-    )
+    return Broker(NodeOptions(1, "127.0.0.1:1", {1: "127.0.0.1:1"}), "directory", 1, client, NoPartitions(), Metadata())
 
 
 def test_who_waits_for_less_time_is_answered_before_who_asked_earlier() -> None:

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.broker.replicas import Partitions
+from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
@@ -73,7 +73,7 @@ class Rig:
         self.requests = 0
         self.now = 0
         self.fetches = FetchRequests(
-            cast(Partitions, self), NodeLimits(**cast(Any, limits)), cast(Replies, self), cast(AbsentPartitions, self)
+            cast(Replicas, self), NodeLimits(**cast(Any, limits)), cast(Replies, self), cast(AbsentPartitions, self)
         )
 
     def find(self, topic_id: bytes, number: int) -> Log | None:
