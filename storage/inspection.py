@@ -199,7 +199,7 @@ class Inspection:
         return problems
 
     def _raw_entries(self, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(index, bytes) of a group's entries, the rows of each put together, or what hinders reading one."""
+        """(index, bytes) of a Raft group's entries, the rows of each put together, or what hinders reading one."""
         parts: list[bytes] = []
         index: int | None = None
         damage: DamageError | None = None
@@ -216,7 +216,7 @@ class Inspection:
             yield index, damage or b"".join(parts)
 
     def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(position, value) of a group's rows, or what hinders reading one."""
+        """(position, value) of a Raft group's rows, or what hinders reading one."""
         prefix = rows.group_key(group)
         cursor = self._pages.cursor(database)
         position, skip = first - 1, 1

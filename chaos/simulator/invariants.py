@@ -15,14 +15,14 @@ from quorumlog.chaos.models.committed_partition import CommittedBatch, Committed
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.models.records import values_of
 from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_group import DurableGroup
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.partition.partition import META_ROW, decode_meta
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope
 
 
@@ -341,7 +341,7 @@ class ClusterInvariants:
                         f" {entry.term} of group {write.group} than some node had there"
                     )
 
-    def _hard_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _hard_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)
         if durable is None or write.hard_state is None:
             return
@@ -353,7 +353,7 @@ class ClusterInvariants:
                 f"node {disk.node_id} votes twice in term {new.term} of group {write.group}: {old.vote}, {new.vote}"
             )
 
-    def _truncation(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _truncation(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)
         model = self.model(write.group)
         index = write.truncate_from
@@ -364,7 +364,7 @@ class ClusterInvariants:
         if index <= durable.anchor.index or (entry is not None and entry.hash == committed.hash):
             raise Violation(f"node {disk.node_id} truncates group {write.group} from {index}: {committed} is committed")
 
-    def _partition_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _partition_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         """What of the state and of the log a replica keeps must be what the committed log says."""
         log = self.model(write.group).log
         durable = disk.synced.get(write.group)
@@ -379,7 +379,7 @@ class ClusterInvariants:
             log.check_snapshot(disk.node_id, snapshot.last.index, applied, _slices(durable, write, snapshot))
         _check_compaction(disk, write)
 
-    def _coordinator_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _coordinator_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         """A snapshot of a coordinator must be what its committed log says."""
         snapshot = write.snapshot or write.checkpoint
         if snapshot is not None:
@@ -480,14 +480,14 @@ class ClusterInvariants:
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")
 
 
-def _slices(durable: DurableGroup | None, write: GroupWrite, snapshot: Snapshot) -> list[bytes]:
+def _slices(durable: DurableRaftGroup | None, write: RaftGroupWrite, snapshot: Snapshot) -> list[bytes]:
     """The slices of a snapshot that a transaction switches to: staged before, or with it."""
     staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
     staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
     return [staged[number] for number in range(snapshot.data.slices)]
 
 
-def _check_compaction(disk: SimDisk, write: GroupWrite) -> None:
+def _check_compaction(disk: SimDisk, write: RaftGroupWrite) -> None:
     if write.compact_to is not None and (write.checkpoint is None or write.checkpoint.last != write.compact_to):
         raise Violation(
             f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"

@@ -11,7 +11,7 @@ from quorumlog.raft.types import HardState
 from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
 from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
 
@@ -22,7 +22,7 @@ def data_dir(tmp_path: Path) -> Path:
     with Storage(tmp_path, max_deletes=7) as storage:
         storage.commit(transaction(create(0, LogBuilder(0).batches(5), table={b"k": b"v"}), create(1000, entries)))
         checkpoint, slices = staged(identity(entries[99]), b"image")
-        compaction = GroupWrite(1000, stage=slices, checkpoint=checkpoint, compact_to=checkpoint.last)
+        compaction = RaftGroupWrite(1000, stage=slices, checkpoint=checkpoint, compact_to=checkpoint.last)
         storage.commit(transaction(compaction, node_state={b"directory": b"d"}))
     return tmp_path
 
