@@ -51,7 +51,7 @@ class Problem:
 
 
 @dataclass(slots=True, frozen=True)
-class GroupRow:
+class RaftGroupRow:
     """A replica: its small rows (None: missing or damaged) and the range of its entries (None: it has none)."""
 
     group: int
@@ -131,19 +131,19 @@ class Inspection:
         """Rows of entries, as the file counts them: for progress bars."""
         return self._pages.databases[rows.ENTRIES].entries
 
-    def groups(self) -> Iterator[GroupRow]:
+    def groups(self) -> Iterator[RaftGroupRow]:
         """Every replica."""
         for group in self._reading.groups():
             yield self.group(group)
 
-    def group(self, group: int) -> GroupRow:
+    def group(self, group: int) -> RaftGroupRow:
         """One replica's small rows and range of entries."""
         problems: list[Problem] = []
         reading = self._reading
         anchor = _attempt(problems, group, lambda: reading.anchor(group))
         last = _attempt(problems, group, lambda: reading.last_index(group))
         has_entries = last is not None and (anchor is None or last > anchor.index)
-        return GroupRow(
+        return RaftGroupRow(
             group=group,
             configuration=_attempt(problems, group, lambda: reading.configuration(group)),
             hard_state=_attempt(problems, group, lambda: reading.hard_state(group)),
@@ -242,7 +242,7 @@ class Inspection:
                 yield position, error
 
 
-def dump(data_dir: Path | str) -> Iterator[GroupRow | EntryRow]:
+def dump(data_dir: Path | str) -> Iterator[RaftGroupRow | EntryRow]:
     """Everything in a data directory: each replica, followed by its entries.
 
     Raises:

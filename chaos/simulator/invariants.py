@@ -70,8 +70,8 @@ class ReplicaView(Protocol):
 
 
 @dataclass(slots=True)
-class GroupModel:
-    """What is known of one group over the whole cluster."""
+class RaftGroupModel:
+    """What is known of one Raft group over the whole cluster."""
 
     log: CommittedPartition
     leaders: dict[int, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class ClusterInvariants:
         unique: Callable[[str], bool] = lambda value: True,
         most_producers: int = 1 << 30,
     ) -> None:
-        self.groups: dict[int, GroupModel] = {}
+        self.groups: dict[int, RaftGroupModel] = {}
         self.images: dict[int, str] = {}
         self.elections = 0
         self.latest_wall_ms = self.now_us = 0
@@ -146,12 +146,12 @@ class ClusterInvariants:
         _, next_group, present = self._newest_table
         return FIRST_PARTITION_GROUP <= group < next_group and group not in present
 
-    def model(self, group: int) -> GroupModel:
+    def model(self, group: int) -> RaftGroupModel:
         """The model of one group."""
         model = self.groups.get(group)
         if model is None:
             log = CommittedPartition(group, most_producers=self._most_producers)
-            model = self.groups[group] = GroupModel(log)
+            model = self.groups[group] = RaftGroupModel(log)
         return model
 
     def process_started(self, node: int) -> None:
@@ -246,7 +246,7 @@ class ClusterInvariants:
             index, wanted = index - 1, parse_envelope(entry.data).previous_hash
         return found[::-1]
 
-    def _commit_one(self, node: int, group: int, replica: RaftView, model: GroupModel, entry: Entry) -> None:
+    def _commit_one(self, node: int, group: int, replica: RaftView, model: RaftGroupModel, entry: Entry) -> None:
         identity = EntryId(entry.index, entry.term, entry.hash)
         if entry.index <= model.last_committed:
             if model.committed[entry.index - 1] != identity:
@@ -279,7 +279,7 @@ class ClusterInvariants:
     def _held_by_quorum(self, halves: Halves, group: int, identity: EntryId) -> bool:
         return all(2 * sum(self.holds(voter, group, identity) for voter in voters) > len(voters) for voters in halves)
 
-    def _change_members(self, group: int, model: GroupModel, after: Configuration) -> None:
+    def _change_members(self, group: int, model: RaftGroupModel, after: Configuration) -> None:
         before = model.configurations[-1]
         left = Configuration(before.voters, before.learners)
         if (before.is_joint and after != left) or (after.is_joint and after.outgoing != before.voters):

@@ -8,7 +8,7 @@ import pytest
 from storage_samples import LogBuilder, create, identity, staged, transaction
 
 from quorumlog.raft.types import HardState
-from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
+from quorumlog.storage.inspection import EntryRow, Inspection, RaftGroupRow, dump
 from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
@@ -29,7 +29,7 @@ def data_dir(tmp_path: Path) -> Path:
 
 def test_a_dump_shows_groups_and_entries(data_dir: Path) -> None:
     found = list(dump(data_dir))
-    groups = [row for row in found if isinstance(row, GroupRow)]
+    groups = [row for row in found if isinstance(row, RaftGroupRow)]
     entries = [row for row in found if isinstance(row, EntryRow) and row.group == 1000]
     assert [(row.group, row.first_index, row.last_index, row.table_rows) for row in groups] == [
         (0, 1, 5, 1),
