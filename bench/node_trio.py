@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.chaos.simulator.durable_group import DurableGroup, apply_write
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import (
     ClientRequest,
@@ -43,7 +43,7 @@ class MemoryDisk:
     """Durable state that is durable at once: implements ``StorageReader``."""
 
     def __init__(self) -> None:
-        self._groups: dict[int, DurableGroup] = {}
+        self._groups: dict[int, DurableRaftGroup] = {}
         self._rows: dict[bytes, bytes] = {}
 
     def write(self, transaction: Transaction) -> None:

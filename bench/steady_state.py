@@ -29,7 +29,7 @@ from quorumlog.server.partition.retention import BYTES_SLACK
 from quorumlog.storage.meta_pages import DATA_FILE
 from quorumlog.storage.snapshot_slices import cut, describe
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
 
 BATCH_BYTES = (4 << 10, 64 << 10, 1 << 20)
@@ -61,7 +61,7 @@ class _LogWriter:
         self._batch_bytes = batch_bytes
         self._logs = [_Log(group) for group in range(GROUPS)]
         self._turn = 0
-        storage.commit(Transaction(0, [GroupWrite(log.group, create=CONFIGURATION) for log in self._logs]))
+        storage.commit(Transaction(0, [RaftGroupWrite(log.group, create=CONFIGURATION) for log in self._logs]))
 
     def write(self, size_bytes: int) -> float:
         """Writes about that much; returns MiB per second."""
@@ -75,12 +75,12 @@ class _LogWriter:
         return written / MIB / taken_s
 
     def _next(self) -> tuple[Transaction, int]:
-        writes: dict[int, GroupWrite] = {}
+        writes: dict[int, RaftGroupWrite] = {}
         size = 0
         while size < TRANSACTION_BYTES:
             log = self._logs[self._turn % GROUPS]
             self._turn += 1
-            write = writes.setdefault(log.group, GroupWrite(log.group))
+            write = writes.setdefault(log.group, RaftGroupWrite(log.group))
             entry = self._entry(log)
             write.entries.append(entry)
             size += len(entry.data)
@@ -102,7 +102,7 @@ class _LogWriter:
         log.last = EntryId(index, 1, entry_hash(data))
         return Entry(index, 1, EntryKind.BATCH, log.last.hash, data)
 
-    def _trim(self, log: _Log, write: GroupWrite) -> None:
+    def _trim(self, log: _Log, write: RaftGroupWrite) -> None:
         last = self._storage.last_batch(log.group)
         if last is None or last.end_position - log.first_end <= self._limit * (BYTES_SLACK + 1) // BYTES_SLACK:
             return

@@ -20,7 +20,7 @@ import lmdb
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import Codec, build_batch, entry_hash, seal_batch
 
 #: (payload bytes, groups per transaction, batches per group)
@@ -52,7 +52,7 @@ class TransactionFeed:
                 last = EntryId(index, 1, entry_hash(data))
                 entries.append(Entry(index, 1, EntryKind.BATCH, last.hash, data))
             self._last[group] = last
-            writes.append(GroupWrite(group, entries=entries, hard_state=HardState(1, 1, last.index)))
+            writes.append(RaftGroupWrite(group, entries=entries, hard_state=HardState(1, 1, last.index)))
         return Transaction(1, writes)
 
 
@@ -84,7 +84,7 @@ def measure(directory: Path, payload: int, groups: int, batches: int, seconds: f
     environment = lmdb.open(str(directory / "bare"), map_size=1 << 40, max_dbs=2, lib_version=0)
     plain = bare(environment, environment.open_db(b"entries"))
     with Storage(directory / "storage") as storage, environment:
-        storage.commit(Transaction(0, [GroupWrite(group, create=Configuration((1,))) for group in range(groups)]))
+        storage.commit(Transaction(0, [RaftGroupWrite(group, create=Configuration((1,))) for group in range(groups)]))
         rates: tuple[list[float], list[float]] = ([], [])
         for _ in range(ROUNDS):
             transactions = [feed.next() for _ in range(count)]

@@ -22,7 +22,7 @@ def run(
     *,
     rounds: Annotated[
         int | None,
-        typer.Option("--rounds", min=1, help="How often the fault strikes; else as often as listed."),
+        typer.Option("--rounds", min=1, help="How often the fault strikes; by default as often as listed."),
     ] = None,
     seed: Annotated[int | None, typer.Option("--seed", help="Chooses victims; else drawn and printed.")] = None,
     duration: Annotated[

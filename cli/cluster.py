@@ -99,7 +99,7 @@ def status(*, data_dir: DataDirectory = DEFAULT_DATA_DIRECTORY, output: Output =
 
 
 def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detached: bool) -> LocalCluster:
-    """The cluster of a directory: as it was, where nothing else is asked for, else a new one."""
+    """The cluster of a directory: as it was if nothing else is asked for, otherwise a new one."""
     from quorumlog.server.local import LocalCluster
     from quorumlog.server.local.state import FILE_NAME
 

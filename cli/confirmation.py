@@ -10,10 +10,10 @@ from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 
 
 def confirm(question: str, *, yes: bool) -> None:
-    """Goes on only if whoever sits at the terminal agrees, or has said ``--yes``.
+    """Goes on only if the user at the terminal agrees, or has said ``--yes``.
 
-    Where there is no terminal nobody can be asked, and what stands in standard input is no answer: it may be the list
-    that a loop of the shell reads its names from. (Else the same command, safe to try by hand, destroys in a script.)
+    Without a terminal nobody can be asked. What stands in standard input is no answer: it may be the list from which a
+    loop of the shell reads its names. Otherwise a command that is safe to try by hand would destroy in a script.
 
     Arguments:
         yes: agreed in advance.

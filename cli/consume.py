@@ -133,7 +133,7 @@ def consume(
 
 
 class _Start(NamedTuple):
-    """Where to begin: at an offset, at a time, at the beginning, or else at the end."""
+    """Where to begin: at an offset, at a time, at the beginning, or otherwise at the end."""
 
     offset: int | None = None
     time_ms: int | None = None
@@ -187,7 +187,7 @@ def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
     partitions = _partitions(source.bootstrap_servers, source.topics, source.partition)
     from quorumlog.sdk import Consumer
 
-    # Whoever names an offset wants that one: to go on elsewhere without a word would be wrong.
+    # A user who names an offset wants that one: reading from another one without a word would be wrong.
     reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
     with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset) as consumer:
         consumer.assign(partitions)

@@ -54,7 +54,7 @@ def describe(
     ] = None,
     *,
     offsets: Annotated[
-        bool, typer.Option("--offsets", help="How far the group is, and who reads what; so without another option.")
+        bool, typer.Option("--offsets", help="How far the group is, and who reads what; this is the default.")
     ] = False,
     members: Annotated[bool, typer.Option("--members", help="The group's members.")] = False,
     verbose: Annotated[
@@ -156,7 +156,7 @@ def _ends(
     groups: Iterable[GroupDescription],
     committed: Mapping[str, Mapping[TopicPartition, OffsetAndMetadata]],
 ) -> dict[TopicPartition, int]:
-    """Where the logs end, without those of which nobody can say: of partitions without a leader, of deleted topics."""
+    """Where the logs end. Partitions without a leader and deleted topics are left out: nobody can say it of them."""
     from quorumlog.sdk import Consumer, TopicPartition
 
     shown = {tp for offsets in committed.values() for tp in offsets}

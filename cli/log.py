@@ -17,7 +17,7 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from quorumlog.storage.inspection import EntryRow, GroupRow
+    from quorumlog.storage.inspection import EntryRow, RaftGroupRow
     from quorumlog.storage.verification import VerifyReport
 
 app = typer.Typer(no_args_is_help=True, help="A stopped node's data: dump, verify.")
@@ -73,7 +73,7 @@ def verify(*, data_dir: NodeDirectory, output: Output = OutputFormat.TABLE) -> N
         raise typer.Exit(FAILED)
 
 
-def _print_groups(groups: list[GroupRow], output: OutputFormat) -> None:
+def _print_groups(groups: list[RaftGroupRow], output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         print_json([_group_json(row) for row in groups])
         return
@@ -96,7 +96,7 @@ def _print_groups(groups: list[GroupRow], output: OutputFormat) -> None:
     )
 
 
-def _group_json(row: GroupRow) -> dict[str, object]:
+def _group_json(row: RaftGroupRow) -> dict[str, object]:
     configuration, state = row.configuration, row.hard_state
     return {
         "group": row.group,

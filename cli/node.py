@@ -43,7 +43,7 @@ def start(
     ] = None,
     advertise: Annotated[
         str | None,
-        typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach it; else as --listen."),
+        typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach it; by default as --listen."),
     ] = None,
     rack: Annotated[str | None, typer.Option("--rack", help="Replicas are spread over racks.")] = None,
     insecure: Annotated[

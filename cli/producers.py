@@ -68,8 +68,8 @@ def delete(
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Deletes names that nobody will go on from: who writes under one is refused, and who repeats work under one writes
-    its records twice."""
+    """Deletes names under which no work goes on. A producer that still writes under one is refused, and work that is
+    repeated under one writes its records twice."""
     if bool(names) is bool(prefix):
         raise CommandError("give the names to delete, or --prefix TEXT for all that begin with it", WRONG_USAGE)
     before_ms = _time_ms(claimed_before)
@@ -78,7 +78,9 @@ def delete(
         chosen = [each.name for each in listed]
         if chosen and not dry_run:
             confirm(
-                f"Delete {_summary(chosen)} for good? Who repeats work under one writes its records twice.", yes=yes
+                f"Delete {_summary(chosen)} for good?"
+                " Work that is repeated under a deleted name writes its records twice.",
+                yes=yes,
             )
             # What is claimed from now on is not what was agreed to.
             admin.delete_producers(chosen, claimed_before_ms=max(each.claimed_ms for each in listed) + 1)

@@ -33,7 +33,7 @@ class ResetTarget(NamedTuple):
 
     Attributes:
         time_ms: what to look up beforehand, for ``PartitionBeforeReset.at_time``.
-        offsets: those that a file names, which says by itself of which partitions.
+        offsets: those that a file names; the file also says which partitions are meant.
     """
 
     offset: Callable[[PartitionBeforeReset], int]

@@ -1,6 +1,7 @@
 """What callers hand to the clients, checked before anything is done with it; every mistake is one line.
 
-(Else a wrong type fails deep in a background thread, or in the protocol's encoder, with words that help nobody.)
+Without these checks, a wrong type would fail deep in a background thread, or in the protocol's encoder, with words that
+help nobody.
 """
 
 from __future__ import annotations

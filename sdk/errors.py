@@ -47,7 +47,7 @@ class QuorumlogError(Exception):
         return type(self)(message, retriable=self.retriable, definite=self.definite)
 
     def as_indefinite(self) -> QuorumlogError:
-        """This error, said of a call of which an earlier attempt may still take effect."""
+        """The same error for a call whose earlier attempt may still take effect."""
         if not self.definite:
             return self
         message = f"{self.message}; an earlier attempt may have taken effect"

@@ -9,7 +9,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 
-#: Databases in which a group has many rows, or may have.
+#: Databases in which a Raft group has many rows, or may have.
 MANY_PER_GROUP = (rows.ENTRIES, rows.OFFSETS, rows.TABLES, rows.SLICES)
 
 
@@ -34,7 +34,7 @@ class Garbage:
 
 
 def find_garbage(reading: LogReading, logs: Mapping[int, RaftGroupLog]) -> Garbage:
-    """What compactions, destroyed groups, and snapshots that never became whole have left."""
+    """What compactions, destroyed Raft groups, and snapshots that never became whole have left."""
     garbage = Garbage()
     for database in MANY_PER_GROUP:
         for group in reading.groups_with_rows(database):

@@ -51,7 +51,7 @@ class Problem:
 
 
 @dataclass(slots=True, frozen=True)
-class GroupRow:
+class RaftGroupRow:
     """A replica: its small rows (None: missing or damaged) and the range of its entries (None: it has none)."""
 
     group: int
@@ -131,19 +131,19 @@ class Inspection:
         """Rows of entries, as the file counts them: for progress bars."""
         return self._pages.databases[rows.ENTRIES].entries
 
-    def groups(self) -> Iterator[GroupRow]:
+    def groups(self) -> Iterator[RaftGroupRow]:
         """Every replica."""
         for group in self._reading.groups():
             yield self.group(group)
 
-    def group(self, group: int) -> GroupRow:
+    def group(self, group: int) -> RaftGroupRow:
         """One replica's small rows and range of entries."""
         problems: list[Problem] = []
         reading = self._reading
         anchor = _attempt(problems, group, lambda: reading.anchor(group))
         last = _attempt(problems, group, lambda: reading.last_index(group))
         has_entries = last is not None and (anchor is None or last > anchor.index)
-        return GroupRow(
+        return RaftGroupRow(
             group=group,
             configuration=_attempt(problems, group, lambda: reading.configuration(group)),
             hard_state=_attempt(problems, group, lambda: reading.hard_state(group)),
@@ -199,7 +199,7 @@ class Inspection:
         return problems
 
     def _raw_entries(self, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(index, bytes) of a group's entries, the rows of each put together, or what hinders reading one."""
+        """(index, bytes) of a Raft group's entries, the rows of each put together, or what hinders reading one."""
         parts: list[bytes] = []
         index: int | None = None
         damage: DamageError | None = None
@@ -216,7 +216,7 @@ class Inspection:
             yield index, damage or b"".join(parts)
 
     def _raw_rows(self, database: bytes, group: int, first: int) -> Iterator[tuple[int, bytes | DamageError]]:
-        """(position, value) of a group's rows, or what hinders reading one."""
+        """(position, value) of a Raft group's rows, or what hinders reading one."""
         prefix = rows.group_key(group)
         cursor = self._pages.cursor(database)
         position, skip = first - 1, 1
@@ -242,7 +242,7 @@ class Inspection:
                 yield position, error
 
 
-def dump(data_dir: Path | str) -> Iterator[GroupRow | EntryRow]:
+def dump(data_dir: Path | str) -> Iterator[RaftGroupRow | EntryRow]:
     """Everything in a data directory: each replica, followed by its entries.
 
     Raises:

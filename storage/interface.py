@@ -20,7 +20,7 @@ class StorageReader(Protocol):
     """
 
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every group with a replica here, as found at opening (read once, at start)."""
+        """Every Raft group with a replica here, as found at opening (read once, at start)."""
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""

@@ -20,12 +20,12 @@ from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.v1.entry import parse_header
 
-#: Checked of each group at most; the last entry always.
+#: Checked of each Raft group at most; the last entry always.
 TAIL_ENTRIES = 64
 #: Checked of all groups together, roughly: a fraction of a second for one core, and for a slow disk.
 ALL_TAILS_ENTRIES = 8_000
 ALL_TAILS_BYTES = 64 << 20
-#: Of all groups' snapshots together.
+#: Of all Raft groups' snapshots together.
 ALL_SNAPSHOTS_BYTES = 1 << 20
 
 #: Checked row by row, all of them: a flipped bit in a key makes a row vanish from its group, and of a row that a
@@ -42,7 +42,7 @@ SMALL_DATABASES = (
 
 @dataclass(slots=True, frozen=True)
 class DataFileContent:
-    """What a data file holds: every group's log, and what is left to sweep."""
+    """What a data file holds: every Raft group's log, and what is left to sweep."""
 
     logs: dict[int, RaftGroupLog]
     garbage: Garbage
@@ -112,7 +112,7 @@ def check_format(pages: PageFile) -> None:
 
 
 def load_log(reading: LogReading, group: int, groups: int) -> RaftGroupLog:
-    """The ends of a group's log, its tail having been verified.
+    """The ends of a Raft group's log, its tail having been verified.
 
     Arguments:
         groups: how many share what may be checked.

@@ -1,4 +1,4 @@
-"""The ends of one group's durable log, as kept in memory beside the rows."""
+"""The ends of one Raft group's durable log, as kept in memory beside the rows."""
 
 from __future__ import annotations
 
@@ -10,8 +10,10 @@ from quorumlog.storage.batch_row import BatchRow
 
 @dataclass(slots=True, frozen=True)
 class RaftGroupLog:
-    """What every write of a group is checked against. Replaced as a whole once a transaction is durable, so that
-    the node's thread reads a consistent one while the storage thread writes.
+    """What every write of a Raft group is checked against.
+
+    It is replaced as a whole once a transaction is durable, so that the node's thread reads a consistent one while the
+    storage thread writes.
 
     Arguments:
         anchor: the entry before the first kept one. Rows at or below it are garbage, not yet swept away.

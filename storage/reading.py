@@ -153,7 +153,7 @@ class LogReading:
             raise self.row_damage(group, f"offset index at offset {last_offset}", error) from None
 
     def last_index(self, group: int) -> int | None:
-        """Index of a group's last entry; None if it has none."""
+        """Index of a Raft group's last entry; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             return self._position(cursor.key()[:KEY_BYTES])[1] if self.seek_last(cursor, group) else None
 
@@ -215,7 +215,7 @@ class LogReading:
     # -- small rows -----------------------------------------------------------------------------------------------
 
     def row(self, database: bytes, group: int) -> bytes | None:
-        """Body of a group's one row in a database; None if it has none."""
+        """Body of a Raft group's one row in a database; None if it has none."""
         key = rows.group_key(group)
         row = self._source.get(database, key)
         return None if row is None else self.body(database, group, key, row)
@@ -228,19 +228,19 @@ class LogReading:
             raise self.row_damage(group, database.decode(), error) from None
 
     def hard_state(self, group: int) -> HardState:
-        """A group's hard state."""
+        """A Raft group's hard state."""
         return self._decoded(rows.HARD_STATES, group, rows.unpack_hard_state)
 
     def anchor(self, group: int) -> EntryId:
-        """The entry before the first one of a group's log."""
+        """The entry before the first one of a Raft group's log."""
         return self._decoded(rows.ANCHORS, group, rows.unpack_entry_id)
 
     def configuration(self, group: int) -> Configuration:
-        """A group's configuration at its applied index."""
+        """A Raft group's configuration at its applied index."""
         return self._decoded(rows.CONFIGURATIONS, group, rows.unpack_configuration)
 
     def snapshot(self, group: int) -> Snapshot | None:
-        """A group's newest snapshot, if it has one."""
+        """A Raft group's newest snapshot, if it has one."""
         if self.row(rows.SNAPSHOTS, group) is None:
             return None
         return self._decoded(rows.SNAPSHOTS, group, rows.unpack_snapshot)
@@ -266,7 +266,7 @@ class LogReading:
         return count
 
     def stages(self, group: int) -> list[int]:
-        """Every stage of which a group has slices: one seek per stage, however many slices it has."""
+        """Every stage with slices of a Raft group: one seek per stage, however many slices it has."""
         found: list[int] = []
         with self._source.cursor(rows.SLICES) as cursor:
             more = cursor.set_range(rows.group_key(group))
@@ -279,7 +279,7 @@ class LogReading:
         return found
 
     def check_snapshot(self, group: int) -> Snapshot | None:
-        """A group's newest snapshot, after all of its data have been read and checked."""
+        """A Raft group's newest snapshot, after all of its data have been read and checked."""
         snapshot = self.snapshot(group)
         if snapshot is None:
             return None
@@ -313,7 +313,7 @@ class LogReading:
             raise self.row_damage(group, database.decode(), error) from None
 
     def table(self, group: int) -> dict[bytes, bytes]:
-        """All rows of a group's table."""
+        """All rows of a Raft group's table."""
         prefix = rows.group_key(group)
         found = {}
         with self._source.cursor(rows.TABLES) as cursor:
@@ -339,7 +339,7 @@ class LogReading:
         return count
 
     def groups(self) -> list[int]:
-        """Every group with a replica here: those with a configuration, an anchor or a hard state."""
+        """Every Raft group with a replica here: those with a configuration, an anchor or a hard state."""
         found: set[int] = set()
         for database in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES):
             with self._source.cursor(database) as cursor:
@@ -347,7 +347,7 @@ class LogReading:
         return sorted(found)
 
     def groups_with_rows(self, database: bytes) -> list[int]:
-        """Every group that has rows in a database: one seek per group, however many rows it has."""
+        """Every Raft group that has rows in a database: one seek per group, however many rows it has."""
         found: list[int] = []
         with self._source.cursor(database) as cursor:
             more = cursor.first()
@@ -357,14 +357,14 @@ class LogReading:
         return found
 
     def first_index(self, group: int) -> int | None:
-        """Index of a group's first row of entries, swept or not; None if it has none."""
+        """Index of a Raft group's first row of entries, swept or not; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
             if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
                 return self._position(cursor.key()[:KEY_BYTES])[1]
             return None
 
     def first_batch_index(self, group: int) -> int | None:
-        """The index in a group's first row of the offset index, swept or not; None if it has none."""
+        """The index in a Raft group's first row of the offset index, swept or not; None if it has none."""
         with self._source.cursor(rows.OFFSETS) as cursor:
             row = self._seek_batch(cursor, group, 0)
             return row.index if row is not None else None

@@ -50,12 +50,12 @@ class RowError(Exception):
 
 
 def group_key(group: int) -> bytes:
-    """The key of a group's one row, and the prefix of the keys of its many."""
+    """The key of a Raft group's one row, and the prefix of the keys of its many."""
     return _GROUP.pack(group)
 
 
 def group_of(key: bytes) -> int:
-    """The group in a key."""
+    """The Raft group in a key."""
     return int.from_bytes(key[:4], "big")
 
 
@@ -65,7 +65,7 @@ def position_key(group: int, position: int) -> bytes:
 
 
 def position_of(key: bytes) -> tuple[int, int]:
-    """(group, position) in a key.
+    """(Raft group, position) in a key.
 
     Raises:
         RowError: this is not such a key.

@@ -10,7 +10,7 @@ from quorumlog.storage.transaction import SnapshotSlice
 
 
 def describe(stage: int, data: bytes, slice_bytes: int) -> SnapshotData:
-    """Names ``data``, cut into slices of ``slice_bytes`` under ``stage``. There is always one, be it empty."""
+    """Names ``data``, cut into slices of ``slice_bytes`` under ``stage``. There is at least one; it may be empty."""
     slices = max(1, -(-len(data) // slice_bytes))
     return SnapshotData(stage, slices, len(data), int(google_crc32c.value(data)))
 

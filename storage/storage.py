@@ -1,4 +1,4 @@
-"""Durable state of a node: every group's log, hard state, snapshot and table in one LMDB environment."""
+"""Durable state of a node: every Raft group's log, hard state, snapshot and table in one LMDB environment."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from quorumlog.storage import environment as env
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.garbage import Garbage
-from quorumlog.storage.group_write import GroupWriter
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
 from quorumlog.storage.raft_group_log import RaftGroupLog
+from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
@@ -92,7 +92,7 @@ class Storage:
     # -- reads ----------------------------------------------------------------------------------------------------
 
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every group with a replica here."""
+        """Every Raft group with a replica here."""
         return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
 
     def node_state(self) -> dict[bytes, bytes]:
@@ -202,7 +202,7 @@ class Storage:
         return bool(self._garbage)
 
     def _write(self, txn: EngineTransaction, transaction: Transaction) -> _Written:
-        writer = GroupWriter(self._environment, txn)
+        writer = RaftGroupWriter(self._environment, txn)
         changed: dict[int, RaftGroupLog | None] = {}
         garbage = self._garbage.copy()
         for write in transaction.writes:

@@ -36,7 +36,7 @@ class Sweeper:
                 del garbage.stages[group, stage]
 
     def sweep(self, group: int, anchor: int | None) -> bool:
-        """Deletes a group's rows at or below index ``anchor``; with None all that a destroyed group left.
+        """Deletes a Raft group's rows at or below index ``anchor``; with None all that a destroyed group left.
 
         Returns:
             True when nothing is left.

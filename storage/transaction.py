@@ -1,4 +1,4 @@
-"""What the node asks storage to make durable at once: one transaction for all groups of a round, one fsync."""
+"""What the node asks storage to make durable at once: one transaction for all Raft groups of a round, one fsync."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ class SnapshotSlice(NamedTuple):
 
 
 @dataclass(slots=True)
-class GroupWrite:
-    """Changes of one group, carried out in the order of the fields.
+class RaftGroupWrite:
+    """Changes of one Raft group, carried out in the order of the fields.
 
     Arguments:
         group: the Raft group.
@@ -58,13 +58,13 @@ class Transaction:
     """One atomic, synced write. ``number`` comes back with its completion; ``node_state`` is the node's own rows."""
 
     number: int
-    writes: list[GroupWrite] = field(default_factory=list)
+    writes: list[RaftGroupWrite] = field(default_factory=list)
     node_state: dict[bytes, bytes | None] = field(default_factory=dict)
 
 
 @dataclass(slots=True, frozen=True)
 class RaftGroupState:
-    """What is durable of one group, as found at opening.
+    """What is durable of one Raft group, as found at opening.
 
     ``anchor`` is the entry before the first one kept (ORIGIN, or the end of what a snapshot or compaction replaced);
     ``last`` the last entry, equal to ``anchor`` when none is kept; ``snapshot`` the newest snapshot or None.

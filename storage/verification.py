@@ -11,7 +11,7 @@ from lmdb.verify import VerifyError
 from lmdb.verify import verify as verify_structure
 
 from quorumlog.storage.batch_row import BatchRow, next_row
-from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, Problem
+from quorumlog.storage.inspection import EntryRow, Inspection, Problem, RaftGroupRow
 from quorumlog.v1.entry import BatchHeader
 
 #: Problems reported at most: a disk that lost a file's middle has millions, and the first ones say it all.
@@ -81,7 +81,7 @@ def _structure_problems(data_dir: Path) -> list[Problem]:
 class _GroupCheck:
     """Sees a replica's entries in order, beside the rows of its offset index, which must tell the same story."""
 
-    def __init__(self, group: GroupRow, offset_rows: Iterator[BatchRow | Problem]) -> None:
+    def __init__(self, group: RaftGroupRow, offset_rows: Iterator[BatchRow | Problem]) -> None:
         self.problems: list[Problem] = []
         self._group = group
         anchor = group.anchor.index if group.anchor is not None else 0

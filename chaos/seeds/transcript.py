@@ -13,7 +13,7 @@ from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, Heartbeat, HeartbeatResponse, InstallSnapshot, Message, Role
 from quorumlog.server.events import Effects, Event, FrameReceived
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 
 #: As much is remembered; as much of the group's story is told. Faults are told all.
 MOST_REMEMBERED = 100_000
@@ -104,7 +104,7 @@ def _span(entries: list[Entry]) -> str:
     return whole if len(entries) == 1 else f"{whole}..{last.index}@{last.term}"
 
 
-def _parts(write: GroupWrite) -> Iterator[str]:
+def _parts(write: RaftGroupWrite) -> Iterator[str]:
     if write.create is not None:
         yield f"the replica, voters {list(write.create.voters)}"
     if write.snapshot is not None:

@@ -6,7 +6,7 @@ The world:
 
 - ``scheduler``: virtual time, and the hash of all that happened.
 - ``network``: connections between nodes that live, stall and break.
-- ``disk``: what is written and what is synced; ``durable_group``: one Raft group on it.
+- ``disk``: what is written and what is synced; ``durable_raft_group``: one Raft group on it.
 - ``process``: one node process, which steps the shipped node.
 - ``cluster``: all of it together.
 

@@ -11,13 +11,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from quorumlog.chaos.simulator.durable_group import DurableGroup, apply_write
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
-from quorumlog.storage.transaction import GroupWrite, RaftGroupState, Space, Transaction
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, Transaction
 
 #: Called when a transaction is about to become durable, with the disk as it still is.
 Witness = Callable[["SimDisk", Transaction], None]
@@ -56,7 +56,7 @@ class SimDisk:
         lies: bool = False,
     ) -> None:
         self.node_id = node_id
-        self.synced: dict[int, DurableGroup] = {}
+        self.synced: dict[int, DurableRaftGroup] = {}
         self.rows: dict[bytes, bytes] = {}
         self.full = False
         self.stalled_until = 0
@@ -159,7 +159,7 @@ class SimDisk:
             call, self.after_sync = self.after_sync, None
             call()
 
-    def _apply(self, write: GroupWrite) -> None:
+    def _apply(self, write: RaftGroupWrite) -> None:
         group = self.synced.pop(write.group, None)
         if group is not None:
             self._used_bytes -= group.size_bytes

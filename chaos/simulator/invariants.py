@@ -15,14 +15,14 @@ from quorumlog.chaos.models.committed_partition import CommittedBatch, Committed
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.models.records import values_of
 from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_group import DurableGroup
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.partition.partition import META_ROW, decode_meta
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope
 
 
@@ -70,8 +70,8 @@ class ReplicaView(Protocol):
 
 
 @dataclass(slots=True)
-class GroupModel:
-    """What is known of one group over the whole cluster."""
+class RaftGroupModel:
+    """What is known of one Raft group over the whole cluster."""
 
     log: CommittedPartition
     leaders: dict[int, int] = field(default_factory=dict)
@@ -116,7 +116,7 @@ class ClusterInvariants:
         unique: Callable[[str], bool] = lambda value: True,
         most_producers: int = 1 << 30,
     ) -> None:
-        self.groups: dict[int, GroupModel] = {}
+        self.groups: dict[int, RaftGroupModel] = {}
         self.images: dict[int, str] = {}
         self.elections = 0
         self.latest_wall_ms = self.now_us = 0
@@ -146,12 +146,12 @@ class ClusterInvariants:
         _, next_group, present = self._newest_table
         return FIRST_PARTITION_GROUP <= group < next_group and group not in present
 
-    def model(self, group: int) -> GroupModel:
+    def model(self, group: int) -> RaftGroupModel:
         """The model of one group."""
         model = self.groups.get(group)
         if model is None:
             log = CommittedPartition(group, most_producers=self._most_producers)
-            model = self.groups[group] = GroupModel(log)
+            model = self.groups[group] = RaftGroupModel(log)
         return model
 
     def process_started(self, node: int) -> None:
@@ -246,7 +246,7 @@ class ClusterInvariants:
             index, wanted = index - 1, parse_envelope(entry.data).previous_hash
         return found[::-1]
 
-    def _commit_one(self, node: int, group: int, replica: RaftView, model: GroupModel, entry: Entry) -> None:
+    def _commit_one(self, node: int, group: int, replica: RaftView, model: RaftGroupModel, entry: Entry) -> None:
         identity = EntryId(entry.index, entry.term, entry.hash)
         if entry.index <= model.last_committed:
             if model.committed[entry.index - 1] != identity:
@@ -279,7 +279,7 @@ class ClusterInvariants:
     def _held_by_quorum(self, halves: Halves, group: int, identity: EntryId) -> bool:
         return all(2 * sum(self.holds(voter, group, identity) for voter in voters) > len(voters) for voters in halves)
 
-    def _change_members(self, group: int, model: GroupModel, after: Configuration) -> None:
+    def _change_members(self, group: int, model: RaftGroupModel, after: Configuration) -> None:
         before = model.configurations[-1]
         left = Configuration(before.voters, before.learners)
         if (before.is_joint and after != left) or (after.is_joint and after.outgoing != before.voters):
@@ -341,7 +341,7 @@ class ClusterInvariants:
                         f" {entry.term} of group {write.group} than some node had there"
                     )
 
-    def _hard_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _hard_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)
         if durable is None or write.hard_state is None:
             return
@@ -353,7 +353,7 @@ class ClusterInvariants:
                 f"node {disk.node_id} votes twice in term {new.term} of group {write.group}: {old.vote}, {new.vote}"
             )
 
-    def _truncation(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _truncation(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)
         model = self.model(write.group)
         index = write.truncate_from
@@ -364,7 +364,7 @@ class ClusterInvariants:
         if index <= durable.anchor.index or (entry is not None and entry.hash == committed.hash):
             raise Violation(f"node {disk.node_id} truncates group {write.group} from {index}: {committed} is committed")
 
-    def _partition_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _partition_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         """What of the state and of the log a replica keeps must be what the committed log says."""
         log = self.model(write.group).log
         durable = disk.synced.get(write.group)
@@ -379,7 +379,7 @@ class ClusterInvariants:
             log.check_snapshot(disk.node_id, snapshot.last.index, applied, _slices(durable, write, snapshot))
         _check_compaction(disk, write)
 
-    def _coordinator_state(self, disk: SimDisk, write: GroupWrite) -> None:
+    def _coordinator_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         """A snapshot of a coordinator must be what its committed log says."""
         snapshot = write.snapshot or write.checkpoint
         if snapshot is not None:
@@ -480,14 +480,14 @@ class ClusterInvariants:
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")
 
 
-def _slices(durable: DurableGroup | None, write: GroupWrite, snapshot: Snapshot) -> list[bytes]:
+def _slices(durable: DurableRaftGroup | None, write: RaftGroupWrite, snapshot: Snapshot) -> list[bytes]:
     """The slices of a snapshot that a transaction switches to: staged before, or with it."""
     staged = dict(durable.slices.get(snapshot.data.stage, {})) if durable is not None else {}
     staged |= {piece.number: piece.data for piece in write.stage if piece.stage == snapshot.data.stage}
     return [staged[number] for number in range(snapshot.data.slices)]
 
 
-def _check_compaction(disk: SimDisk, write: GroupWrite) -> None:
+def _check_compaction(disk: SimDisk, write: RaftGroupWrite) -> None:
     if write.compact_to is not None and (write.checkpoint is None or write.checkpoint.last != write.compact_to):
         raise Violation(
             f"node {disk.node_id} gives up group {write.group} up to {write.compact_to} without a snapshot of that"

@@ -200,8 +200,8 @@ class AsyncAdmin:
     def _description(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
         """Describes a topic, never with older news of a partition than this client has given before.
 
-        Questions go to one node after the other, and one that has just restarted answers from an older image. (Else a
-        caller who waits for an ISR to grow sees it grow and shrink again.)
+        Questions go to one node after the other, and a node that has just restarted answers from an older image.
+        Without this check, a caller who waits for an ISR to grow would see it grow and shrink again.
         """
         seen = self._newest.setdefault(topic.topic_id, {})
         for heard in _partition_descriptions(topic):
@@ -220,11 +220,11 @@ class AsyncAdmin:
         Idempotent producers do not notice.
 
         Arguments:
-            partitions: which ones; all that another than the preferred leader leads if None.
+            partitions: which ones; None: all that are not led by their preferred leader.
 
         Returns:
-            For each of them None once the preferred leader leads, else why it does not: ElectionNotNeededError if it
-            did already, PreferredLeaderNotAvailableError if it cannot.
+            For each of them None once the preferred leader leads. Otherwise the error says why it does not:
+            ElectionNotNeededError if it led already, PreferredLeaderNotAvailableError if it cannot.
         """
         self._check_usable()
         wanted = None if partitions is None else checked_partitions(partitions)
@@ -245,7 +245,7 @@ class AsyncAdmin:
         Raises:
             OffsetOutOfRangeError: an offset lies beyond the high watermark.
             PolicyViolationError: the topic is compacted.
-            QuorumlogError: of the first partition of which it could not be done; others may have been.
+            QuorumlogError: the error of the first partition that failed; others may have succeeded.
         """
         self._check_usable()
         wanted = checked_numbers(records_to_delete, -1, "the first offset to keep, or -1 for the end")
@@ -312,7 +312,7 @@ class AsyncAdmin:
         Raises:
             NonEmptyGroupError: the group has members, which would not notice.
             OffsetOutOfRangeError: an offset lies outside its partition; nothing was changed.
-            QuorumlogError: of the first partition of which it could not be done; others may have been.
+            QuorumlogError: the error of the first partition that failed; others may have succeeded.
         """
         self._check_usable()
         await self._groups.alter_offsets(checked_group(group_id), checked_commits(offsets))
@@ -322,7 +322,7 @@ class AsyncAdmin:
 
         Raises:
             GroupSubscribedToTopicError: a member subscribes to one.
-            QuorumlogError: of the first partition of which it could not be done; others may have been.
+            QuorumlogError: the error of the first partition that failed; others may have succeeded.
         """
         self._check_usable()
         await self._groups.delete_offsets(checked_group(group_id), checked_partitions(partitions))
@@ -348,15 +348,17 @@ class AsyncAdmin:
         return await list_producers(self._cluster, checked_prefix(prefix), self._limit_s)
 
     async def delete_producers(self, names: Iterable[str], *, claimed_before_ms: int | None = None) -> None:
-        """Deletes producer names, for good. Nothing more is taken of who claimed one before: it fails with
-        :class:`InvalidProducerEpochError`. Who claims a deleted name is new to the cluster.
+        """Deletes producer names, for good.
 
-        Deletes only what nobody will go on from: whoever repeats work under a deleted name writes its records again,
-        and neither the log nor anybody else notices.
+        A producer that claimed such a name before can write nothing more: it fails with
+        :class:`InvalidProducerEpochError`. A producer that claims a deleted name is new to the cluster.
+
+        Delete a name only when no work goes on under it. A producer that repeats work under a deleted name writes its
+        records again, and neither the log nor anybody else notices.
 
         Arguments:
-            claimed_before_ms: delete only those that were claimed last before this time, in milliseconds since the
-                epoch; None: whenever it was.
+            claimed_before_ms: delete only names whose last claim is older than this time, in milliseconds since the
+                epoch; None: all of them.
 
         Raises:
             ProducerNameNotFoundError: there is no such name.

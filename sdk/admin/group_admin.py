@@ -194,7 +194,7 @@ class GroupAdmin:
 
         try:
             await self._change(attempt, "alter_group_offsets")
-        except (UnknownMemberIdError, NonEmptyGroupError) as error:  # The former is said to who is no member.
+        except (UnknownMemberIdError, NonEmptyGroupError) as error:  # A caller that is no member gets the former.
             refused = NonEmptyGroupError(
                 f"group {group_id!r} has members, which go on from what they have committed: stop them first"
             )
@@ -243,7 +243,7 @@ class GroupAdmin:
 
 
 class _PendingPartitions:
-    """Partitions of which a call has not been done yet."""
+    """The partitions for which a call has not succeeded yet."""
 
     def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
         self._cluster = cluster

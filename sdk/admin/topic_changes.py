@@ -166,8 +166,8 @@ class TopicChanges:
         """Asks for changes until each has succeeded or failed for good.
 
         Arguments:
-            done_already: the refusal that means success of an item of which an earlier attempt had no answer: that
-                attempt has done it.
+            done_already: a refusal that may mean success: when an earlier attempt had no answer, that attempt has done
+                it.
         """
         by_name = {item.name: item for item in items}
         if len(by_name) < len(items):
@@ -185,7 +185,8 @@ class TopicChanges:
     async def _until_seen(self, wanted: Mapping[str, _Missing], what: str) -> None:
         """Waits, briefly, until every broker that answers shows topics as they should be.
 
-        Nodes learn of a change one after the other. (Else the next call, to another one, finds no such topic.)
+        Nodes learn of a change one after the other. Without this wait, the next call may go to another node, which does
+        not know the topic yet.
         """
 
         async def attempt() -> None:

@@ -67,7 +67,7 @@ class CoordinatorCache:
         return None if leader is None else self._cluster.node(leader.node_id)
 
     def forget(self, group_id: str) -> None:
-        """Whoever was known to coordinate a group did not answer: the next call asks anew."""
+        """The node that was known to coordinate a group did not answer: the next call asks anew."""
         self._leaders.pop(self._partitions.get(group_id, -1), None)
 
     def learn_from(self, group_id: str, error: errors_pb2.Error) -> QuorumlogError:

@@ -1,5 +1,7 @@
-"""Changes of several things at once, each of which succeeds or fails on its own: asked of one node, tried again where
-that is safe."""
+"""Changes of several things at once. Each succeeds or fails on its own.
+
+One node is asked. What failed is tried again where that is safe.
+"""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ class LeaderProbes:
                 self._running[node_id] = self._cluster.in_background(self._ask(node_id, node, partitions))
 
     async def _ask(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
-        """Looks up offsets, for the sake of the answer: a node that does not lead names who does."""
+        """Looks up offsets only to get an answer: a node that does not lead names the node that does."""
         request = data_plane_pb2.ListOffsetsRequest(timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
         metadata = self._cluster.metadata
         for tp in partitions:

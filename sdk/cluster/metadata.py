@@ -49,8 +49,8 @@ class MetadataCache:
     def merge(self, response: data_plane_pb2.MetadataResponse) -> dict[str, QuorumlogError]:
         """Takes in an answer. Returns the error of each topic that could not be described.
 
-        Nodes answer from images of different ages: of two answers about a partition, the one with the higher leader
-        epoch is right. (Else a node that lags would send the client back to a leader that is gone.)
+        Nodes answer from images of different ages. Of two answers about a partition, the one with the higher leader
+        epoch is right. Otherwise a node that lags would send the client back to a leader that is gone.
         """
         for broker in response.brokers:
             self.addresses[broker.node_id] = f"{broker.host}:{broker.port}"

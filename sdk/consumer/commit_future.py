@@ -9,7 +9,7 @@ from quorumlog.sdk.runtime.outcome import Outcome
 
 
 class CommitFuture:
-    """A commit on its way. It goes on, whoever waits for it or no longer does."""
+    """A commit on its way. It goes on, whether somebody waits for it or not."""
 
     __slots__ = ("_outcome",)
 

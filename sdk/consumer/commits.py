@@ -139,7 +139,7 @@ class Commits:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 
     async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
-        """What is committed of these partitions; those of which nothing is are left out.
+        """What is committed of these partitions; those without a committed offset are left out.
 
         Never older than the call: it includes what was committed before.
         """

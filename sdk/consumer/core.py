@@ -138,7 +138,7 @@ class ConsumerCore:
     async def _watch_for_partitions(self, topics: Sequence[str]) -> None:
         """Reads partitions that the topics gain, from their beginning, whatever ``auto_offset_reset`` says.
 
-        (Else what is written between their creation and our noticing would be skipped in silence.)
+        Without this, what is written between their creation and our noticing would be skipped in silence.
         """
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
@@ -447,7 +447,7 @@ class ConsumerCore:
     async def close(self) -> None:
         """Stops fetching, leaves the group and closes connections."""
         self.closed = True
-        self.assignment.notify()  # Whoever is in a poll hears of it.
+        self.assignment.notify()  # A caller that waits in a poll hears of it.
         self._stop_watching()
         self.fetcher.close()
         try:

@@ -100,7 +100,7 @@ class Fetcher:
             self._guarded(self._decode if self._arrived else self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
+        """Runs a step. The caller of a poll is told when it raises; otherwise the caller would wait for ever."""
         try:
             step()
         except Exception as error:  # whatever it is, it is a defect
@@ -154,8 +154,8 @@ class Fetcher:
     def _check_identity(self, state: PartitionState) -> bool:
         """A topic that was deleted and created anew is read from its beginning, whatever ``auto_offset_reset`` says.
 
-        (Else what was written before we noticed would be skipped in silence, or a position of the old topic be taken
-        for one of the new.) A group, though, says itself who reads the new one.
+        Otherwise what was written before we noticed would be skipped in silence, or a position of the old topic would
+        be taken for one of the new topic. A consumer group says itself who reads the new topic.
 
         Returns:
             False where the partition is not known to be what it was when it was assigned.
@@ -201,8 +201,8 @@ class Fetcher:
                     asyncio.get_running_loop().call_soon(self.wake)
                 return
             if not session.incremental:
-                # Without a session a node fills its answer in the order of the request: who has waited longest comes
-                # first. (Else, with more backlog than an answer takes, the last ones get nothing for long.)
+                # Without a session a node fills its answer in the order of the request. The partition that has waited
+                # longest comes first. Otherwise, with more backlog than an answer takes, the last ones would starve.
                 wanted.sort(key=_last_served)
             fetch = session.next_fetch(wanted, now, max_bytes, config.max_partition_fetch_bytes)
             if fetch is None:
@@ -335,7 +335,7 @@ class Fetcher:
             return part.size_bytes
 
     def _lost(self, session: FetchSession, error: QuorumlogError, *, anew: bool = False) -> None:
-        """A session is over: every partition of it is asked for again, of whoever leads then; at once if ``anew``."""
+        """A session is over. Each of its partitions is asked for again, at the leader of then; at once if ``anew``."""
         now = self._clock()
         if self._sessions.get(session.node) is session:
             del self._sessions[session.node]

@@ -266,9 +266,9 @@ class GroupConsumer:
     def _start(
         self, place: GroupPartition, tp: TopicPartition, first: int, committed: OffsetAndMetadata | None
     ) -> Start:
-        """Where a partition begins: what the topic gained since the group began to read it, from its first record.
+        """Where a partition begins. One that the topic gained since the group began is read from its first record.
 
-        (Else what was written before we noticed would be skipped in silence.)
+        Without this, what was written before we noticed would be skipped in silence.
         """
         reset = self._config.auto_offset_reset
         if committed is not None:
@@ -448,7 +448,7 @@ class GroupConsumer:
             _log.warning("consumer group %s: the last commit did not complete in time", self._config.group_id)
 
     async def _commit_quietly(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
-        """Commits what is news. What fails is done again, by whoever reads next: nothing is lost."""
+        """Commits what is news. When it fails, the next reader does the work again: nothing is lost."""
         states = self._assignment.states
         news = {
             tp: offset
@@ -511,7 +511,7 @@ class GroupConsumer:
             self._failed(error)
 
     def _failed(self, error: Exception) -> None:
-        """Something that should never happen is told to whoever polls, who would wait for ever otherwise."""
+        """Tells the caller of a poll what should never happen. Otherwise the caller would wait for ever."""
         _log.error("consumer group %s: the consumer has failed", self._config.group_id, exc_info=error)
         self._assignment.valid_until_s = float("-inf")
         self._error = UnknownServerError(f"the consumer has failed, make a new one: {error!r}")

@@ -1,6 +1,6 @@
 """A member of a consumer group, as a state machine: what to tell the coordinator, and what its answers mean (KIP-848).
 
-No I/O and no clock: whoever runs it sends what :meth:`GroupMembership.heartbeat` returns, hands in the answers, and
+No I/O and no clock: its owner sends what :meth:`GroupMembership.heartbeat` returns, hands in the answers, and
 says what time it is. The consumer does so on its event loop, the simulator on virtual time.
 
 Two rules keep a partition from being worked on by two members:
@@ -35,8 +35,8 @@ LEAVE_STATIC_EPOCH = -2
 ANSWER_PATIENCE_S = 1.0
 #: A session that a new coordinator grants is longer than its time-out by two election timeouts: 1.2 s by default.
 _LONGER_SESSION_MS = 3000
-#: An answer without news that comes long before its time (the coordinator parks no more) is followed by the next
-#: heartbeat after this part of the interval: else the two would play ping-pong.
+#: An answer without news may come long before its time, because the coordinator parks no more heartbeats. Then the
+#: next heartbeat follows after this part of the interval. Without this pause the two would play ping-pong.
 _EARLY_FRACTION = 0.1
 
 
@@ -267,7 +267,7 @@ class GroupMembership:
         return self._heard_at_s + self.config.session_timeout_ms / 1000
 
     def coordinator_changed(self) -> None:
-        """Another coordinator is asked: it gives whoever has the same static name a whole session, from now on."""
+        """Another coordinator is asked. From now on it gives the member with the same static name a whole session."""
         self._unreleased_since_s = None
 
     # --- what it says --------------------------------------------------------------------------------------------
@@ -275,10 +275,11 @@ class GroupMembership:
     def heard(
         self, heartbeat: MemberHeartbeat, response: groups_pb2.GroupHeartbeatResponse, now_s: float
     ) -> AssignmentChange:
-        """Takes in an answer; that to the newest heartbeat counts, no other.
+        """Takes in an answer. Only the answer to the newest heartbeat counts.
 
-        (Else a member would take up, from an earlier answer, a partition that its newest heartbeat does not name as its
-        own, and that was given to another one because of that. The newest is ``full``: what is missed is told again.)
+        An earlier answer may name a partition that the newest heartbeat does not name as the member's own. The
+        coordinator may have given that partition to another member because of that, so this one must not take it up.
+        Nothing is missed: the newest heartbeat is ``full``, so the coordinator tells everything again.
         """
         lost = self.check_session(now_s)
         if heartbeat is not self._in_flight:

@@ -59,7 +59,7 @@ class GroupSession:
             self._guarded(self._pump)
 
     def _guarded(self, step: Callable[[], None]) -> None:
-        """Runs a step; one that raises is told to whoever polls, who would wait for ever otherwise."""
+        """Runs a step. The caller of a poll is told when it raises; otherwise the caller would wait for ever."""
         try:
             step()
         except Exception as error:  # whatever it is, it is a defect
@@ -170,7 +170,7 @@ class GroupSession:
         self._timer = asyncio.get_running_loop().call_later(max(0.0, due - now), self.pump)
 
     async def leave(self, limit_s: float) -> None:
-        """Tells the coordinator that the member leaves, within limits: else the group learns of it by its silence."""
+        """Tells the coordinator that the member leaves, within limits. Otherwise the group learns it from silence."""
         leaving = self.membership.leave(self._clock())
         self.pump()
         if leaving is None:

@@ -50,9 +50,10 @@ class ProducerOptions(TypedDict, total=False):
         the same partitions in the same order, with ``flush`` at the same places and the same settings. At most 4,096
         batches of an epoch fit into one partition.
     epoch_records: with an epoch: how many records the log has of it already, by (topic, partition). What is sent goes
-        on after those, instead of beginning with them. Where the log has more by now, that is refused like any replay
-        that differs.
-    producer_id: with an epoch: the id that the name has, from whoever has claimed that epoch. It is not claimed again.
+        on after those, instead of beginning with them. If the log has more by now, the producer is refused, like with
+        any replay that differs.
+    producer_id: with an epoch: the id of the name, as the producer that claimed this epoch was told. It is not claimed
+        again.
     """
 
     bootstrap_servers: str | Sequence[str]

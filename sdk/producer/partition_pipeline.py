@@ -186,12 +186,12 @@ class PartitionPipeline:
     ) -> AttemptVerdict:
         """An attempt has failed. On ``FAIL`` the batch has left; on ``RETRY`` the caller calls :meth:`retry_after`.
 
-        A definite refusal says nothing of earlier attempts: while one of those may take effect, the batch is sent again
-        until its outcome is known or its time is over. (Else: a send times out, its retry is refused, the client
-        reports failure, and the first attempt takes effect.)
+        A definite refusal says nothing of earlier attempts. While one of those may still take effect, the batch is sent
+        again until its outcome is known or its time is over. Otherwise a send could time out and its retry be refused:
+        the client would report failure, and then the first attempt would take effect.
 
-        That there is no such partition is believed when it was said for a while: a node may be behind, and a topic may
-        be deleted and made anew.
+        A node may be behind, and a topic may be deleted and created again. So the answer that there is no such
+        partition is believed only after it was given for a while.
 
         Arguments:
             expired: the batch's delivery time is over.

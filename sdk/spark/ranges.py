@@ -18,7 +18,8 @@ def exact(stored: Iterable[StoredRows], wanted: OffsetRange, fail_on_data_loss: 
     what compaction has removed.
 
     Raises:
-        DataLossError: offsets of the range are missing, and ``fail_on_data_loss``; else they are left out and logged.
+        DataLossError: offsets of the range are missing, and ``fail_on_data_loss`` is set. Without it they are left
+            out and logged.
     """
     expected = wanted.start
     for rows in stored:

@@ -1,7 +1,7 @@
 """One run of a piece of work that may be repeated: under which name it writes, and what all its runs go by.
 
-The name and the epoch are a named producer's (docs/guarantees.md): whoever claims the epoch first leaves a note with
-it, and every later run goes by that note instead of what it sees itself. A topic may have gained partitions since.
+The name and the epoch are a named producer's (docs/guarantees.md). The first run that claims the epoch leaves a note
+with it. Every later run goes by that note instead of what it sees itself: a topic may have gained partitions since.
 """
 
 from __future__ import annotations

@@ -302,7 +302,7 @@ def shapes_of(options: WriteOptions, topics: list[str]) -> dict[str, TopicShape]
     missing = [topic for topic in topics if topic not in shapes]
     if missing:
         raise DeliveryError(
-            f"topic {missing[0]!r} does not exist: create it first, topics do not come to be by being written to"
+            f"topic {missing[0]!r} does not exist: create it first, because a write does not create topics"
         )
     return {topic: shapes[topic] for topic in topics}
 

@@ -131,7 +131,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         # Spark knows single limits only: the other one of a pair comes from the options.
         most = limit.max_rows if isinstance(limit, ReadMaxRows) else self._options.max_offsets
         least = limit.min_rows if isinstance(limit, ReadMinRows) else self._options.min_offsets
-        # Whoever takes what is there and ends would wait for more in vain.
+        # A query that takes what is there and ends must not wait for more: it would wait in vain.
         return RateLimits(most, least if self._target is None else None)
 
     def _advance(self, start: StreamOffset, limits: RateLimits) -> StreamOffset | None:
@@ -144,7 +144,7 @@ class LogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             waiting = sum(stand.backlog.values())
             now_s = time.monotonic()
             due_in_s = self._delay.due_in_s(waiting, limits.least, now_s)
-            # What was lost is noted by the micro-batch, at once: else it would be told again at every look.
+            # The micro-batch notes at once what was lost. Otherwise it would be told again at every look.
             if due_in_s == 0 or stand.lost:
                 end = stand.after(limits.most)
                 if (end.positions, end.topic_ids) != (start.positions, start.topic_ids):

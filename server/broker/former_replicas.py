@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from quorumlog.raft.types import ORIGIN, Configuration, HardState
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
-from quorumlog.storage.transaction import GroupWrite, RaftGroupState
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 
 _PREFIX = b"former-replica/"
 _ROW = struct.Struct("<QQ")
@@ -50,7 +50,7 @@ class FormerReplicas:
         hard_state = HardState(0 if former is None else former[0] + 1)
         if former is not None:
             self._keep(group, former[0], record.moved_index)
-        self._host.create(GroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
+        self._host.create(RaftGroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
         return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
 
     def ended(self, group: int, term: int) -> None:

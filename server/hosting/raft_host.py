@@ -16,7 +16,7 @@ from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
 from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
-from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 
 
 class StateMachine(Protocol):
@@ -45,7 +45,7 @@ class HostedReplica:
 class _Batch:
     """What gathers for one transaction, and what waits for it."""
 
-    writes: dict[int, GroupWrite] = field(default_factory=dict)
+    writes: dict[int, RaftGroupWrite] = field(default_factory=dict)
     node_state: dict[bytes, bytes | None] = field(default_factory=dict)
     tokens: list[tuple[int, DurableToken]] = field(default_factory=list)
     messages: list[tuple[int, Message]] = field(default_factory=list)
@@ -92,7 +92,7 @@ class RaftHost:
         self.replicas[group] = replica
         self.touch(group)
 
-    def create(self, write: GroupWrite, decided_by: int | None = None) -> None:
+    def create(self, write: RaftGroupWrite, decided_by: int | None = None) -> None:
         """A replica is created with the next transaction; whatever it says waits for that (raft.md 4).
 
         Arguments:
@@ -135,7 +135,7 @@ class RaftHost:
         if before is not None:
             batch.entry_bytes -= sum(len(entry.data) for entry in before.entries)
         if before is None or before.create is None:
-            batch.writes[group] = GroupWrite(group, destroy=True)
+            batch.writes[group] = RaftGroupWrite(group, destroy=True)
             self._witness(decided_by)
 
     def touch(self, group: int) -> None:
@@ -235,10 +235,10 @@ class RaftHost:
         if group in self._gathering.writes:
             self._gathering.writes[group].table.update(replica.machine.take_rows())
 
-    def _write_of(self, group: int) -> GroupWrite:
+    def _write_of(self, group: int) -> RaftGroupWrite:
         write = self._gathering.writes.get(group)
         if write is None:
-            write = self._gathering.writes[group] = GroupWrite(group)
+            write = self._gathering.writes[group] = RaftGroupWrite(group)
         return write
 
     def _gather(self, group: int, ready: Ready) -> None:
@@ -260,7 +260,7 @@ class RaftHost:
         write.entries.extend(ready.entries)
         self._gathering.entry_bytes += sum(len(entry.data) for entry in ready.entries)
 
-    def _truncate(self, group: int, write: GroupWrite, first: int) -> None:
+    def _truncate(self, group: int, write: RaftGroupWrite, first: int) -> None:
         while write.entries and write.entries[-1].index >= first:
             write.entries.pop()
         if not write.entries and (write.truncate_from is None or first < write.truncate_from):

@@ -60,7 +60,7 @@ from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.failed_responses import not_formed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
-from quorumlog.storage.transaction import GroupWrite, RaftGroupState
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
 
@@ -489,7 +489,7 @@ class Node:
             learners = () if self._options.node_id in voters else (self._options.node_id,)
             configuration = Configuration(voters, learners)
             self._host.set_node_state(CLUSTER_ROW, conclusion.encode())
-            self._host.create(GroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))
+            self._host.create(RaftGroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))
             state = RaftGroupState(METADATA_GROUP, configuration, HardState(), ORIGIN, ORIGIN, None, {})
             # Said to nobody before it is durable: a founder that forgets would let the cluster form twice.
             self._host.after_durable(lambda: self._join(conclusion, state, {}))

@@ -7,7 +7,7 @@ from pathlib import Path
 from quorumlog.chaos.processes.replica_logs import replicas_agree
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import EnvelopeKind, entry_hash, seal
 
 GROUP = 1000
@@ -22,7 +22,7 @@ def write_log(data_dir: Path, terms: list[int]) -> None:
         entries.append(Entry(previous.index + 1, term, EntryKind.NOOP, entry_hash(data), data))
         previous = EntryId(previous.index + 1, term, entries[-1].hash)
     hard_state = HardState(terms[-1], 1, 0)
-    write = GroupWrite(GROUP, create=Configuration((1, 2, 3)), entries=entries, hard_state=hard_state)
+    write = RaftGroupWrite(GROUP, create=Configuration((1, 2, 3)), entries=entries, hard_state=hard_state)
     with Storage(data_dir) as storage:
         storage.commit(Transaction(1, [write]))
 

@@ -16,7 +16,7 @@ from storage_samples import LogBuilder, create, identity, transaction
 from quorumlog.raft.types import HardState
 from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 
 COMMITS = 250
 GROUP = 5
@@ -29,9 +29,9 @@ def rewrite(storage: Storage, rng: random.Random) -> None:
     storage.commit(transaction(create(GROUP, kept, hard_state=HardState(1, 1, 2))))
     committed, term = 2, 1
     for number in range(COMMITS):
-        write = GroupWrite(GROUP)
+        write = RaftGroupWrite(GROUP)
         if number % 100 == 99:
-            storage.commit(transaction(GroupWrite(GROUP, destroy=True)))
+            storage.commit(transaction(RaftGroupWrite(GROUP, destroy=True)))
             log = LogBuilder(GROUP, seed=number)
             kept = log.batches(4)
             storage.commit(transaction(create(GROUP, kept, hard_state=HardState(1, 1, 2))))
@@ -105,10 +105,10 @@ def test_after_an_io_error_nothing_more_is_written(tmp_path: Path, monkeypatch: 
         monkeypatch.setattr(storage._environment, "writing", failing)
         entries = log.batches(2)
         with pytest.raises(FatalStorageError, match="check the disk"):
-            storage.commit(transaction(GroupWrite(GROUP, entries=entries)))
+            storage.commit(transaction(RaftGroupWrite(GROUP, entries=entries)))
         monkeypatch.undo()
         with pytest.raises(FatalStorageError, match="has failed before"):
-            storage.commit(transaction(GroupWrite(GROUP, entries=entries)))
+            storage.commit(transaction(RaftGroupWrite(GROUP, entries=entries)))
         with pytest.raises(LookupError):
             storage.entries(GROUP, 4, 4, 1)
     with Storage(tmp_path) as storage:

@@ -16,7 +16,7 @@ from storage_samples import LogBuilder, batch, create, identity, staged, transac
 from quorumlog.raft.types import HardState
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
 SUPPORT = Path(__file__).resolve().parents[1] / "support"
@@ -33,16 +33,16 @@ def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
         storage.commit(transaction(create(0), create(1000), create(1001), node_state={b"directory": b"d1"}))
         for _ in range(12):
             writes = [
-                GroupWrite(0, entries=metadata.batches(2, 200), table={b"k": os.urandom(30)}),
-                GroupWrite(1000, entries=[small.noop(), *small.batches(10, 150, records=7)]),
-                GroupWrite(1001, entries=large.batches(2, 20_000)),
+                RaftGroupWrite(0, entries=metadata.batches(2, 200), table={b"k": os.urandom(30)}),
+                RaftGroupWrite(1000, entries=[small.noop(), *small.batches(10, 150, records=7)]),
+                RaftGroupWrite(1001, entries=large.batches(2, 20_000)),
             ]
             for write in writes:
                 write.hard_state = HardState(1, 1, write.entries[-1].index)
             storage.commit(transaction(*writes))
         entry = identity(storage.entries(0, 6, 6, 1)[0])
         checkpoint, slices = staged(entry, os.urandom(9000))
-        storage.commit(transaction(GroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=entry)))
+        storage.commit(transaction(RaftGroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=entry)))
     return path
 
 
@@ -160,7 +160,7 @@ def test_damage_before_the_tail_spoils_only_the_reads_that_touch_it(tmp_path: Pa
         assert storage.entries(1, 1, 50, 1 << 40) == entries[:50]
         assert storage.entries(1, 52, 200, 1 << 40) == entries[51:]
         more = LogBuilder(1, previous=log.previous, next_offset=200).batches(3)
-        storage.commit(transaction(GroupWrite(1, entries=more)))
+        storage.commit(transaction(RaftGroupWrite(1, entries=more)))
     assert [problem.index for problem in verify(copy).problems] == [51]
 
 

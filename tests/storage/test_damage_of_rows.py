@@ -13,7 +13,7 @@ from quorumlog.raft.types import HardState
 from quorumlog.storage import opening, rows
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
 PAGE_BYTES = 4096
@@ -25,14 +25,14 @@ def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatc
     entries = log.batches(300, 7900)
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(1, entries)))
-        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[149]))))
+        storage.commit(transaction(RaftGroupWrite(1, compact_to=identity(entries[149]))))
         while storage.sweep():
             pass
         for term in (2, 3):  # until the pages that were freed may be used again
-            storage.commit(transaction(GroupWrite(1, hard_state=HardState(term, 1, 299))))
+            storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(term, 1, 299))))
         for _ in range(5):
             newest = log.batches(4, 7900, term=3)
-            storage.commit(transaction(GroupWrite(1, entries=newest, hard_state=HardState(3, 1, newest[-1].index))))
+            storage.commit(transaction(RaftGroupWrite(1, entries=newest, hard_state=HardState(3, 1, newest[-1].index))))
     monkeypatch.setattr(opening, "TAIL_ENTRIES", 4)
     data_file = tmp_path / "data.mdb"
     place = data_file.read_bytes().index(entries[299].data)
@@ -60,7 +60,7 @@ def test_a_row_that_answers_for_another_group_is_refused(tmp_path: Path) -> None
         entries = LogBuilder(1).batches(3)
         storage.commit(transaction(create(1, entries), create(3)))
         checkpoint, slices = staged(identity(entries[1]), b"image")
-        storage.commit(transaction(GroupWrite(1, stage=slices, checkpoint=checkpoint)))
+        storage.commit(transaction(RaftGroupWrite(1, stage=slices, checkpoint=checkpoint)))
         with storage._environment.writing() as txn:
             snapshots = storage._environment.databases[rows.SNAPSHOTS]
             row = txn.pop(rows.group_key(1), db=snapshots)
@@ -150,7 +150,7 @@ def test_a_crash_between_the_last_slice_of_entries_and_that_of_the_offset_index_
     entries = LogBuilder(1).batches(10)
     with Storage(tmp_path, max_deletes=9) as storage:
         storage.commit(transaction(create(1, entries, hard_state=HardState(1, 1, 10))))
-        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[8]))))
+        storage.commit(transaction(RaftGroupWrite(1, compact_to=identity(entries[8]))))
     with Storage(tmp_path) as storage:
         while storage.sweep():
             pass

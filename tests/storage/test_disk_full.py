@@ -18,7 +18,7 @@ from quorumlog.storage.interface import DiskFullError
 from quorumlog.storage.reserve import RESERVE_FILE
 from quorumlog.storage.room import Room
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
 MIB = 1 << 20
@@ -66,7 +66,7 @@ def fill(storage: Storage, log: LogBuilder, size: int, per_commit: int) -> list:
     while True:
         entries = log.batches(per_commit, size)
         try:
-            storage.commit(transaction(GroupWrite(log.group, entries=entries)))
+            storage.commit(transaction(RaftGroupWrite(log.group, entries=entries)))
         except DiskFullError:
             return written
         written += entries
@@ -86,12 +86,12 @@ def test_a_full_disk_loses_nothing_and_recovers(
     again = LogBuilder(1, previous=identity(written[-1]), next_offset=len(written))
     refused = again.batches(per_commit, size)
     with pytest.raises(DiskFullError):
-        storage.commit(transaction(GroupWrite(1, entries=refused)))
+        storage.commit(transaction(RaftGroupWrite(1, entries=refused)))
 
-    storage.commit(transaction(GroupWrite(1, compact_to=identity(written[-1]))))
+    storage.commit(transaction(RaftGroupWrite(1, compact_to=identity(written[-1]))))
     while storage.sweep():
         pass
-    storage.commit(transaction(GroupWrite(1, entries=refused)))
+    storage.commit(transaction(RaftGroupWrite(1, entries=refused)))
     assert storage.entries(1, refused[0].index, refused[-1].index, 1 << 40) == refused
     storage.close()
     assert verify(storage.data_dir).sound
@@ -114,9 +114,9 @@ def test_space_tells_how_much_more_fits(small_storage: Storage) -> None:
     before = storage.space()
     assert before.used_bytes + before.free_bytes == pytest.approx(ROOM_BYTES, rel=0.05)
     log = LogBuilder(1)
-    storage.commit(transaction(GroupWrite(1, entries=log.batches(4, MIB))))
+    storage.commit(transaction(RaftGroupWrite(1, entries=log.batches(4, MIB))))
     assert before.free_bytes - storage.space().free_bytes == pytest.approx(4 * MIB, rel=0.1)
-    storage.commit(transaction(GroupWrite(1, compact_to=log.previous)))
+    storage.commit(transaction(RaftGroupWrite(1, compact_to=log.previous)))
     while storage.sweep():
         pass
     assert storage.space().free_bytes == pytest.approx(before.free_bytes, rel=0.05)
@@ -136,14 +136,14 @@ def test_a_disk_that_others_filled_leaves_room_for_votes_and_deletions(tmp_path:
         assert storage.space().free_bytes < MIB
 
         for term in range(2, 30):
-            storage.commit(transaction(GroupWrite(1, hard_state=HardState(term, 2, 19), table={b"k": bytes(1000)})))
+            storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(term, 2, 19), table={b"k": bytes(1000)})))
         assert storage.space().free_bytes < MIB, "what was given up is not free to be used"
         written = fill(storage, log, 100_000, 1)
-        storage.commit(transaction(GroupWrite(1, hard_state=HardState(31, 2, 20 + len(written)))))
-        storage.commit(transaction(GroupWrite(1, compact_to=identity(entries[5]))))
+        storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(31, 2, 20 + len(written)))))
+        storage.commit(transaction(RaftGroupWrite(1, compact_to=identity(entries[5]))))
 
         ballast.unlink()
-        storage.commit(transaction(GroupWrite(1, hard_state=HardState(32, 2, 20 + len(written)))))
+        storage.commit(transaction(RaftGroupWrite(1, hard_state=HardState(32, 2, 20 + len(written)))))
         assert (storage.data_dir / RESERVE_FILE).stat().st_blocks * 512 > MIB
         assert storage.space().free_bytes > 4 * MIB
         storage.close()

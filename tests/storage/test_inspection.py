@@ -8,10 +8,10 @@ import pytest
 from storage_samples import LogBuilder, create, identity, staged, transaction
 
 from quorumlog.raft.types import HardState
-from quorumlog.storage.inspection import EntryRow, GroupRow, Inspection, dump
+from quorumlog.storage.inspection import EntryRow, Inspection, RaftGroupRow, dump
 from quorumlog.storage.interface import DataDirectoryLockedError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
 
 
@@ -22,14 +22,14 @@ def data_dir(tmp_path: Path) -> Path:
     with Storage(tmp_path, max_deletes=7) as storage:
         storage.commit(transaction(create(0, LogBuilder(0).batches(5), table={b"k": b"v"}), create(1000, entries)))
         checkpoint, slices = staged(identity(entries[99]), b"image")
-        compaction = GroupWrite(1000, stage=slices, checkpoint=checkpoint, compact_to=checkpoint.last)
+        compaction = RaftGroupWrite(1000, stage=slices, checkpoint=checkpoint, compact_to=checkpoint.last)
         storage.commit(transaction(compaction, node_state={b"directory": b"d"}))
     return tmp_path
 
 
 def test_a_dump_shows_groups_and_entries(data_dir: Path) -> None:
     found = list(dump(data_dir))
-    groups = [row for row in found if isinstance(row, GroupRow)]
+    groups = [row for row in found if isinstance(row, RaftGroupRow)]
     entries = [row for row in found if isinstance(row, EntryRow) and row.group == 1000]
     assert [(row.group, row.first_index, row.last_index, row.table_rows) for row in groups] == [
         (0, 1, 5, 1),

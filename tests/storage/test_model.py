@@ -18,12 +18,12 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKin
 from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, RaftGroupState
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 from quorumlog.storage.verification import verify
 from quorumlog.v1.entry import parse_header
 
 ALL_BYTES = 1 << 40
-FIELDS = [field.name for field in fields(GroupWrite)]
+FIELDS = [field.name for field in fields(RaftGroupWrite)]
 GROUPS = st.sampled_from([0, 1, 7])
 
 
@@ -90,17 +90,17 @@ class StorageMachine(RuleBasedStateMachine):
         self.storage = Storage(self.directory, max_deletes=3)
         self.model: dict[int, Model] = {}
         self.node: dict[bytes, bytes] = {}
-        self.writes: dict[int, GroupWrite] = {}
+        self.writes: dict[int, RaftGroupWrite] = {}
         self.written: dict[int, int] = {}
         self.seed = 0
 
-    def write(self, group: int, field: str, until: str | None = None) -> GroupWrite:
+    def write(self, group: int, field: str, until: str | None = None) -> RaftGroupWrite:
         """The group's part of the transaction that is being put together. What would have to be done before
         something that is in it already goes into the next transaction."""
         if FIELDS.index(field) <= self.written.get(group, -1):
             self.commit()
         self.written[group] = FIELDS.index(until or field)
-        return self.writes.setdefault(group, GroupWrite(group))
+        return self.writes.setdefault(group, RaftGroupWrite(group))
 
     @rule()
     def commit(self) -> None:

@@ -14,7 +14,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.storage.verification import verify
 
 ALL_BYTES = 1 << 40
@@ -63,8 +63,8 @@ def test_everything_survives_reopening(tmp_path: Path) -> None:
     entries = LogBuilder(1000).batches(5, records=3)
     write = create(1000, entries, table={b"start": b"0", b"gone": None})
     storage.commit(transaction(create(0), write, node_state={b"directory": b"d1", b"gone": None}))
-    storage.commit(transaction(GroupWrite(1000, configuration=Configuration((1, 2), (4,)), table={b"start": b"1"})))
-    storage.commit(transaction(GroupWrite(1000, hard_state=HardState(9, 3, 5)), node_state={b"boots": b"2"}))
+    storage.commit(transaction(RaftGroupWrite(1000, configuration=Configuration((1, 2), (4,)), table={b"start": b"1"})))
+    storage.commit(transaction(RaftGroupWrite(1000, hard_state=HardState(9, 3, 5)), node_state={b"boots": b"2"}))
     with reopened(storage) as again:
         groups = again.groups()
         assert set(groups) == {0, 1000}
@@ -84,8 +84,8 @@ def test_a_transaction_refused_by_one_group_changes_no_group(storage: Storage) -
     first, second = LogBuilder(1), LogBuilder(2)
     storage.commit(transaction(create(1, first.batches(2)), create(2, second.batches(2))))
     second.batch()
-    gap = GroupWrite(2, entries=[second.batch()], table={b"r": b"2"})
-    whole = GroupWrite(1, entries=first.batches(2), table={b"r": b"1"})
+    gap = RaftGroupWrite(2, entries=[second.batch()], table={b"r": b"2"})
+    whole = RaftGroupWrite(1, entries=first.batches(2), table={b"r": b"1"})
     with pytest.raises(FatalStorageError, match="group 2"):
         storage.commit(transaction(whole, gap, node_state={b"k": b"v"}))
     with pytest.raises(FatalStorageError, match="failed before"):
@@ -109,11 +109,11 @@ def test_truncation_takes_index_rows_along(storage: Storage) -> None:
     kept = log.batches(3, records=4)
     fork = LogBuilder(5, previous=log.previous, next_offset=log.next_offset, seed=1)
     storage.commit(transaction(create(5, kept + log.batches(4, records=4), hard_state=HardState(1, 1, 3))))
-    storage.commit(transaction(GroupWrite(5, truncate_from=4)))
+    storage.commit(transaction(RaftGroupWrite(5, truncate_from=4)))
     assert storage.find_offset(5, 12) is None
     assert storage.find_offset(5, 11) == 3
     rewritten = fork.batches(2, records=50, term=2)
-    storage.commit(transaction(GroupWrite(5, truncate_from=4, entries=rewritten)))
+    storage.commit(transaction(RaftGroupWrite(5, truncate_from=4, entries=rewritten)))
     assert [storage.find_offset(5, offset) for offset in (11, 12, 61, 62, 111, 112)] == [3, 4, 4, 5, 5, None]
     with reopened(storage) as again:
         assert again.entries(5, 1, 5, ALL_BYTES) == kept + rewritten
@@ -125,7 +125,7 @@ def test_compaction_moves_the_anchor_and_frees_what_lies_below(tmp_path: Path) -
     entries = LogBuilder(5).batches(100, 3000, records=2)
     storage.commit(transaction(create(5, entries)))
     used = storage.space().used_bytes
-    storage.commit(transaction(GroupWrite(5, compact_to=identity(entries[89]))))
+    storage.commit(transaction(RaftGroupWrite(5, compact_to=identity(entries[89]))))
     with pytest.raises(LookupError):
         storage.entries(5, 90, 91, ALL_BYTES)
     assert storage.entries(5, 91, 100, ALL_BYTES) == entries[90:]
@@ -150,13 +150,13 @@ def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), table={b"old": b"1"})))
     snapshot, slices = staged(EntryId(50, 3, 12345), b"image" * 10_000, Configuration((1, 2, 3, 4)))
     for piece in slices:
-        storage.commit(transaction(GroupWrite(5, stage=[piece])))
+        storage.commit(transaction(RaftGroupWrite(5, stage=[piece])))
         assert storage.groups()[5].snapshot is None
-    install = GroupWrite(5, snapshot=snapshot, hard_state=HardState(3, 2, 50), table={b"new": b"2"})
+    install = RaftGroupWrite(5, snapshot=snapshot, hard_state=HardState(3, 2, 50), table={b"new": b"2"})
     storage.commit(transaction(install))
     after = LogBuilder(5, previous=snapshot.last, next_offset=70)
     entries = after.batches(3, term=3)
-    storage.commit(transaction(GroupWrite(5, entries=entries)))
+    storage.commit(transaction(RaftGroupWrite(5, entries=entries)))
     with reopened(storage) as again:
         state = again.groups()[5]
         assert (state.anchor, state.last, state.snapshot) == (snapshot.last, identity(entries[-1]), snapshot)
@@ -173,7 +173,7 @@ def test_an_installed_snapshot_replaces_log_and_table(storage: Storage) -> None:
 def test_a_snapshot_below_the_log_end_leaves_nothing_that_conflicts(storage: Storage) -> None:
     storage.commit(transaction(create(5, LogBuilder(5).batches(20), hard_state=HardState(1, 1, 4))))
     snapshot, slices = staged(EntryId(10, 2, 777), b"")
-    storage.commit(transaction(GroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 10))))
+    storage.commit(transaction(RaftGroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 10))))
     with reopened(storage) as again:
         assert again.groups()[5].last == snapshot.last
         assert again.find_offset(5, 0) is None
@@ -184,9 +184,9 @@ def test_offsets_of_what_a_snapshot_replaced_are_free_again(tmp_path: Path) -> N
     storage = Storage(tmp_path, max_deletes=1)
     storage.commit(transaction(create(5, LogBuilder(5).batches(20, records=3), hard_state=HardState(1, 1, 4))))
     snapshot, slices = staged(EntryId(25, 2, 777), b"")
-    storage.commit(transaction(GroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 25))))
+    storage.commit(transaction(RaftGroupWrite(5, stage=slices, snapshot=snapshot, hard_state=HardState(2, 1, 25))))
     entries = LogBuilder(5, previous=snapshot.last, next_offset=12).batches(20, term=2)
-    storage.commit(transaction(GroupWrite(5, entries=entries)))
+    storage.commit(transaction(RaftGroupWrite(5, entries=entries)))
     assert [storage.find_offset(5, offset) for offset in (0, 11, 12, 31, 32)] == [26, 26, 26, 45, None]
     storage.close()
 
@@ -196,7 +196,7 @@ def test_a_checkpoint_keeps_the_log_and_replaces_the_one_before(storage: Storage
     storage.commit(transaction(create(0, entries, table={b"k": b"v"})))
     for index in (4, 6):
         checkpoint, slices = staged(identity(entries[index - 1]), b"image at %d" % index)
-        compaction = GroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=identity(entries[index - 3]))
+        compaction = RaftGroupWrite(0, stage=slices, checkpoint=checkpoint, compact_to=identity(entries[index - 3]))
         storage.commit(transaction(compaction))
     with reopened(storage) as again:
         state = again.groups()[0]
@@ -220,9 +220,9 @@ def test_what_a_snapshot_supersedes_and_what_never_became_one_is_swept_in_slices
     first, first_slices = staged(identity(entries[3]), bytes(40_000))
     second, second_slices = staged(identity(entries[5]), bytes(30_000))
     abandoned, abandoned_slices = staged(identity(entries[6]), bytes(20_000))
-    storage.commit(transaction(GroupWrite(0, stage=first_slices, checkpoint=first)))
-    storage.commit(transaction(GroupWrite(0, stage=[*second_slices, *abandoned_slices], checkpoint=second)))
-    storage.commit(transaction(GroupWrite(0, unstage=[abandoned.data.stage])))
+    storage.commit(transaction(RaftGroupWrite(0, stage=first_slices, checkpoint=first)))
+    storage.commit(transaction(RaftGroupWrite(0, stage=[*second_slices, *abandoned_slices], checkpoint=second)))
+    storage.commit(transaction(RaftGroupWrite(0, unstage=[abandoned.data.stage])))
     assert slices_in(storage) > second.data.slices
     while storage.sweep():
         pass
@@ -240,10 +240,10 @@ def test_stages_found_at_opening_are_swept(tmp_path: Path) -> None:
     kept, kept_slices = staged(identity(entries[3]), bytes(20_000))
     with Storage(tmp_path) as storage:
         storage.commit(transaction(create(0, entries), create(5)))
-        storage.commit(transaction(GroupWrite(0, stage=kept_slices, checkpoint=kept)))
+        storage.commit(transaction(RaftGroupWrite(0, stage=kept_slices, checkpoint=kept)))
         for group in (0, 5):
             _, half = staged(EntryId(50, 1, 1), bytes(90_000))
-            storage.commit(transaction(GroupWrite(group, stage=half[:-1])))
+            storage.commit(transaction(RaftGroupWrite(group, stage=half[:-1])))
     with Storage(tmp_path, max_deletes=4) as storage:
         while storage.sweep():
             pass
@@ -257,7 +257,7 @@ def test_a_destroyed_replica_is_gone_and_may_be_made_again(tmp_path: Path) -> No
     neighbours = {group: LogBuilder(group).batches(30) for group in (4, 6)}
     storage.commit(transaction(create(5, LogBuilder(5).batches(30), table={b"k": b"v"})))
     storage.commit(transaction(*(create(group, entries) for group, entries in neighbours.items())))
-    storage.commit(transaction(GroupWrite(5, destroy=True)))
+    storage.commit(transaction(RaftGroupWrite(5, destroy=True)))
     with pytest.raises(LookupError):
         storage.entries(5, 1, 1, ALL_BYTES)
     storage = reopened(storage)
@@ -277,7 +277,7 @@ def test_replicas_that_come_and_go_use_the_same_pages_again(tmp_path: Path) -> N
     with Storage(tmp_path, max_deletes=16, reserve_bytes=0) as storage:
         for group in range(1000, 1006):
             storage.commit(transaction(create(group, LogBuilder(group).batches(30, 20_000))))
-            storage.commit(transaction(GroupWrite(group, destroy=True)))
+            storage.commit(transaction(RaftGroupWrite(group, destroy=True)))
             slices = 0
             while storage.sweep():
                 slices += 1
@@ -296,29 +296,29 @@ def test_the_neighbour_with_the_highest_offset_is_not_mistaken(storage: Storage)
 
 
 REFUSED = {
-    "unknown replica": lambda log: [GroupWrite(6, entries=log.batches(1))],
-    "created twice": lambda log: [GroupWrite(5, create=CONFIGURATION)],
-    "gap": lambda log: [GroupWrite(5, entries=log.batches(2)[1:])],
-    "older term": lambda log: [GroupWrite(5, entries=[log.batch(term=0)])],
-    "other group's entry": lambda log: [GroupWrite(5, entries=[LogBuilder(6, previous=log.previous).batch()])],
+    "unknown replica": lambda log: [RaftGroupWrite(6, entries=log.batches(1))],
+    "created twice": lambda log: [RaftGroupWrite(5, create=CONFIGURATION)],
+    "gap": lambda log: [RaftGroupWrite(5, entries=log.batches(2)[1:])],
+    "older term": lambda log: [RaftGroupWrite(5, entries=[log.batch(term=0)])],
+    "other group's entry": lambda log: [RaftGroupWrite(5, entries=[LogBuilder(6, previous=log.previous).batch()])],
     "offset gap": lambda log: [
-        GroupWrite(5, entries=[LogBuilder(5, previous=log.previous, next_offset=log.next_offset + 1).batch()])
+        RaftGroupWrite(5, entries=[LogBuilder(5, previous=log.previous, next_offset=log.next_offset + 1).batch()])
     ],
     "broken chain": lambda log: [
-        GroupWrite(5, entries=[LogBuilder(5, previous=log.previous._replace(hash=1), next_offset=10).batch()])
+        RaftGroupWrite(5, entries=[LogBuilder(5, previous=log.previous._replace(hash=1), next_offset=10).batch()])
     ],
-    "truncation of what is committed": lambda log: [GroupWrite(5, truncate_from=9)],
-    "older term in hard state": lambda log: [GroupWrite(5, hard_state=HardState(0, 1, 9))],
-    "second vote in a term": lambda log: [GroupWrite(5, hard_state=HardState(1, 2, 9))],
-    "commit goes back": lambda log: [GroupWrite(5, hard_state=HardState(1, 1, 8))],
-    "commit beyond the log": lambda log: [GroupWrite(5, hard_state=HardState(1, 1, 11))],
-    "compaction to another entry": lambda log: [GroupWrite(5, compact_to=EntryId(3, 1, 99))],
-    "compaction beyond the log": lambda log: [GroupWrite(5, compact_to=EntryId(11, 1, 99))],
+    "truncation of what is committed": lambda log: [RaftGroupWrite(5, truncate_from=9)],
+    "older term in hard state": lambda log: [RaftGroupWrite(5, hard_state=HardState(0, 1, 9))],
+    "second vote in a term": lambda log: [RaftGroupWrite(5, hard_state=HardState(1, 2, 9))],
+    "commit goes back": lambda log: [RaftGroupWrite(5, hard_state=HardState(1, 1, 8))],
+    "commit beyond the log": lambda log: [RaftGroupWrite(5, hard_state=HardState(1, 1, 11))],
+    "compaction to another entry": lambda log: [RaftGroupWrite(5, compact_to=EntryId(3, 1, 99))],
+    "compaction beyond the log": lambda log: [RaftGroupWrite(5, compact_to=EntryId(11, 1, 99))],
     "snapshot without hard state": lambda log: [
-        GroupWrite(5, stage=staged(EntryId(50, 1, 1), b"")[1], snapshot=staged(EntryId(50, 1, 1), b"")[0])
+        RaftGroupWrite(5, stage=staged(EntryId(50, 1, 1), b"")[1], snapshot=staged(EntryId(50, 1, 1), b"")[0])
     ],
     "old snapshot": lambda log: [
-        GroupWrite(
+        RaftGroupWrite(
             5,
             stage=staged(EntryId(3, 1, 1), b"")[1],
             snapshot=staged(EntryId(3, 1, 1), b"")[0],
@@ -326,25 +326,25 @@ REFUSED = {
         )
     ],
     "snapshot that lacks a slice": lambda log: [
-        GroupWrite(
+        RaftGroupWrite(
             5,
             stage=staged(EntryId(50, 1, 1), bytes(9000))[1][1:],
             snapshot=staged(EntryId(50, 1, 1), bytes(9000))[0],
             hard_state=HardState(1, 1, 50),
         )
     ],
-    "checkpoint that was never staged": lambda log: [GroupWrite(5, checkpoint=staged(log.previous, b"image")[0])],
-    "slice staged twice": lambda log: [GroupWrite(5, stage=staged(log.previous, b"image")[1] * 2)],
+    "checkpoint that was never staged": lambda log: [RaftGroupWrite(5, checkpoint=staged(log.previous, b"image")[0])],
+    "slice staged twice": lambda log: [RaftGroupWrite(5, stage=staged(log.previous, b"image")[1] * 2)],
     "unstage of the snapshot": lambda log: [
-        GroupWrite(
+        RaftGroupWrite(
             5,
             stage=staged(log.previous, b"")[1],
             checkpoint=staged(log.previous, b"")[0],
             unstage=[staged(log.previous, b"")[0].data.stage],
         )
     ],
-    "same group twice": lambda log: [GroupWrite(5), GroupWrite(5)],
-    "huge table key": lambda log: [GroupWrite(5, table={b"k" * 600: b""})],
+    "same group twice": lambda log: [RaftGroupWrite(5), RaftGroupWrite(5)],
+    "huge table key": lambda log: [RaftGroupWrite(5, table={b"k" * 600: b""})],
 }
 
 
@@ -400,7 +400,7 @@ def test_a_thousand_groups_open_within_the_budget(tmp_path: Path) -> None:
     with Storage(tmp_path) as storage:
         storage.commit(transaction(*(create(log.group, table={b"a": b"1"}) for log in logs)))
         for _ in range(3):
-            storage.commit(transaction(*(GroupWrite(log.group, entries=log.batches(5)) for log in logs)))
+            storage.commit(transaction(*(RaftGroupWrite(log.group, entries=log.batches(5)) for log in logs)))
     began = time.process_time()
     with Storage(tmp_path) as storage:
         assert len(storage.groups()) == 1000

@@ -11,7 +11,7 @@ from storage_samples import CONFIGURATION, LogBuilder, create, transaction
 
 from quorumlog.storage.interface import DiskFullError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.storage.writer import StorageWriter
 
 DEADLINE_S = 20
@@ -47,7 +47,7 @@ def test_transactions_are_answered_in_order_and_durable(storage: Storage) -> Non
     writer.submit(transaction(create(1), number=1))
     assert answers.next() == (1, None)
     for number in range(2, 12):
-        writer.submit(transaction(GroupWrite(1, entries=log.batches(2)), number=number))
+        writer.submit(transaction(RaftGroupWrite(1, entries=log.batches(2)), number=number))
         assert answers.next() == (number, None)
         assert storage.term_at(1, 2 * (number - 1)) == 1
     writer.stop()
@@ -145,7 +145,7 @@ def test_garbage_is_swept_while_nothing_is_submitted(storage: Storage) -> None:
 
     log = LogBuilder(1)
     storage.commit(transaction(create(1, log.batches(200, 3000))))
-    storage.commit(transaction(GroupWrite(1, destroy=True), GroupWrite(2, create=CONFIGURATION)))
+    storage.commit(transaction(RaftGroupWrite(1, destroy=True), RaftGroupWrite(2, create=CONFIGURATION)))
     used = storage.space().used_bytes
     storage.sweep = watched  # type: ignore[method-assign]
     writer = StorageWriter(storage, Answers())

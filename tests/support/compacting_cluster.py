@@ -6,7 +6,7 @@ import random
 
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.simulator.durable_group import DurableGroup
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import EntryKind
 from quorumlog.server.options import NodeLimits
@@ -133,7 +133,7 @@ class Compacting(Quiet):
         assert isinstance(machine, Partition)
         return machine
 
-    def durable(self, node: int) -> DurableGroup:
+    def durable(self, node: int) -> DurableRaftGroup:
         return self.process(node).disk.synced[self.group]
 
     def reached(self, node: int) -> int:

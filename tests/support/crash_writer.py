@@ -10,7 +10,7 @@ from storage_samples import LogBuilder, create, transaction
 
 from quorumlog.raft.types import ORIGIN, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 
 GROUPS = (3, 4, 1000)
 
@@ -30,7 +30,7 @@ def main(data_dir: Path, seed: int) -> None:
         logs[group] = LogBuilder(group, previous=state.last, next_offset=offset, seed=seed)
     while True:
         writes = [
-            GroupWrite(group, entries=log.batches(rng.randrange(1, 4), rng.choice([50, 3000, 40_000])))
+            RaftGroupWrite(group, entries=log.batches(rng.randrange(1, 4), rng.choice([50, 3000, 40_000])))
             for group, log in logs.items()
         ]
         for write in writes:

@@ -11,7 +11,7 @@ from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKin
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.snapshot_slices import cut, describe, read_whole
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
@@ -54,7 +54,7 @@ class Script:
 
     def next(self) -> Transaction:
         self._number += 1
-        write = GroupWrite(GROUP)
+        write = RaftGroupWrite(GROUP)
         if not self._exists:
             write.create, self._exists = CONFIGURATION, True
         else:
@@ -71,7 +71,7 @@ class Script:
         row = {b"n%d" % self._rng.randint(0, 2): self._rng.choice((b"row", None))}
         return Transaction(self._number, [write], row)
 
-    def _stage(self, write: GroupWrite, last: EntryId) -> Snapshot:
+    def _stage(self, write: RaftGroupWrite, last: EntryId) -> Snapshot:
         """A snapshot that is staged whole in the write that switches to it, beside one that is given up."""
         stage, given_up = self._slices.getrandbits(64), self._slices.getrandbits(64)
         snapshot, slices = staged(last, self._slices.randbytes(self._slices.choice((0, 7, 20))), stage)
@@ -79,7 +79,7 @@ class Script:
         write.unstage.append(given_up)
         return snapshot
 
-    def _draw_change(self, write: GroupWrite) -> None:
+    def _draw_change(self, write: RaftGroupWrite) -> None:
         first, last = self._ids[0][0].index, self._ids[-1][0].index
         if self._rng.random() < 0.1:
             end = EntryId(last + self._rng.randint(1, 5), self._term, self._rng.getrandbits(64))
@@ -90,7 +90,7 @@ class Script:
             write.truncate_from = self._rng.randint(max(first, self._commit) + 1, last)
             del self._ids[write.truncate_from - first :]
 
-    def _append(self, write: GroupWrite) -> None:
+    def _append(self, write: RaftGroupWrite) -> None:
         for _ in range(self._rng.randint(0, 4)):
             previous, offset = self._ids[-1]
             records = self._rng.randint(1, 4)
@@ -100,7 +100,7 @@ class Script:
             write.entries.append(entry)
             self._ids.append((EntryId(entry.index, entry.term, entry.hash), offset + (records if is_batch else 0)))
 
-    def _compact(self, write: GroupWrite) -> None:
+    def _compact(self, write: RaftGroupWrite) -> None:
         first = self._ids[0][0].index
         if self._commit > first:
             write.compact_to = self._ids[self._commit - first][0]

@@ -10,7 +10,7 @@ from storage_samples import create, staged, transaction
 
 from quorumlog.raft.types import EntryId, HardState
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 
 GROUP = 3
 
@@ -29,8 +29,10 @@ def main(data_dir: Path) -> None:
         index += 10
         snapshot, slices = staged(EntryId(index, 1, index), data_of(index), stage=random.getrandbits(64))
         for piece in slices:
-            storage.commit(transaction(GroupWrite(GROUP, stage=[piece])))
-        install = GroupWrite(GROUP, snapshot=snapshot, hard_state=HardState(1, 1, index), table={b"at": b"%d" % index})
+            storage.commit(transaction(RaftGroupWrite(GROUP, stage=[piece])))
+        install = RaftGroupWrite(
+            GROUP, snapshot=snapshot, hard_state=HardState(1, 1, index), table={b"at": b"%d" % index}
+        )
         storage.commit(transaction(install))
         print(index, flush=True)
         storage.sweep()

@@ -6,7 +6,7 @@ import random
 
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.snapshot_slices import cut, describe
-from quorumlog.storage.transaction import GroupWrite, SnapshotSlice, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 CONFIGURATION = Configuration(voters=(1, 2, 3))
@@ -73,11 +73,11 @@ class LogBuilder:
         return entry
 
 
-def create(group: int, entries: list[Entry] | None = None, **fields: object) -> GroupWrite:
+def create(group: int, entries: list[Entry] | None = None, **fields: object) -> RaftGroupWrite:
     """A new replica with entries, all committed but the last unless said otherwise."""
     entries = entries or []
     fields.setdefault("hard_state", HardState(term=1, vote=1, commit=max(0, len(entries) - 1)))
-    return GroupWrite(group, create=CONFIGURATION, entries=entries, **fields)  # type: ignore[arg-type]
+    return RaftGroupWrite(group, create=CONFIGURATION, entries=entries, **fields)  # type: ignore[arg-type]
 
 
 def staged(
@@ -91,6 +91,6 @@ def staged(
     return Snapshot(last, configuration, described), slices
 
 
-def transaction(*writes: GroupWrite, number: int = 1, **fields: object) -> Transaction:
+def transaction(*writes: RaftGroupWrite, number: int = 1, **fields: object) -> Transaction:
     """One transaction of these writes."""
     return Transaction(number, list(writes), **fields)  # type: ignore[arg-type]

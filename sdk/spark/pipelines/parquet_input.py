@@ -25,7 +25,7 @@ def read(spark: SparkSession, path: str) -> DataFrame:
 
     _refuse_part_of_an_archive(spark, path)
     try:
-        # Else the columns are those of whichever file Spark looks at, and what only others have is left out.
+        # Without mergeSchema the columns are those of one file that Spark picks; columns of other files are left out.
         rows = spark.read.option("mergeSchema", "true").parquet(path)
     except AnalysisException as error:
         if error.getCondition() == "UNABLE_TO_INFER_SCHEMA":

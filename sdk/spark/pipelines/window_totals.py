@@ -44,7 +44,7 @@ def _parser() -> job.Parser:
     parser.add_argument(
         "--field",
         metavar="NAME",
-        help="JSON field with the number, or a path such as $.order.amount; else the value is it",
+        help="JSON field with the number, or a path such as $.order.amount; without it, the value is the number",
     )
     parser.add_argument(
         "--window", type=job.length, default="1 minute", metavar="TIME", help="length of a window (default: 1 minute)"

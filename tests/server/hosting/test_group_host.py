@@ -20,7 +20,7 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
-from quorumlog.storage.transaction import GroupWrite
+from quorumlog.storage.transaction import RaftGroupWrite
 
 
 class NoStore:
@@ -61,7 +61,7 @@ class Rig:
                 rng=random.Random(group), now=0, options=RaftOptions(),
             )  # fmt: skip
             self.machines[group] = Machine()
-            self.host.create(GroupWrite(group, create=Configuration(voters), hard_state=HardState()))
+            self.host.create(RaftGroupWrite(group, create=Configuration(voters), hard_state=HardState()))
             self.host.add(group, HostedReplica(raft, self.machines[group], lazy_commit=False))
 
     def append(self, term: int, prev_index: int, prev_term: int, *entries: Entry) -> None:
@@ -189,7 +189,7 @@ def test_a_replica_is_destroyed_together_with_the_table_of_the_group_that_says_s
             if any(write.destroy for write in transaction.writes):
                 destroying = {write.group: write for write in transaction.writes}
     assert destroying is not None
-    assert destroying[2] == GroupWrite(2, destroy=True)
+    assert destroying[2] == RaftGroupWrite(2, destroy=True)
     assert destroying[1].table == {b"m": b"1"}
     rig.host.fire_timers(1 << 60)
     assert 2 not in rig.host.run_round(), "its timer finds nothing"
@@ -197,7 +197,7 @@ def test_a_replica_is_destroyed_together_with_the_table_of_the_group_that_says_s
 
 def test_a_replica_that_never_became_durable_leaves_nothing_to_destroy() -> None:
     rig = Rig((1,))
-    rig.host.create(GroupWrite(9, create=Configuration((1, 2, 3)), hard_state=HardState()))
+    rig.host.create(RaftGroupWrite(9, create=Configuration((1, 2, 3)), hard_state=HardState()))
     rig.host.destroy(9, decided_by=1)
     transaction = rig.host.take_transaction(1)
     assert transaction is None or all(write.group != 9 for write in transaction.writes)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from quorumlog.chaos.simulator.durable_group import DurableGroup, apply_write
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply_write
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import ProgressState
@@ -43,7 +43,7 @@ LIMITS = NodeLimits(snapshot_slice_bytes=SLICE, snapshot_window=WINDOW, snapshot
 class Machine:
     """A state machine that is its snapshot's data."""
 
-    def __init__(self, disk: dict[int, DurableGroup]) -> None:
+    def __init__(self, disk: dict[int, DurableRaftGroup]) -> None:
         self.state = b""
         self._disk = disk
 
@@ -73,7 +73,7 @@ class Side:
 
     def __init__(self, node_id: int, last: EntryId) -> None:
         self.node_id = node_id
-        self.disk: dict[int, DurableGroup] = {}
+        self.disk: dict[int, DurableRaftGroup] = {}
         self.said: list[Message] = []
         self.logged: list[str] = []
         self.now = 0
@@ -91,7 +91,7 @@ class Side:
             snapshot_source=lambda: self.snapshot,
         )  # fmt: skip
         self.machine = Machine(self.disk)
-        self.disk[GROUP] = DurableGroup(GROUP, CONFIGURATION, HardState(last.term, -1, last.index), last)
+        self.disk[GROUP] = DurableRaftGroup(GROUP, CONFIGURATION, HardState(last.term, -1, last.index), last)
         self.host.add(GROUP, HostedReplica(self.raft, self.machine, lazy_commit=False))
 
     def snapshot_slice(self, group: int, stage: int, number: int) -> bytes:

@@ -11,7 +11,7 @@ from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
-from quorumlog.storage.transaction import GroupWrite, Transaction
+from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
@@ -73,9 +73,9 @@ class Cluster:
         for node in VOTERS.voters:
             rng = self.scheduler.stream(f"disk-{node}")
             self.disks[node] = SimDisk(node, self.scheduler, rng, DiskOptions(), self.judge.before_sync)
-            self.write(node, GroupWrite(GROUP, create=VOTERS))
+            self.write(node, RaftGroupWrite(GROUP, create=VOTERS))
 
-    def write(self, node: int, write: GroupWrite) -> None:
+    def write(self, node: int, write: RaftGroupWrite) -> None:
         self.disks[node].submit(Transaction(1, [write]), lambda done: None)
         self.scheduler.run(self.scheduler.now + 1_000_000)
 
@@ -85,7 +85,7 @@ class Cluster:
     def commit(self, *log: Entry, holders: tuple[int, ...] = (1, 2)) -> Raft:
         """Node 1 leads term 1 and has committed ``log``, which is on the disks of ``holders``."""
         for node in holders:
-            self.write(node, GroupWrite(GROUP, entries=list(log), hard_state=HardState(1, 1, 0)))
+            self.write(node, RaftGroupWrite(GROUP, entries=list(log), hard_state=HardState(1, 1, 0)))
         raft = Raft(is_leader=True, commit_index=len(log), log=list(log))
         self.step(1, raft)
         return raft
@@ -123,7 +123,7 @@ def test_a_late_winner_of_an_old_term_may_lack_what_newer_terms_committed(cluste
     raft = cluster.commit(FIRST)
     second = noop(raft.last_id, term=3)
     for node in (1, 2):
-        cluster.write(node, GroupWrite(GROUP, entries=[second], hard_state=HardState(3, 2, 0)))
+        cluster.write(node, RaftGroupWrite(GROUP, entries=[second], hard_state=HardState(3, 2, 0)))
     cluster.step(2, Raft(term=3, is_leader=True, commit_index=2, log=[FIRST, second]))
     cluster.step(3, Raft(term=2, is_leader=True, log=[FIRST]))
 
@@ -153,22 +153,22 @@ def test_what_goes_back(cluster: Cluster, change: dict[str, int], complaint: str
 def test_a_committed_entry_is_truncated(cluster: Cluster) -> None:
     cluster.commit(FIRST)
     with pytest.raises(Violation, match="truncates group 1000 from 1"):
-        cluster.write(2, GroupWrite(GROUP, truncate_from=1))
+        cluster.write(2, RaftGroupWrite(GROUP, truncate_from=1))
 
 
 def test_two_entries_at_one_index_and_term(cluster: Cluster) -> None:
-    cluster.write(1, GroupWrite(GROUP, entries=[FIRST]))
+    cluster.write(1, RaftGroupWrite(GROUP, entries=[FIRST]))
     with pytest.raises(Violation, match="log matching"):
-        cluster.write(2, GroupWrite(GROUP, entries=[batch(ORIGIN, "a", 0)]))
+        cluster.write(2, RaftGroupWrite(GROUP, entries=[batch(ORIGIN, "a", 0)]))
 
 
 @pytest.mark.parametrize(
     ("second", "complaint"), [(HardState(2, 3, 0), "votes twice in term 2"), (HardState(1, 1, 0), "persists term 1")]
 )
 def test_a_vote_or_a_term_is_taken_back(cluster: Cluster, second: HardState, complaint: str) -> None:
-    cluster.write(1, GroupWrite(GROUP, hard_state=HardState(2, 1, 0)))
+    cluster.write(1, RaftGroupWrite(GROUP, hard_state=HardState(2, 1, 0)))
     with pytest.raises(Violation, match=complaint):
-        cluster.write(1, GroupWrite(GROUP, hard_state=second))
+        cluster.write(1, RaftGroupWrite(GROUP, hard_state=second))
 
 
 def test_offsets_with_a_gap(cluster: Cluster) -> None:

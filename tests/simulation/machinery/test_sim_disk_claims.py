@@ -14,12 +14,12 @@ import pytest
 from disk_samples import CONFIGURATION, GROUP, Script, advance, assert_same, entry_after, make_disk, staged
 
 from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_group import apply_write
+from quorumlog.chaos.simulator.durable_raft_group import apply_write
 from quorumlog.raft.types import Entry, EntryId, HardState
 from quorumlog.storage.interface import DiskFullError, FatalStorageError
 from quorumlog.storage.meta_pages import read_meta
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.transaction import GroupWrite, RaftGroupState, Transaction
+from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
 
 SUPPORT = Path(__file__).resolve().parents[2] / "support"
 KILLS = 60
@@ -39,70 +39,70 @@ def next_entry(disk: SimDisk, previous: EntryId | None = None, term: int = 0, sk
     return entry_after(previous or last, max(term, last.term, 1), next_offset(disk) + skip, b"payload.")
 
 
-Spoil = Callable[[SimDisk, RaftGroupState], GroupWrite]
+Spoil = Callable[[SimDisk, RaftGroupState], RaftGroupWrite]
 
 SPOILED: dict[str, Spoil] = {
-    "a replica that exists": lambda disk, state: GroupWrite(GROUP, create=CONFIGURATION),
-    "no such replica": lambda disk, state: GroupWrite(GROUP + 1, hard_state=HardState(1, 1, 0)),
-    "the end of no replica": lambda disk, state: GroupWrite(GROUP + 1, destroy=True),
-    "a gap": lambda disk, state: GroupWrite(
+    "a replica that exists": lambda disk, state: RaftGroupWrite(GROUP, create=CONFIGURATION),
+    "no such replica": lambda disk, state: RaftGroupWrite(GROUP + 1, hard_state=HardState(1, 1, 0)),
+    "the end of no replica": lambda disk, state: RaftGroupWrite(GROUP + 1, destroy=True),
+    "a gap": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[next_entry(disk, EntryId(state.last.index + 1, state.last.term, 7))]
     ),
-    "an entry on another history": lambda disk, state: GroupWrite(
+    "an entry on another history": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[next_entry(disk, EntryId(state.last.index, state.last.term, state.last.hash ^ 1))]
     ),
-    "an entry once more": lambda disk, state: GroupWrite(
+    "an entry once more": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[entry := next_entry(disk), entry]
     ),
-    "an offset left out": lambda disk, state: GroupWrite(
+    "an offset left out": lambda disk, state: RaftGroupWrite(
         GROUP, entries=[one := next_entry(disk), entry_after(last_of(one), one.term, 1 << 40, b"payload.")]
     ),
-    "a term that goes back": lambda disk, state: GroupWrite(
+    "a term that goes back": lambda disk, state: RaftGroupWrite(
         GROUP, hard_state=HardState(state.hard_state.term - 1, 1, state.hard_state.commit)
     ),
-    "another vote in one term": lambda disk, state: GroupWrite(
+    "another vote in one term": lambda disk, state: RaftGroupWrite(
         GROUP, hard_state=HardState(state.hard_state.term, state.hard_state.vote + 1, state.hard_state.commit)
     ),
-    "a commit index that goes back": lambda disk, state: GroupWrite(
+    "a commit index that goes back": lambda disk, state: RaftGroupWrite(
         GROUP, hard_state=HardState(state.hard_state.term, state.hard_state.vote, state.hard_state.commit - 1)
     ),
-    "a commit index past the end": lambda disk, state: GroupWrite(
+    "a commit index past the end": lambda disk, state: RaftGroupWrite(
         GROUP, hard_state=HardState(state.hard_state.term, state.hard_state.vote, state.last.index + 1)
     ),
-    "truncation of what is committed": lambda disk, state: GroupWrite(GROUP, truncate_from=state.hard_state.commit),
-    "truncation of what is compacted": lambda disk, state: GroupWrite(GROUP, truncate_from=state.anchor.index),
-    "a snapshot of the past": lambda disk, state: GroupWrite(
+    "truncation of what is committed": lambda disk, state: RaftGroupWrite(GROUP, truncate_from=state.hard_state.commit),
+    "truncation of what is compacted": lambda disk, state: RaftGroupWrite(GROUP, truncate_from=state.anchor.index),
+    "a snapshot of the past": lambda disk, state: RaftGroupWrite(
         GROUP,
         stage=staged(EntryId(state.hard_state.commit - 1, 1, 1))[1],
         snapshot=staged(EntryId(state.hard_state.commit - 1, 1, 1))[0],
         hard_state=state.hard_state,
     ),
-    "a snapshot that lacks a slice": lambda disk, state: GroupWrite(
+    "a snapshot that lacks a slice": lambda disk, state: RaftGroupWrite(
         GROUP,
         stage=staged(state.last, bytes(20))[1][1:],
         snapshot=staged(EntryId(state.last.index + 5, state.last.term, 1), bytes(20))[0],
         hard_state=state.hard_state,
     ),
-    "a checkpoint that was never staged": lambda disk, state: GroupWrite(GROUP, checkpoint=staged(state.last)[0]),
-    "a slice staged twice": lambda disk, state: GroupWrite(GROUP, stage=staged(state.last)[1] * 2),
-    "unstage of the snapshot": lambda disk, state: GroupWrite(
+    "a checkpoint that was never staged": lambda disk, state: RaftGroupWrite(GROUP, checkpoint=staged(state.last)[0]),
+    "a slice staged twice": lambda disk, state: RaftGroupWrite(GROUP, stage=staged(state.last)[1] * 2),
+    "unstage of the snapshot": lambda disk, state: RaftGroupWrite(
         GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last)[0], unstage=[1]
     ),
-    "a snapshot without its hard state": lambda disk, state: GroupWrite(
+    "a snapshot without its hard state": lambda disk, state: RaftGroupWrite(
         GROUP,
         stage=staged(state.last)[1],
         snapshot=staged(EntryId(state.last.index + 5, state.last.term, 1))[0],
     ),
-    "a checkpoint of another history": lambda disk, state: GroupWrite(
+    "a checkpoint of another history": lambda disk, state: RaftGroupWrite(
         GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last._replace(hash=state.last.hash ^ 1))[0]
     ),
-    "a checkpoint past the end": lambda disk, state: GroupWrite(
+    "a checkpoint past the end": lambda disk, state: RaftGroupWrite(
         GROUP, stage=staged(state.last)[1], checkpoint=staged(state.last._replace(index=state.last.index + 1))[0]
     ),
-    "compaction past the end": lambda disk, state: GroupWrite(
+    "compaction past the end": lambda disk, state: RaftGroupWrite(
         GROUP, compact_to=state.last._replace(index=state.last.index + 1)
     ),
-    "compaction to another history": lambda disk, state: GroupWrite(
+    "compaction to another history": lambda disk, state: RaftGroupWrite(
         GROUP, compact_to=state.last._replace(hash=state.last.hash ^ 1)
     ),
 }  # fmt: skip
@@ -132,7 +132,7 @@ def test_what_the_shipped_storage_refuses_the_simulated_disk_refuses_and_nothing
             storage.commit(transaction)
             advance(disk, scheduler, transaction)
     state = disk.groups()[GROUP]
-    end = GroupWrite(GROUP, entries=[next_entry(disk)])
+    end = RaftGroupWrite(GROUP, entries=[next_entry(disk)])
     end.hard_state = HardState(state.hard_state.term + 1, 2, max(state.hard_state.commit, 2))
     with Storage(tmp_path) as storage:
         storage.commit(Transaction(13, [end]))
@@ -209,14 +209,14 @@ def test_torn_writes_of_a_commit_without_its_meta_page_leave_the_state_before_it
 def test_a_transaction_that_a_full_disk_refused_changes_nothing_and_can_be_given_again(tmp_path: Path) -> None:
     scheduler, disk = make_disk()
     with Storage(tmp_path, map_size=4 << 20, reserve_bytes=0) as storage:
-        advance(disk, scheduler, creation := Transaction(1, [GroupWrite(GROUP, create=CONFIGURATION)]))
+        advance(disk, scheduler, creation := Transaction(1, [RaftGroupWrite(GROUP, create=CONFIGURATION)]))
         storage.commit(creation)
         number = 1
         while True:
             number += 1
             last = disk.groups()[GROUP].last
             entry = entry_after(last, 1, next_offset(disk), bytes(200_000))
-            transaction = Transaction(number, [GroupWrite(GROUP, entries=[entry])], {b"row": b"%d" % number})
+            transaction = Transaction(number, [RaftGroupWrite(GROUP, entries=[entry])], {b"row": b"%d" % number})
             try:
                 storage.commit(transaction)
             except DiskFullError:
@@ -231,7 +231,7 @@ def test_a_transaction_that_a_full_disk_refused_changes_nothing_and_can_be_given
         assert_same(storage, disk)
 
         disk.full = False
-        room = Transaction(number + 1, [GroupWrite(GROUP, compact_to=disk.groups()[GROUP].last)])
+        room = Transaction(number + 1, [RaftGroupWrite(GROUP, compact_to=disk.groups()[GROUP].last)])
         advance(disk, scheduler, room)
         storage.commit(room)
         while storage.sweep():

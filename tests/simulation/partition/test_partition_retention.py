@@ -10,7 +10,7 @@ from quiet_cluster import Quiet
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimProducerOptions
 from quorumlog.chaos.simulator.disk import SimDisk
-from quorumlog.chaos.simulator.durable_group import DurableGroup
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.server.partition.checkpoints import MAX_UNDER_WAY
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.transaction import Transaction
@@ -47,7 +47,7 @@ class Retaining(Quiet):
         assert isinstance(machine, Partition)
         return machine
 
-    def durable(self, node: int) -> DurableGroup:
+    def durable(self, node: int) -> DurableRaftGroup:
         return self.cluster.processes[node].disk.synced[self.group]
 
     def starts(self) -> set[int]:
@@ -81,7 +81,7 @@ class Retaining(Quiet):
         assert len(rows) == 1, "replicas remember the same of producers"
 
 
-def retained_bytes(durable: DurableGroup) -> int:
+def retained_bytes(durable: DurableRaftGroup) -> int:
     return sum(len(entry.data) for entry in durable.entries)
 
 
@@ -208,7 +208,7 @@ def test_many_logs_that_expire_together_are_trimmed_a_few_at_a_time() -> None:
     )
     groups = cluster.groups()[1:]
 
-    def logs() -> list[DurableGroup]:
+    def logs() -> list[DurableRaftGroup]:
         return [process.disk.synced[group] for process in cluster.cluster.processes.values() for group in groups]
 
     cluster.run(1)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import Quiet
 
-from quorumlog.chaos.simulator.durable_group import DurableGroup
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.options import NodeLimits
 
@@ -16,7 +16,7 @@ AWAY = 3
 SEEDS = range(1, 4)
 
 
-def on_disk(quiet: Quiet, node: int) -> DurableGroup:
+def on_disk(quiet: Quiet, node: int) -> DurableRaftGroup:
     return quiet.cluster.processes[node].disk.synced[METADATA]
 
 
@@ -53,7 +53,7 @@ def catches_up(quiet: Quiet) -> None:
     assert_whole(on_disk(quiet, AWAY))
 
 
-def assert_whole(durable: DurableGroup) -> None:
+def assert_whole(durable: DurableRaftGroup) -> None:
     """What a crash may leave: the snapshot that the row names is there, and is that of the log's anchor."""
     if durable.snapshot is None:
         assert durable.anchor.index == 0
@@ -105,5 +105,5 @@ def caught(quiet: Quiet) -> bool:
     return on_disk(quiet, AWAY).anchor.index >= on_disk(quiet, 1).anchor.index
 
 
-def _stage(durable: DurableGroup) -> int | None:
+def _stage(durable: DurableRaftGroup) -> int | None:
     return durable.snapshot.data.stage if durable.snapshot is not None else None

@@ -1,4 +1,4 @@
-"""One group on a simulated disk: the meaning of a ``GroupWrite``, in memory.
+"""One Raft group on a simulated disk: the meaning of a ``RaftGroupWrite``, in memory.
 
 It refuses what the shipped storage refuses, and answers as it does: a test gives both the same transactions.
 """
@@ -13,13 +13,13 @@ from operator import attrgetter
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState, Snapshot
 from quorumlog.storage.batch_row import BatchRow, any_batch, next_row
 from quorumlog.storage.interface import FatalStorageError
-from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.v1.entry import parse_envelope, parse_header
 
 
 @dataclass(slots=True)
-class DurableGroup:
-    """What is on the disk of one group.
+class DurableRaftGroup:
+    """What is on the disk of one Raft group.
 
     Arguments:
         slices: of snapshots, by stage and number; of the newest one, and of those that are being staged.
@@ -172,7 +172,7 @@ def identity_of(entry: Entry) -> EntryId:
     return EntryId(entry.index, entry.term, entry.hash)
 
 
-def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup | None:
+def apply_write(group: DurableRaftGroup | None, write: RaftGroupWrite) -> DurableRaftGroup | None:
     """Carries out a write; returns the group as it is afterwards, None when there is none.
 
     Raises:
@@ -181,7 +181,7 @@ def apply_write(group: DurableGroup | None, write: GroupWrite) -> DurableGroup |
     if write.create is not None:
         if group is not None:
             raise FatalStorageError(f"refused to write group {write.group}: create of a replica that exists")
-        group = DurableGroup(write.group, write.create)
+        group = DurableRaftGroup(write.group, write.create)
     if group is None:
         raise FatalStorageError(f"refused to write group {write.group}: no such replica")
     if write.destroy:

@@ -1,4 +1,4 @@
-"""One group's part of a transaction, in the order of GroupWrite's fields.
+"""The part of one Raft group in a transaction, in the order of the fields of ``RaftGroupWrite``.
 
 Each step asserts what must hold of the log before it writes: a bug above storage must end the process with the old
 state intact on disk, not be made durable. What storage cannot know (whether an entry was committed) it takes from the
@@ -19,16 +19,19 @@ from quorumlog.storage.interface import FatalStorageError
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
-from quorumlog.storage.transaction import GroupWrite, SnapshotSlice
+from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
 
 #: Of a batch's header: base offset, record count, largest timestamp.
 _INDEXED = struct.Struct("<qI12xq")
 
 
-class GroupWriter:
-    """Writes groups within one LMDB transaction. Collects entries and offset rows of all groups, to put each
-    database's rows in one call at the end (``finish``)."""
+class RaftGroupWriter:
+    """Writes Raft groups within one LMDB transaction.
+
+    It collects the entries and offset rows of all groups, and puts each database's rows in one call at the end
+    (``finish``).
+    """
 
     def __init__(self, environment: Environment, txn: EngineTransaction) -> None:
         self._txn = txn
@@ -41,11 +44,11 @@ class GroupWriter:
         self._entries: list[tuple[bytes, bytes]] = []
         self._offsets: list[tuple[bytes, bytes]] = []
 
-    def write(self, log: RaftGroupLog | None, write: GroupWrite) -> RaftGroupLog | None:
+    def write(self, log: RaftGroupLog | None, write: RaftGroupWrite) -> RaftGroupLog | None:
         """Carries out one write.
 
         Arguments:
-            log: the group's log as it is, None if there is no such replica.
+            log: the Raft group's log as it is, None if there is no such replica.
 
         Returns:
             the log as it is afterwards.
@@ -62,7 +65,7 @@ class GroupWriter:
             self._drop_rows(group)
             log = None
         if log is None:
-            nothing_else = GroupWrite(group, create=write.create, destroy=True)
+            nothing_else = RaftGroupWrite(group, create=write.create, destroy=True)
             if write != nothing_else:
                 raise _refusal(group, "write to a replica that does not exist")
             return None
