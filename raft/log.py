@@ -6,12 +6,8 @@ read from the store. ``RaftLog`` knows nothing of roles or messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from quorumlog.raft.errors import CompactedError, InvariantViolationError
-from quorumlog.raft.types import DurableToken, Entry, EntryId, LogStore, Snapshot
-
-ChainCheck = Callable[[EntryId, Entry], None]
+from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogStore, Snapshot
 
 
 def size_of(entries: list[Entry]) -> int:

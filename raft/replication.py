@@ -5,19 +5,17 @@ It exists only while its replica leads; stepping down drops it with all its stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import RaftLog, size_of
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Inflights, Progress, ProgressState
 from quorumlog.raft.quorum import Halves, reached_by_quorum
-from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, Snapshot
+from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, SnapshotSource
 
 #: Later than every time: a deadline that never comes, a contact that never ends.
 NEVER = (1 << 63) - 1
-
-SnapshotSource = Callable[[], Snapshot | None]
 
 
 class Replication:
@@ -111,6 +109,12 @@ class Replication:
         progress = self.progress
         own = self._node_id
         return reached_by_quorum(self._halves, lambda voter: NEVER if voter == own else progress[voter].last_contact)
+
+    def match_of(self, copies: int, voters: tuple[int, ...]) -> int:
+        """The highest index that is durable on at least ``copies`` of the voters; 0 if there are not as many."""
+        own = self._node_id
+        matches = [self._log.durable_index if node == own else self.progress[node].match_index for node in voters]
+        return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
 
     # -- what a follower gets ---------------------------------------------------------------------------------
 

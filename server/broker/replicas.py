@@ -10,7 +10,7 @@ import random
 from collections.abc import Callable, Container, Iterable, Iterator
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import NO_NODE, EntryId, HardState, Snapshot
+from quorumlog.raft.types import NO_NODE, EntryId, HardState, LogServices, RestoredReplica, Snapshot
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.isr import IsrTracker
 from quorumlog.server.coordinator.coordinator import Coordinator, decode_applied
@@ -321,7 +321,7 @@ def make_group(
     """
     hard_state = state.hard_state
     committed = min(max(hard_state.commit, committed), state.last.index)
-    return RaftGroup(
+    restored = RestoredReplica(
         node_id=options.node_id,
         group=state.group,
         configuration=state.configuration,
@@ -330,13 +330,8 @@ def make_group(
         first_index=state.anchor.index + 1,
         anchor=EntryId(*state.anchor),
         applied=max(applied, state.anchor.index),
-        store=DurableLog(state.group, reader),
-        sealer=sealer,
-        # One for all groups: a generator of its own would cost each of them 2.5 KiB.
-        rng=rng,
-        now=now,
-        options=options.raft,
-        check_chain=check_chain,
-        snapshot_source=snapshot_source,
         votes_from=votes_from,
     )
+    services = LogServices(DurableLog(state.group, reader), sealer, snapshot_source, check_chain)
+    # One generator for all groups: one of its own would cost each of them 2.5 KiB.
+    return RaftGroup(restored, services, options.raft, rng, now)
