@@ -11,7 +11,7 @@ from quorumlog.raft.leading import Leading
 from quorumlog.raft.membership import next_step
 from quorumlog.raft.replication import Replication
 from quorumlog.raft.state import ReplicaState
-from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntrySealer, TimeoutNow
+from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind, EntrySealer, TimeoutNow
 
 
 class ConfigurationChanges:
@@ -69,8 +69,17 @@ class ConfigurationChanges:
 
     # -- applying ---------------------------------------------------------------------------------------------
 
-    def apply(self, entry: Entry) -> None:
-        """A change of members is committed, and applies."""
+    def apply_those_in(self, committed: list[Entry]) -> bool:
+        """Committed entries are delivered: changes of members among them apply. Returns True when there was one."""
+        changed = False
+        for entry in committed:
+            if entry.kind is EntryKind.CONFIG:
+                self._apply(entry)
+                changed = True
+        self.leave_joint()
+        return changed
+
+    def _apply(self, entry: Entry) -> None:
         state, replication = self._state, self._leading.replication
         configuration = self._sealer.configuration_of(entry)
         state.configuration = configuration

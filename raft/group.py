@@ -17,7 +17,6 @@ from quorumlog.raft.errors import (
     NotLeaderError,
     ProposalRefusedError,
     Refusal,
-    UnsupportedChangeError,
 )
 from quorumlog.raft.following import Following, check_sequence
 from quorumlog.raft.leading import Leading
@@ -35,7 +34,6 @@ from quorumlog.raft.types import (
     DurableToken,
     Entry,
     EntryId,
-    EntryKind,
     HardState,
     Heartbeat,
     HeartbeatResponse,
@@ -128,7 +126,7 @@ class RaftGroup:
 
     @property
     def leader_id(self) -> int:
-        """The leader of ``term`` if known, else NO_NODE."""
+        """The leader of ``term`` if known, otherwise NO_NODE."""
         return self._state.leader_id
 
     @property
@@ -463,16 +461,14 @@ class RaftGroup:
             NotLeaderError: this replica does not lead.
             UnsupportedChangeError: ``to`` is not another voter.
         """
-        state, leading = self._state, self._leading
+        leading = self._leading
         if leading.replication is None:
-            raise NotLeaderError(state.leader_id)
-        if to == state.node_id or to not in state.configuration.voters:
-            raise UnsupportedChangeError(f"leadership can only go to another voter, node {to} is none")
-        if to == leading.transfer.to:
-            return
-        self._take_up_duties(now)
-        leading.transfer.begin(now, to, leading.replication)
-        self._set_deadline()
+            raise NotLeaderError(self._state.leader_id)
+        leading.transfer.check_receiver(to)
+        if to != leading.transfer.to:
+            self._take_up_duties(now)
+            leading.transfer.begin(now, to, leading.replication)
+            self._set_deadline()
 
     def heartbeat(self, now: int) -> int:
         """Puts a heartbeat for every member into the outbox and returns its round; the driver calls it every heartbeat
@@ -538,23 +534,14 @@ class RaftGroup:
             # changes old, and a quorum of them need not have met one of today's (scenario 9).
             hard_state = HardState(state.term, state.vote, log.commit_index)
             self._handed_hard_state = voted
-        committed = self._deliver_committed()
+        committed = log.deliver(state.options.max_apply_bytes)
+        if committed and self._changes.apply_those_in(committed):
+            self._set_deadline()
         writes = hard_state is not None or bool(entries) or truncate_from is not None
         now, after, number = state.outbox.take(writes=writes)
         token = DurableToken(log.last, log.generation, state.term, state.vote, number) if writes else None
         log.trim(state.options.cache_bytes if self._leading.replication is not None else 0)
         return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
-
-    def _deliver_committed(self) -> list[Entry]:
-        """The next committed entries; changes of members among them apply."""
-        committed = self._log.deliver(self._state.options.max_apply_bytes)
-        for entry in committed:
-            if entry.kind is EntryKind.CONFIG:
-                self._changes.apply(entry)
-                self._set_deadline()
-        if committed:
-            self._changes.leave_joint()
-        return committed
 
     def on_durable(self, now: int, token: DurableToken) -> None:
         """The write of the Ready that carried ``token`` is synced, and all writes before it."""

@@ -56,10 +56,10 @@ class Replication:
         self.note_own_durability()
 
     def configure(self, configuration: Configuration) -> int:
-        """Members changed. Who stays keeps its progress; who is new is probed, and counts as heard just now.
+        """Members changed. A member that stays keeps its progress. A new one is probed, and counts as heard just now.
 
         Returns:
-            That time, when somebody was last heard.
+            The time that counts as now: when a member was last heard.
         """
         known = self.progress
         newest_contact = max(progress.last_contact for progress in known.values())
@@ -82,7 +82,7 @@ class Replication:
     def note_own_durability(self) -> None:
         """The leader is a replica like any other: its own log counts as far as it is durable, and only then.
 
-        (Else the group commits on disks of which one has nothing: scenario 3.)
+        Otherwise the group commits on disks of which one has nothing (scenario 3).
         """
         own = self.progress.get(self._node_id)
         if own is not None:
@@ -92,8 +92,8 @@ class Replication:
     def advance_commit(self) -> bool:
         """Commits what a quorum holds durably. Returns True when the commit index moved.
 
-        Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8). Else a
-        later leader that never saw the old entry could still replace it (scenario 1).
+        Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8).
+        Otherwise a later leader that never saw the old entry could still replace it (scenario 1).
         """
         progress = self.progress
         reached = reached_by_quorum(self._halves, lambda voter: progress[voter].match_index)

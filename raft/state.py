@@ -26,7 +26,7 @@ class ReplicaState:
         vote: whom this replica voted for in ``term``, or NO_NODE.
         durable_term: the newest term that is on this replica's disk.
         role: Role.
-        leader_id: the leader of ``term`` if known, else NO_NODE.
+        leader_id: the leader of ``term`` if known, otherwise NO_NODE.
         configuration: members as of the applied index.
         configuration_index: of the last entry applied in this life that changed them; 0 before the first.
         quiescent: the Raft group is idle and this replica sleeps (quiescence.py).

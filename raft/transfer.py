@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorumlog.raft.errors import UnsupportedChangeError
 from quorumlog.raft.replication import NEVER, Replication
 from quorumlog.raft.state import ReplicaState
 from quorumlog.raft.types import NO_NODE, TimeoutNow
@@ -23,6 +24,15 @@ class LeadershipTransfer:
         self._state = state
         self.to = NO_NODE
         self.deadline = NEVER
+
+    def check_receiver(self, to: int) -> None:
+        """Leadership goes to another voter only.
+
+        Raises:
+            UnsupportedChangeError: ``to`` is not one.
+        """
+        if to == self._state.node_id or to not in self._state.configuration.voters:
+            raise UnsupportedChangeError(f"leadership can only go to another voter, node {to} is none")
 
     def begin(self, now: int, to: int, replication: Replication) -> None:
         """Hands over to ``to`` as soon as it has everything."""
