@@ -6,7 +6,15 @@ import random
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, Message
+from quorumlog.raft.types import (
+    ORIGIN,
+    Configuration,
+    Entry,
+    HardState,
+    LogServices,
+    Message,
+    RestoredReplica,
+)
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.v1.entry import Codec, build_batch
 
@@ -36,9 +44,11 @@ class CoreTrio:
         self._offset = 0
         self._groups = {
             node: RaftGroup(
-                node_id=node, group=1, configuration=Configuration(NODES), hard_state=HardState(), last=ORIGIN,
-                first_index=1, anchor=ORIGIN, applied=0, store=NoStore(), sealer=self._sealer, rng=random.Random(node),
-                now=0, options=RaftOptions(),
+                RestoredReplica(
+                    node_id=node, group=1, configuration=Configuration(NODES), hard_state=HardState(), last=ORIGIN,
+                    first_index=1, anchor=ORIGIN, applied=0,
+                ),
+                LogServices(NoStore(), self._sealer), RaftOptions(), random.Random(node), now=0,
             )
             for node in NODES
         }  # fmt: skip

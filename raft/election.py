@@ -27,15 +27,15 @@ def turn_of(node: int, voters: Sequence[int], gone: AbstractSet[int]) -> Turn:
 
 
 def claim(node: int, last_index: int, last_term: int, voters: Sequence[int]) -> tuple[int, int, int, int]:
-    """What a pre-candidate weighs against another: the longer log, then the order of preference; the greatest wins."""
+    """How pre-candidates compare: by the longer log, then by the order of preference. The greatest claim wins."""
     preference = -voters.index(node) if node in voters else -len(voters)
     return (last_term, last_index, preference, node)
 
 
 class ElectionTimer:
-    """When to campaign, and whether a living leader holds the votes of others up (thesis §6.2, the lease).
+    """When to campaign, and whether the lease of a living leader forbids votes against it (thesis §6.2).
 
-    A voter's turn shifts its waits within their bounds and never beyond: whoever is alone campaigns as soon as ever.
+    A voter's turn shifts its waits within their bounds and never beyond: a voter that is alone waits no longer for it.
 
     Attributes:
         deadline: microseconds; campaign then unless the leader is heard before.
@@ -74,7 +74,7 @@ class ElectionTimer:
         self.deadline = now + self._timeout
 
     def retry_soon(self, now: int, turn: Turn) -> None:
-        """A campaign came to nothing: a short wait if the leader is known to be gone, else a whole one."""
+        """A campaign came to nothing: waits a short time if the leader is known to be gone, otherwise a whole one."""
         self.restart(now, turn)
         if now < self._hurry_until:
             self.deadline = now + self._short_delay(turn)
@@ -99,10 +99,11 @@ class ElectionTimer:
         return now < self._deaf_until
 
     def leader_lost(self, now: int, turn: Turn) -> None:
-        """The connection to the leader broke: look soon, with jitter, and hold nobody's vote up for it."""
+        """The connection to the leader broke: campaigns soon, with jitter, and its lease holds no more."""
         self._leased = False
         # What arrives within the shortest delay was sent before the connection broke, perhaps by a process that is dead
-        # by now. (Else its last heartbeat, overtaken by the news on another stream, costs a whole election timeout.)
+        # by now. The news of the break may overtake its last heartbeat on another stream. Without this rule that
+        # heartbeat costs a whole election timeout.
         self._deaf_until = now + self._options.peer_lost_delay_us[0]
         self._hurry_until = now + 2 * self._options.election_timeout_us
         self._gives_way = True
@@ -111,15 +112,15 @@ class ElectionTimer:
     def pre_vote_granted(self, now: int) -> None:
         """Another one is about to stand: it gets time to save its own vote and to ask for ours.
 
-        Once in a wait, and no longer than the longest short delay: it is no sign of a leader, and who asks may never
-        win. (Else, on slow disks, this node's own campaign for the same term splits the vote.)
+        Otherwise, on slow disks, this node's own campaign for the same term splits the vote. It happens once in a wait,
+        and for no longer than the longest short delay: a pre-vote is no sign of a leader, and its sender may never win.
         """
         if self._gives_way:
             self._gives_way = False
             self.deadline = max(self.deadline, now + self._options.peer_lost_delay_us[1])
 
     def end_lease(self) -> None:
-        """There is no leader any more whose lease could hold."""
+        """No leader is left whose lease could hold."""
         self._leased = False
 
     def lease_holds(self, now: int) -> bool:

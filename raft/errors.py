@@ -12,7 +12,7 @@ class RaftError(Exception):
 
 
 class NotLeaderError(RaftError):
-    """Only a leader can do this. ``leader_id`` is the leader if it is known, else NO_NODE."""
+    """Only a leader can do this. ``leader_id`` is the leader if it is known, otherwise NO_NODE."""
 
     def __init__(self, leader_id: int) -> None:
         hint = "no leader is known, try again" if leader_id == NO_NODE else f"ask node {leader_id}"
@@ -54,4 +54,4 @@ class MalformedMessageError(RaftError):
 
 
 class InvariantViolationError(RaftError):
-    """What must never be so, is. Going on could lose acknowledged data: end the process and look at its disk."""
+    """Something holds that must never hold. Going on could lose acknowledged data: end the process, check its disk."""

@@ -6,120 +6,149 @@ The driver's contract is in docs/raft.md. Times are integer microseconds on the 
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Container, Mapping
+from collections.abc import Container, Mapping
 from types import MappingProxyType
 
 from quorumlog.raft import membership
+from quorumlog.raft.candidacy import Candidacy
+from quorumlog.raft.configuration_changes import ConfigurationChanges
 from quorumlog.raft.errors import (
-    InvariantViolationError,
+    MalformedMessageError,
     NotLeaderError,
     ProposalRefusedError,
     Refusal,
-    UnsupportedChangeError,
 )
-from quorumlog.raft.log import ChainCheck
+from quorumlog.raft.following import Following, check_sequence
+from quorumlog.raft.leading import Leading
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Progress
-from quorumlog.raft.replica import Replica
-from quorumlog.raft.replication import Replication, SnapshotSource
+from quorumlog.raft.quiescence import Quiescence
+from quorumlog.raft.replication import NEVER
+from quorumlog.raft.state import ReplicaState
 from quorumlog.raft.types import (
+    MESSAGE_KINDS,
     NO_NODE,
     AppendRequest,
+    AppendResponse,
     Configuration,
     DurableToken,
     Entry,
     EntryId,
-    EntryKind,
-    EntrySealer,
     HardState,
     Heartbeat,
+    HeartbeatResponse,
     InstallSnapshot,
-    LogStore,
+    LogServices,
+    Message,
     Ready,
+    RestoredReplica,
     Role,
+    Seal,
+    SnapshotResponse,
+    TimeoutNow,
+    VoteRequest,
+    VoteResponse,
 )
-
-#: Builds an entry from its index, its term and the hash of the entry before it.
-Seal = Callable[[int, int, int], Entry]
 
 _NO_PROGRESS: Mapping[int, Progress] = MappingProxyType({})
 
 
-class RaftGroup(Replica):
-    """One replica of one group.
+class RaftGroup:
+    """One replica of one Raft group, as its driver sees it. Each rule stands in the part that it hands the input to.
 
     Arguments:
-        node_id: this replica's node.
-        group: the group's id; errors name it.
-        configuration: members as of ``applied``.
-        hard_state: as last made durable.
-        last: identity of the last durable entry, the anchor's if there is none.
-        first_index: of the first durable entry; ``anchor.index + 1``.
-        anchor: identity of the entry before ``first_index`` (ORIGIN, or the end of a snapshot or compaction).
-        applied: entries up to here are not delivered again.
-        store: the durable log.
-        sealer: builds the core's own entries.
+        restored: who the replica is, and what was found of it on disk.
+        services: what the driver knows of the log: its store, its seals, its snapshots.
+        options: limits and times.
         rng: for the jitter of timeouts.
         now: the time, in microseconds.
-        options: limits and times.
-        snapshot_source: gives the newest snapshot, or None, for followers that need entries that are gone.
-        check_chain: called with (identity of the predecessor, entry) for every entry that is appended; raises if the
-            entry does not name that predecessor.
-        votes_from: of a replica that was removed from the group and has come back: an index that its former life cannot
-            have gone beyond as a voter. It votes for nobody before it knows that to be committed.
+
+    Attributes:
+        next_deadline: microseconds; the driver calls ``on_time`` then or soon after.
 
     Raises:
         InvariantViolationError: what was found on disk cannot be what was written.
     """
 
-    __slots__ = ("_handed_hard_state", "_heartbeat_memory_index", "_heartbeat_round", "_snapshot_source")
+    __slots__ = (
+        "_candidacy",
+        "_changes",
+        "_following",
+        "_handed_hard_state",
+        "_leading",
+        "_log",
+        "_quiescence",
+        "_snapshot_source",
+        "_state",
+        "next_deadline",
+    )
 
     def __init__(
-        self,
-        *,
-        node_id: int,
-        group: int,
-        configuration: Configuration,
-        hard_state: HardState,
-        last: EntryId,
-        first_index: int,
-        anchor: EntryId,
-        applied: int,
-        store: LogStore,
-        sealer: EntrySealer,
-        rng: random.Random,
-        now: int,
-        options: RaftOptions,
-        snapshot_source: SnapshotSource | None = None,
-        check_chain: ChainCheck | None = None,
-        votes_from: int = 0,
+        self, restored: RestoredReplica, services: LogServices, options: RaftOptions, rng: random.Random, now: int
     ) -> None:
-        if first_index != anchor.index + 1:
-            raise InvariantViolationError(
-                f"group {group}: the log begins at {first_index}, its anchor is {anchor.index}"
-            )
-        super().__init__(
-            node_id=node_id,
-            group=group,
-            configuration=configuration,
-            hard_state=hard_state,
-            last=last,
-            anchor=anchor,
-            applied=applied,
-            store=store,
-            sealer=sealer,
-            rng=rng,
-            now=now,
-            options=options,
-            check_chain=check_chain,
-            votes_from=votes_from,
-        )
-        self._snapshot_source = snapshot_source
-        self._handed_hard_state = (hard_state.term, hard_state.vote)
-        self._heartbeat_round = 0
-        self._heartbeat_memory_index = 0
+        state = self._state = ReplicaState(restored, services, options)
+        self._log = state.log
+        self._leading = Leading(state, services.sealer)
+        self._candidacy = Candidacy(state, self._leading, restored.votes_from, rng, now)
+        self._following = Following(state, self._candidacy)
+        self._changes = ConfigurationChanges(state, self._leading, self._candidacy, services.sealer)
+        self._quiescence = Quiescence(state, self._leading, self._candidacy)
+        self._snapshot_source = services.snapshot_source
+        self._handed_hard_state = (state.term, state.vote)
+        self._set_deadline()
 
     # -- state ------------------------------------------------------------------------------------------------
+
+    @property
+    def node_id(self) -> int:
+        """This replica's node."""
+        return self._state.node_id
+
+    @property
+    def group(self) -> int:
+        """The Raft group's id."""
+        return self._state.group
+
+    @property
+    def term(self) -> int:
+        """The current term. Never goes back, and no message carries one that is not durable here."""
+        return self._state.term
+
+    @property
+    def vote(self) -> int:
+        """Whom this replica voted for in ``term``, or NO_NODE."""
+        return self._state.vote
+
+    @property
+    def role(self) -> Role:
+        """Follower, pre-candidate, candidate or leader."""
+        return self._state.role
+
+    @property
+    def leader_id(self) -> int:
+        """The leader of ``term`` if known, otherwise NO_NODE."""
+        return self._state.leader_id
+
+    @property
+    def configuration(self) -> Configuration:
+        """Members as of the applied index."""
+        return self._state.configuration
+
+    @property
+    def configuration_index(self) -> int:
+        """Index of the last entry applied in this life that changed the members; 0 before the first."""
+        return self._state.configuration_index
+
+    @property
+    def quiescent(self) -> bool:
+        """True while the Raft group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its
+        node and the leader's stands for both; with ``wake`` the driver says that the lease ended."""
+        return self._state.quiescent
+
+    @property
+    def is_voter(self) -> bool:
+        """True when this replica's configuration counts its vote, and so lets it campaign."""
+        return self._state.is_voter
 
     @property
     def commit_index(self) -> int:
@@ -154,29 +183,28 @@ class RaftGroup(Replica):
     @property
     def is_leader(self) -> bool:
         """True when this replica leads its term, as far as it knows."""
-        return self.role is Role.LEADER
+        return self._state.role is Role.LEADER
 
     @property
     def leads_committed(self) -> bool:
         """True for a leader of whose term an entry is committed: only then does it know what is committed."""
-        replication = self._replication
-        return replication is not None and self._log.commit_index >= replication.term_start
+        return self._leading.leads_committed
 
     @property
     def is_transferring(self) -> bool:
         """True while leadership is being handed over and proposals are refused."""
-        return self._transferee != NO_NODE
+        return self._leading.transfer.to != NO_NODE
 
     @property
     def is_calling(self) -> bool:
         """True for a quiescent leader some of whose followers have not said that they sleep."""
-        progress = self.progress.values() if self.quiescent else ()
-        return any(each.called_round for each in progress)
+        return self._state.quiescent and any(each.called_round for each in self.progress.values())
 
     @property
     def uncommitted_bytes(self) -> int:
         """Exact size of this leader's entries that are not committed; 0 for others."""
-        return self._replication.uncommitted_bytes if self._replication is not None else 0
+        replication = self._leading.replication
+        return replication.uncommitted_bytes if replication is not None else 0
 
     @property
     def memory_bytes(self) -> int:
@@ -186,13 +214,25 @@ class RaftGroup(Replica):
     @property
     def progress(self) -> Mapping[int, Progress]:
         """What a leader knows of each member, itself included; empty for others."""
-        return self._replication.progress if self._replication is not None else _NO_PROGRESS
+        replication = self._leading.replication
+        return replication.progress if replication is not None else _NO_PROGRESS
 
     @property
     def confirmed_round(self) -> int:
         """The newest heartbeat round that a quorum has answered; 0 without leadership. Once it reaches the round of a
         heartbeat, this replica was the leader when that was sent: what was committed then may be read (§6.4)."""
-        return self._replication.confirmed_round(self._heartbeat_round) if self._replication is not None else 0
+        leading = self._leading
+        return leading.replication.confirmed_round(leading.heartbeat_round) if leading.replication is not None else 0
+
+    @property
+    def is_configuration_everywhere(self) -> bool:
+        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, with
+        no other change under way.
+
+        Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
+        its vote, and a replica that is made anew there would have forgotten what it must refuse.
+        """
+        return self._changes.is_everywhere
 
     def lacks(self, last: EntryId) -> bool:
         """True where a snapshot that ends at ``last`` brings what is neither committed here nor in the log."""
@@ -214,23 +254,166 @@ class RaftGroup(Replica):
         """
         return self._log.slice(first, last, max_bytes)
 
-    # -- inputs -----------------------------------------------------------------------------------------------
+    # -- messages ---------------------------------------------------------------------------------------------
+
+    def step(self, now: int, message: Message) -> None:
+        """Takes a message from a peer.
+
+        Raises:
+            MalformedMessageError: no correct peer sends this; nothing was changed.
+            InvariantViolationError: the group is broken; stop the node.
+        """
+        if type(message) not in MESSAGE_KINDS:
+            raise MalformedMessageError(f"no Raft message: {type(message).__name__}")
+        if type(message) is AppendRequest:
+            check_sequence(message)
+        state, candidacy = self._state, self._candidacy
+        if candidacy.lost_peers:
+            candidacy.lost_peers.discard(message.sender)
+        if state.quiescent and not self._quiescence.sleeps_through(message):
+            self._wake_up(now, {})
+            if message.sender != state.leader_id:
+                self._quiescence.say_awake()
+        if message.term > state.term:
+            if not candidacy.meet_higher_term(now, message):
+                return
+        elif message.term < state.term:
+            candidacy.answer_stale(message)
+            return
+        self._hand_to_part(now, message)
+        if self._leading.replication is None:
+            self._set_deadline()
+
+    def _hand_to_part(self, now: int, message: Message) -> None:
+        """Gives a message to the part that it concerns. The most frequent kinds come first."""
+        if isinstance(message, AppendRequest):
+            self._following.take_append_request(now, message)
+        elif isinstance(message, AppendResponse):
+            self._leading.take_append_response(now, message)
+        elif isinstance(message, Heartbeat):
+            self._following.take_heartbeat(now, message)
+        elif isinstance(message, HeartbeatResponse):
+            self._leading.take_heartbeat_response(now, message)
+        elif isinstance(message, VoteRequest):
+            self._candidacy.take_vote_request(now, message)
+        elif isinstance(message, VoteResponse):
+            if self._candidacy.take_vote_response(now, message):
+                self._set_deadline()
+        elif isinstance(message, InstallSnapshot):
+            self._following.take_install_snapshot(now, message)
+        elif isinstance(message, SnapshotResponse):
+            self._leading.take_snapshot_response(now, message)
+        elif isinstance(message, TimeoutNow):
+            self._candidacy.take_timeout_now(now, message)
+
+    # -- time and connections ---------------------------------------------------------------------------------
 
     def on_time(self, now: int) -> None:
         """Acts on deadlines that have come: campaign, check-quorum, end of a transfer. Early calls do nothing."""
-        replication = self._replication
-        if self.quiescent:
+        state, candidacy, leading = self._state, self._candidacy, self._leading
+        if state.quiescent:
             return
-        if replication is None:
-            if self.is_voter and now >= self._timer.deadline:
-                self._campaign(now)
+        if leading.replication is None:
+            if state.is_voter and now >= candidacy.timer.deadline:
+                candidacy.campaign(now)
         else:
-            if now >= self._transfer_deadline:
-                self._end_transfer()
-            if now >= replication.quorum_contact() + self._options.election_timeout_us:
-                # Check-quorum: it may long have been deposed without hearing of it, and clients wait (thesis §6.2).
-                self._become_follower(now, self.term, NO_NODE)
-        self._schedule(now)
+            if now >= leading.transfer.deadline:
+                leading.transfer.end()
+            if now >= leading.replication.quorum_contact() + state.options.election_timeout_us:
+                # Check-quorum: another one may have deposed it long ago unheard, and clients wait (thesis §6.2).
+                candidacy.become_follower(now, state.term, NO_NODE)
+        self._set_deadline()
+
+    def _set_deadline(self) -> None:
+        """Sets ``next_deadline`` after anything that can move it."""
+        state, replication = self._state, self._leading.replication
+        if state.quiescent:
+            self.next_deadline = NEVER
+        elif replication is not None:
+            self.next_deadline = self._leading.next_deadline(replication)
+        elif state.is_voter:
+            self.next_deadline = self._candidacy.timer.deadline
+        else:
+            self.next_deadline = NEVER
+
+    def campaign(self, now: int) -> None:
+        """Starts an election at once, with a pre-vote. Nothing happens on a leader, or where it may not campaign."""
+        self._take_up_duties(now)
+        self._candidacy.campaign(now)
+        self._set_deadline()
+
+    def peer_lost(self, now: int, peer: int) -> None:
+        """The connection to a peer broke. A follower of it looks for a new leader soon, a leader probes it again."""
+        leading, candidacy = self._leading, self._candidacy
+        candidacy.lost_peers.add(peer)
+        if leading.replication is not None:
+            self._take_up_duties(now)
+            leading.replication.peer_lost(now, peer)
+            if peer == leading.transfer.to:
+                leading.transfer.end()
+        elif peer == self._state.leader_id:
+            self._take_up_duties(now)
+            candidacy.lose_leader(now)
+        self._set_deadline()
+
+    def peer_unreachable(self, now: int, peer: int) -> None:
+        """Frames in flight to a peer may be lost: its leader probes it again."""
+        replication = self._leading.replication
+        if replication is not None:
+            self._take_up_duties(now)
+            replication.peer_unreachable(peer)
+
+    def snapshot_status(self, now: int, peer: int, ok: bool) -> None:
+        """The snapshot for a peer was delivered whole, or not. Must follow every InstallSnapshot that was sent."""
+        replication = self._leading.replication
+        if replication is not None:
+            replication.snapshot_status(peer, ok)
+
+    # -- sleep ------------------------------------------------------------------------------------------------
+
+    def quiesce(self, now: int, reachable: Container[int]) -> bool:
+        """Puts an idle group to sleep, in place of a heartbeat: its followers are called to sleep too, again each time
+        until they answer (``is_calling``), and nothing more is sent until something happens here. The driver sees to
+        the leases that stand for the heartbeats (docs/raft.md).
+
+        Arguments:
+            reachable: the nodes whose lease stands. The others are left out.
+
+        Returns:
+            False, with nothing done, unless this replica leads, everything is committed, applied and held by all
+            reachable members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not
+            being replaced.
+        """
+        asleep = self._quiescence.call_to_sleep(reachable)
+        if asleep:
+            self._set_deadline()
+        return asleep
+
+    def sleeps_through(self, message: Message) -> bool:
+        """True for what a quiescent replica takes without waking: the leader's call to sleep, and its answer."""
+        return self._quiescence.sleeps_through(message)
+
+    def wake(self, now: int, contacts: Mapping[int, int]) -> None:
+        """Ends the sleep of a quiescent replica: the lease of a node no longer stands, or there is something to do.
+
+        Arguments:
+            contacts: node -> when it was last heard (µs), of a leader's followers when they last answered. A node that
+                is not named counts as heard just now.
+        """
+        if self._state.quiescent:
+            self._wake_up(now, contacts)
+            self._quiescence.say_awake()
+
+    def _wake_up(self, now: int, contacts: Mapping[int, int]) -> None:
+        self._quiescence.end(now, contacts)
+        self._set_deadline()
+
+    def _take_up_duties(self, now: int) -> None:
+        """Something is to be done here: a quiescent replica wakes."""
+        if self._state.quiescent:
+            self._wake_up(now, {})
+
+    # -- what a leader does -----------------------------------------------------------------------------------
 
     def propose(self, now: int, seal: Seal) -> Entry:
         """Appends an entry, if this replica leads.
@@ -243,17 +426,17 @@ class RaftGroup(Replica):
             NotLeaderError: it does not lead.
             ProposalRefusedError: not now; nothing was appended.
         """
-        replication = self._leading()
-        if replication.uncommitted_bytes >= self._options.max_uncommitted_bytes:
+        replication = self._leading.open_for_proposals()
+        if replication.uncommitted_bytes >= self._state.options.max_uncommitted_bytes:
             raise ProposalRefusedError(Refusal.TOO_MANY_UNCOMMITTED)
-        self._stir(now)
-        return self._append_own(seal)
+        self._take_up_duties(now)
+        return self._leading.append_own(seal)
 
     def propose_configuration(self, now: int, configuration: Configuration) -> Entry:
         """Appends a change of members; it applies once committed, one at a time.
 
-        New voters are learners first, and it is for the caller to wait until they have caught up. Where the voters
-        change, the group passes through the joint configuration (thesis §4.3), which its leader leaves by itself.
+        New voters are learners first, and the caller waits until they have caught up. Where the voters change, the
+        group passes through the joint configuration (thesis §4.3), which its leader leaves by itself.
 
         Arguments:
             now: the time.
@@ -264,32 +447,10 @@ class RaftGroup(Replica):
             ProposalRefusedError: not now; nothing was appended.
             UnsupportedChangeError: no such change can be made.
         """
-        self._leading()
-        if self._pending_configuration_index > self._log.applied_index or self.configuration.is_joint:
-            raise ProposalRefusedError(Refusal.CONFIGURATION_PENDING)
-        change = membership.next_step(self.configuration, configuration)
-        self._stir(now)
-        return self._append_configuration(change)
-
-    def _leading(self) -> Replication:
-        replication = self._replication
-        if replication is None:
-            raise NotLeaderError(self.leader_id)
-        if self._transferee != NO_NODE:
-            # An entry taken now could be one that the next leader does not have (scenario 14).
-            raise ProposalRefusedError(Refusal.TRANSFERRING)
-        return replication
-
-    def _stir(self, now: int) -> None:
-        """Something is to be done here: a quiescent leader takes up its duties."""
-        if self.quiescent:
-            self._rouse(now, {})
-
-    def campaign(self, now: int) -> None:
-        """Starts an election at once, with a pre-vote. Nothing happens on a leader, or where it may not campaign."""
-        self._stir(now)
-        self._campaign(now)
-        self._schedule(now)
+        self._leading.open_for_proposals()
+        change = self._changes.next_step_to(configuration)
+        self._take_up_duties(now)
+        return self._changes.append(change)
 
     def transfer_leadership(self, now: int, to: int) -> None:
         """Hands leadership to a voter as soon as it has everything; given up after an election timeout.
@@ -300,196 +461,40 @@ class RaftGroup(Replica):
             NotLeaderError: this replica does not lead.
             UnsupportedChangeError: ``to`` is not another voter.
         """
-        if self._replication is None:
-            raise NotLeaderError(self.leader_id)
-        if to == self.node_id or to not in self.configuration.voters:
-            raise UnsupportedChangeError(f"leadership can only go to another voter, node {to} is none")
-        if to == self._transferee:
-            return
-        self._stir(now)
-        self._transferee = to
-        self._transfer_deadline = now + self._options.election_timeout_us
-        self._hand_over_when_caught_up()
-        self._schedule(now)
-
-    def peer_lost(self, now: int, peer: int) -> None:
-        """The connection to a peer broke. A follower of it looks for a new leader soon, a leader probes it again."""
-        self._lost_peers.add(peer)
-        if self._replication is not None:
-            self._stir(now)
-            self._replication.peer_lost(now, peer)
-            if peer == self._transferee:
-                self._end_transfer()
-        elif peer == self.leader_id:
-            self._stir(now)
-            self.leader_id = NO_NODE
-            self._timer.leader_lost(now, self._turn())
-        self._schedule(now)
-
-    def peer_unreachable(self, now: int, peer: int) -> None:
-        """Frames in flight to a peer may be lost: its leader probes it again."""
-        if self._replication is not None:
-            self._stir(now)
-            self._replication.peer_unreachable(peer)
-
-    def snapshot_status(self, now: int, peer: int, ok: bool) -> None:
-        """The snapshot for a peer was delivered whole, or not. Must follow every InstallSnapshot that was sent."""
-        if self._replication is not None:
-            self._replication.snapshot_status(peer, ok)
+        leading = self._leading
+        if leading.replication is None:
+            raise NotLeaderError(self._state.leader_id)
+        leading.transfer.check_receiver(to)
+        if to != leading.transfer.to:
+            self._take_up_duties(now)
+            leading.transfer.begin(now, to, leading.replication)
+            self._set_deadline()
 
     def heartbeat(self, now: int) -> int:
         """Puts a heartbeat for every member into the outbox and returns its round; the driver calls it every heartbeat
         interval, and more often to have its leadership confirmed."""
-        replication = self._replication
-        if replication is None:
-            return self._heartbeat_round
-        self._stir(now)
-        # Where a transfer of leadership held it up.
-        self._leave_joint()
-        self._heartbeat_round += 1
-        commit_index = self._log.commit_index
-        for member, progress in replication.progress.items():
-            if member != self.node_id:
-                # Never beyond what it is known to hold: its log may still end in another leader's entries.
-                commit = min(progress.match_index, commit_index)
-                self._send(Heartbeat(self.node_id, member, self.term, commit, self._heartbeat_round))
-        if self._heartbeat_memory_index == self._log.last.index:
-            # Nothing came in for a whole interval: an idle group keeps nothing in memory.
-            self._log.trim(0)
-        self._heartbeat_memory_index = self._log.last.index
-        return self._heartbeat_round
-
-    def quiesce(self, now: int, reachable: Container[int]) -> bool:
-        """Puts an idle group to sleep, in place of a heartbeat: its followers are called to sleep too, again each time
-        until they answer (``is_calling``), and nothing more is sent until somebody stirs. The driver sees to the leases
-        that stand for the heartbeats (docs/raft.md).
-
-        Arguments:
-            reachable: the nodes whose lease stands. Whoever is not among them is left out.
-
-        Returns:
-            False, with nothing done, unless this replica leads, everything is committed, applied and held by all
-            reachable members, these are a quorum, nothing was appended since the last heartbeat, and the voters are not
-            being replaced.
-        """
-        replication, log = self._replication, self._log
-        if replication is None or self._transferee != NO_NODE or self._heartbeat_memory_index != log.last.index:
-            return False
-        if self.configuration.is_joint:
-            return False
-        at_rest = log.applied_index == log.commit_index == log.durable_index == log.last.index
-        if not at_rest or not self.leads_committed or not replication.is_settled(reachable):
-            return False
-        if self.quiescent:
-            called = replication.awake_members(reachable)
-        else:
-            called = [member for member in replication.progress if member != self.node_id and member in reachable]
-            log.trim(0)
-            self.quiescent = True
-            self._schedule(now)
-        if called:
-            self._heartbeat_round += 1
-            replication.call_to_sleep(called, self._heartbeat_round)
-        for member in called:
-            # A follower that missed the call would wait for a heartbeat that never comes, and campaign.
-            self._send(Heartbeat(self.node_id, member, self.term, log.last.index, self._heartbeat_round, True))
-        return True
-
-    def on_durable(self, now: int, token: DurableToken) -> None:
-        """The write of the Ready that carried ``token`` is synced, and all writes before it."""
-        self._outbox.durable(token.number)
-        self._durable_term = max(self._durable_term, token.term)
-        advanced = self._log.mark_durable(token)
-        replication = self._replication
+        leading = self._leading
+        replication = leading.replication
         if replication is not None:
-            if advanced:
-                replication.note_own_durability()
-                replication.advance_commit()
-        elif self.role is Role.CANDIDATE and token.term == self.term and token.vote == self.node_id:
-            self._ballot.record(self.node_id, True)
-            self._count_votes(now)
-            self._schedule(now)
-
-    def compact(self, up_to: EntryId) -> None:
-        """The log up to and including ``up_to`` leaves the store: readers and followers find it no more.
-
-        Arguments:
-            up_to: identity of an applied and durable entry, the new anchor.
-        """
-        self._log.compact(up_to)
-
-    # -- outputs ----------------------------------------------------------------------------------------------
-
-    def has_ready(self) -> bool:
-        """True when ``take_ready`` has something to do."""
-        return (
-            self._outbox.has_messages
-            or self._log.has_unhanded
-            or (self.term, self.vote) != self._handed_hard_state
-            or self._log.applied_index < self._log.commit_index
-        )
-
-    def take_ready(self) -> Ready:
-        """What is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
-        log = self._log
-        snapshot, truncate_from, entries = log.take_unhanded()
-        voted = (self.term, self.vote)
-        hard_state = None
-        if voted != self._handed_hard_state or snapshot is not None or membership.is_changed_by(entries):
-            # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
-            # A change of members too: whoever has a change on disk knows from that moment on that the one before it is
-            # committed. Else a replica that restarts with both could campaign among voters who are two changes old,
-            # and a quorum of them need not have met one of today's (scenario 9).
-            hard_state = HardState(self.term, self.vote, log.commit_index)
-            self._handed_hard_state = voted
-        committed = self._deliver()
-        writes = hard_state is not None or bool(entries) or truncate_from is not None
-        now, after, number = self._outbox.take(writes=writes)
-        token = DurableToken(log.last, log.generation, self.term, self.vote, number) if writes else None
-        log.trim(self._options.cache_bytes if self._replication is not None else 0)
-        return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
-
-    def _deliver(self) -> list[Entry]:
-        committed = self._log.deliver(self._options.max_apply_bytes)
-        for entry in committed:
-            if entry.kind is EntryKind.CONFIG:
-                self._configure(entry.index, self._sealer.configuration_of(entry))
-        if committed:
-            self._leave_joint()
-        return committed
-
-    @property
-    def is_configuration_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, with
-        no other change under way.
-
-        Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
-        its vote, and a replica that is made anew there would have forgotten what it must refuse.
-        """
-        replication = self._replication
-        if replication is None or self.configuration.is_joint or not self.leads_committed:
-            return False
-        if self._pending_configuration_index > self._log.applied_index:
-            return False
-        wanted = max(replication.term_start, self.configuration_index)
-        return all(self.progress[voter].match_index >= wanted for voter in self.configuration.voters)
+            self._take_up_duties(now)
+            # Where a transfer of leadership held it up.
+            self._changes.leave_joint()
+            leading.send_heartbeats(replication)
+        return leading.heartbeat_round
 
     def wants_append(self, to: int, *, commit_only: bool = True) -> bool:
         """True when ``to`` should get entries, a probe, or a newer commit index, and its window has room.
 
         Without ``commit_only`` a newer commit index alone is no reason: it rides on the next append or heartbeat.
         """
-        return self._replication is not None and self._replication.wants_append(to, commit_only=commit_only)
+        replication = self._leading.replication
+        return replication is not None and replication.wants_append(to, commit_only=commit_only)
 
     def match_of(self, copies: int) -> int:
         """The highest index that is durable on at least ``copies`` voters, of those that will remain if they are being
         replaced; leaders only."""
-        assert self._replication is not None
-        matches = [
-            self.durable_index if node == self.node_id else self.progress[node].match_index
-            for node in self.configuration.voters
-        ]
-        return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
+        assert self._leading.replication is not None
+        return self._leading.replication.match_of(copies, self._state.configuration.voters)
 
     def next_append(self, now: int, to: int, max_bytes: int) -> AppendRequest | InstallSnapshot | None:
         """What ``to`` gets next, or None. It counts as sent, so it must be sent, before or after any fsync.
@@ -499,6 +504,64 @@ class RaftGroup(Replica):
             to: a member.
             max_bytes: of entries; one larger entry comes alone.
         """
-        if self._replication is None:
+        replication = self._leading.replication
+        if replication is None:
             return None
-        return self._replication.next_append(to, max_bytes, self._snapshot_source)
+        return replication.next_append(to, max_bytes, self._snapshot_source)
+
+    # -- Ready ------------------------------------------------------------------------------------------------
+
+    def has_ready(self) -> bool:
+        """True when ``take_ready`` has something to do."""
+        state, log = self._state, self._log
+        return (
+            state.outbox.has_messages
+            or log.has_unhanded
+            or (state.term, state.vote) != self._handed_hard_state
+            or log.applied_index < log.commit_index
+        )
+
+    def take_ready(self) -> Ready:
+        """What is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
+        state, log = self._state, self._log
+        snapshot, truncate_from, entries = log.take_unhanded()
+        voted = (state.term, state.vote)
+        hard_state = None
+        if voted != self._handed_hard_state or snapshot is not None or membership.is_changed_by(entries):
+            # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
+            # A change of members too: a replica that has a change on disk knows from that moment on that the one before
+            # it is committed. Otherwise a replica that restarts with both could campaign among voters who are two
+            # changes old, and a quorum of them need not have met one of today's (scenario 9).
+            hard_state = HardState(state.term, state.vote, log.commit_index)
+            self._handed_hard_state = voted
+        committed = log.deliver(state.options.max_apply_bytes)
+        if committed and self._changes.apply_those_in(committed):
+            self._set_deadline()
+        writes = hard_state is not None or bool(entries) or truncate_from is not None
+        now, after, number = state.outbox.take(writes=writes)
+        token = DurableToken(log.last, log.generation, state.term, state.vote, number) if writes else None
+        log.trim(state.options.cache_bytes if self._leading.replication is not None else 0)
+        return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
+
+    def on_durable(self, now: int, token: DurableToken) -> None:
+        """The write of the Ready that carried ``token`` is synced, and all writes before it."""
+        state = self._state
+        state.outbox.durable(token.number)
+        state.durable_term = max(state.durable_term, token.term)
+        advanced = self._log.mark_durable(token)
+        replication = self._leading.replication
+        if replication is not None:
+            if advanced:
+                replication.note_own_durability()
+                replication.advance_commit()
+        elif state.role is Role.CANDIDATE:
+            self._candidacy.own_vote_is_durable(now, token)
+            self._set_deadline()
+
+    def compact(self, up_to: EntryId) -> None:
+        """The log up to and including ``up_to`` leaves the store: readers and followers find it no more.
+
+        Arguments:
+            up_to: identity of an applied and durable entry, the new anchor.
+        """
+        self._log.compact(up_to)

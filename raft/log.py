@@ -6,12 +6,8 @@ read from the store. ``RaftLog`` knows nothing of roles or messages.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 from quorumlog.raft.errors import CompactedError, InvariantViolationError
-from quorumlog.raft.types import DurableToken, Entry, EntryId, LogStore, Snapshot
-
-ChainCheck = Callable[[EntryId, Entry], None]
+from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogStore, Snapshot
 
 
 def size_of(entries: list[Entry]) -> int:
@@ -201,8 +197,8 @@ class RaftLog:
     def merge(self, previous_index: int, entries: list[Entry]) -> int:
         """Takes a leader's entries, which follow ``previous_index``, where the logs agree.
 
-        What is here already stays, also what comes after it: only an entry that conflicts, and all after it, are
-        replaced. (Else a delayed, shorter duplicate removes entries that were acknowledged since: scenario 8.)
+        What is here already stays, and what comes after it too: only an entry that conflicts, and all after it, are
+        replaced. Otherwise a delayed, shorter duplicate removes entries that were acknowledged since (scenario 8).
 
         Returns:
             The last index up to which this log now equals the leader's.

@@ -1,4 +1,4 @@
-"""Changes of a group's members: which can be made, and by which steps (Raft thesis §4.3).
+"""Changes of a Raft group's members: which can be made, and by which steps (Raft thesis §4.3).
 
 Voters are replaced through a joint configuration, in which decisions need a majority of the old and of the new ones. A
 configuration applies when its entry is committed, as in etcd, and the next one is proposed after that.

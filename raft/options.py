@@ -9,7 +9,7 @@ MIB = 1024 * 1024
 
 @dataclass(slots=True, frozen=True)
 class RaftOptions:
-    """Limits and times of a group. Every replica of a group should have the same.
+    """Limits and times of a Raft group. All its replicas should have the same.
 
     Arguments:
         election_timeout_us: silence of the leader after which a follower campaigns, drawn anew from [1x, 2x) for each

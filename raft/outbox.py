@@ -1,4 +1,4 @@
-"""The two outboxes of a group: messages for now, and messages that may only leave once a write is durable."""
+"""The two outboxes of a replica: messages for now, and messages that may only leave once a write is durable."""
 
 from __future__ import annotations
 

@@ -77,7 +77,9 @@ class Progress:
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
         told_commit: the largest commit index sent to it in an AppendRequest.
-        called_round: the heartbeat round in which it was called to sleep, while it has not answered that; else 0.
+        called_round: the heartbeat round in which it was called to sleep and which it has not answered; 0 if there is
+            none.
+        recheck: in REPLICATE, an empty AppendRequest goes out next, to ask whether the entries under way arrived.
     """
 
     __slots__ = (
@@ -173,8 +175,8 @@ class Progress:
         self.told_commit = 0
 
     def _enter(self, state: ProgressState, next_index: int) -> None:
-        # Every change of state starts with an empty window. (Else bytes in flight before a probe are never freed,
-        # and the follower is throttled for ever: raft.md, scenario 18.)
+        # Every change of state starts with an empty window. Otherwise bytes in flight before a probe are never freed,
+        # and the follower is throttled for ever (docs/raft.md, scenario 18).
         self.state = state
         self.next_index = next_index
         self.inflights.clear()

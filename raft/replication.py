@@ -5,19 +5,17 @@ It exists only while its replica leads; stepping down drops it with all its stat
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 
 from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import RaftLog, size_of
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Inflights, Progress, ProgressState
 from quorumlog.raft.quorum import Halves, reached_by_quorum
-from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, Snapshot
+from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, SnapshotSource
 
 #: Later than every time: a deadline that never comes, a contact that never ends.
 NEVER = (1 << 63) - 1
-
-SnapshotSource = Callable[[], Snapshot | None]
 
 
 class Replication:
@@ -58,10 +56,10 @@ class Replication:
         self.note_own_durability()
 
     def configure(self, configuration: Configuration) -> int:
-        """Members changed. Who stays keeps its progress; who is new is probed, and counts as heard just now.
+        """Members changed. A member that stays keeps its progress. A new one is probed, and counts as heard just now.
 
         Returns:
-            That time, when somebody was last heard.
+            The time that counts as now: when a member was last heard.
         """
         known = self.progress
         newest_contact = max(progress.last_contact for progress in known.values())
@@ -84,7 +82,7 @@ class Replication:
     def note_own_durability(self) -> None:
         """The leader is a replica like any other: its own log counts as far as it is durable, and only then.
 
-        (Else the group commits on disks of which one has nothing: scenario 3.)
+        Otherwise the group commits on disks of which one has nothing (scenario 3).
         """
         own = self.progress.get(self._node_id)
         if own is not None:
@@ -94,8 +92,8 @@ class Replication:
     def advance_commit(self) -> bool:
         """Commits what a quorum holds durably. Returns True when the commit index moved.
 
-        Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8). Else a
-        later leader that never saw the old entry could still replace it (scenario 1).
+        Only an entry of this term is committed by counting; older ones follow with it (Raft §5.4.2, figure 8).
+        Otherwise a later leader that never saw the old entry could still replace it (scenario 1).
         """
         progress = self.progress
         reached = reached_by_quorum(self._halves, lambda voter: progress[voter].match_index)
@@ -111,6 +109,12 @@ class Replication:
         progress = self.progress
         own = self._node_id
         return reached_by_quorum(self._halves, lambda voter: NEVER if voter == own else progress[voter].last_contact)
+
+    def match_of(self, copies: int, voters: tuple[int, ...]) -> int:
+        """The highest index that is durable on at least ``copies`` of the voters; 0 if there are not as many."""
+        own = self._node_id
+        matches = [self._log.durable_index if node == own else self.progress[node].match_index for node in voters]
+        return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
 
     # -- what a follower gets ---------------------------------------------------------------------------------
 

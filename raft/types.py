@@ -6,6 +6,7 @@ supplies; the core never reads one.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, IntEnum
 from typing import NamedTuple, Protocol
@@ -24,7 +25,7 @@ class EntryKind(IntEnum):
 
 
 class Role(Enum):
-    """A replica's role in its group (Raft §5.1; pre-candidate: thesis §9.6)."""
+    """A replica's role in its Raft group (Raft §5.1; pre-candidate: thesis §9.6)."""
 
     FOLLOWER = "follower"
     PRE_CANDIDATE = "pre-candidate"
@@ -56,8 +57,8 @@ ORIGIN = EntryId(0, 0, 0)
 
 @dataclass(slots=True, frozen=True)
 class Configuration:
-    """Members of a group. A node is a voter or a learner, never both. Voters stand in the order of preference: of those
-    that are up to date the first should lead, and elections see to it that it usually does.
+    """Members of a Raft group. A node is a voter or a learner, never both. Voters stand in the order of
+    preference: of those that are up to date the first should lead, and elections see to it that it usually does.
 
     While the voters are being replaced it is *joint* (Raft thesis §4.3): ``outgoing`` are the voters before the change,
     and every decision needs a majority of them and a majority of ``voters``.
@@ -141,13 +142,68 @@ class EntrySealer(Protocol):
 
 
 class LogStore(Protocol):
-    """The durable part of one group's log, read synchronously. Everything it returns has been verified."""
+    """The durable part of one Raft group's log, read synchronously. Everything it returns has been verified."""
 
     def term_at(self, index: int) -> int:
         """Term of a durable entry."""
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Durable entries first..last inclusive, cut after ``max_bytes``; at least one."""
+
+
+#: Builds an entry from its index, its term and the hash of the entry before it.
+Seal = Callable[[int, int, int], Entry]
+
+#: Takes the identity of the predecessor and an entry. Raises if the entry does not name that predecessor.
+ChainCheck = Callable[[EntryId, Entry], None]
+
+#: Gives the newest snapshot, or None, for followers that need entries that are gone.
+SnapshotSource = Callable[[], Snapshot | None]
+
+
+@dataclass(slots=True, frozen=True)
+class RestoredReplica:
+    """Who a replica is, and what was found of it on disk.
+
+    Arguments:
+        node_id: the replica's node.
+        group: the id of its Raft group; errors name it.
+        configuration: members as of ``applied``.
+        hard_state: as last made durable.
+        last: identity of the last durable entry, the anchor's if there is none.
+        first_index: of the first durable entry; ``anchor.index + 1``.
+        anchor: identity of the entry before ``first_index`` (ORIGIN, or the end of a snapshot or compaction).
+        applied: entries up to here are not delivered again.
+        votes_from: of a replica that was removed from the Raft group and has come back: an index that its former life
+            cannot have gone beyond as a voter. It votes for nobody before it knows that this index is committed.
+    """
+
+    node_id: int
+    group: int
+    configuration: Configuration
+    hard_state: HardState
+    last: EntryId
+    first_index: int
+    anchor: EntryId
+    applied: int
+    votes_from: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class LogServices:
+    """What the core asks of its driver about the log.
+
+    Arguments:
+        store: reads the durable log.
+        sealer: builds the core's own entries.
+        snapshot_source: gives the newest snapshot; without it a follower that needs one waits.
+        check_chain: is called for every entry that is appended; without it nothing is checked.
+    """
+
+    store: LogStore
+    sealer: EntrySealer
+    snapshot_source: SnapshotSource | None = None
+    check_chain: ChainCheck | None = None
 
 
 # -- messages ---------------------------------------------------------------------------------------------------
@@ -203,8 +259,8 @@ class AppendResponse(Message):
 
 @dataclass(slots=True)
 class Heartbeat(Message):
-    """The leader lives. ``commit`` never exceeds what the receiver is known to hold. ``quiesce``: there is no more to
-    say; from now on the lease between the nodes stands for the leader's heartbeats."""
+    """The leader lives. ``commit`` never exceeds what the receiver is known to hold. ``quiesce``: the leader has
+    nothing more to say; from now on the lease between the nodes stands for its heartbeats."""
 
     commit: int
     round: int
@@ -243,14 +299,30 @@ class SnapshotResponse(Message):
     rejected: bool = False
 
 
+#: Every kind of message that a replica takes.
+MESSAGE_KINDS = frozenset(
+    {
+        VoteRequest,
+        VoteResponse,
+        AppendRequest,
+        AppendResponse,
+        Heartbeat,
+        HeartbeatResponse,
+        TimeoutNow,
+        InstallSnapshot,
+        SnapshotResponse,
+    }
+)
+
+
 # -- the driver's side --------------------------------------------------------------------------------------------
 
 
 @dataclass(slots=True)
 class Ready:
-    """What one group wants done. The driver must, in this order: send ``messages`` (any time), make ``hard_state``,
-    ``truncate_from``, ``entries`` and ``snapshot`` durable in ONE transaction, and only after its fsync send
-    ``messages_after_durable`` and call ``on_durable`` with ``durable``. ``committed`` is applied in order at once.
+    """What one Raft group wants done. The driver must, in this order: send ``messages`` (any time), make
+    ``hard_state``, ``truncate_from``, ``entries`` and ``snapshot`` durable in ONE transaction, and only after its fsync
+    send ``messages_after_durable`` and call ``on_durable`` with ``durable``. ``committed`` is applied in order at once.
     """
 
     messages: list[Message]

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import Entry, EntryId, HardState, Snapshot
+from quorumlog.raft.types import Entry, EntryId, HardState, LogServices, RestoredReplica, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import StorageReader
@@ -16,7 +16,7 @@ from quorumlog.v1.entry import CorruptEntryError, parse_envelope
 
 
 class DurableLog:
-    """One group's view of the storage: implements `quorumlog.raft.types.LogStore`."""
+    """One Raft group's view of the storage: implements `quorumlog.raft.types.LogStore`."""
 
     __slots__ = ("_group", "_reader")
 
@@ -56,7 +56,7 @@ class RaftGroupFactory:
     """Makes a node's Raft replicas from what is durable of them.
 
     Arguments:
-        rng: one for all groups: a generator of its own would cost each of them 2.5 KiB.
+        rng: one for all Raft groups: a generator of its own would cost each of them 2.5 KiB.
     """
 
     options: NodeOptions
@@ -74,7 +74,7 @@ class RaftGroupFactory:
         snapshot_source: Callable[[], Snapshot | None],
         votes_from: int = 0,
     ) -> RaftGroup:
-        """One group's replica.
+        """One Raft group's replica.
 
         Arguments:
             applied: entries up to here are in the state machine already.
@@ -84,7 +84,7 @@ class RaftGroupFactory:
         """
         hard_state = state.hard_state
         committed = min(max(hard_state.commit, committed), state.last.index)
-        return RaftGroup(
+        restored = RestoredReplica(
             node_id=self.options.node_id,
             group=state.group,
             configuration=state.configuration,
@@ -93,12 +93,7 @@ class RaftGroupFactory:
             first_index=state.anchor.index + 1,
             anchor=EntryId(*state.anchor),
             applied=max(applied, state.anchor.index),
-            store=DurableLog(state.group, self.reader),
-            sealer=sealer,
-            rng=self.rng,
-            now=now,
-            options=self.options.raft,
-            check_chain=check_chain,
-            snapshot_source=snapshot_source,
             votes_from=votes_from,
         )
+        services = LogServices(DurableLog(state.group, self.reader), sealer, snapshot_source, check_chain)
+        return RaftGroup(restored, services, self.options.raft, self.rng, now)

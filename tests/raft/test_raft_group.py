@@ -31,7 +31,9 @@ from quorumlog.raft.types import (
     HardState,
     Heartbeat,
     InstallSnapshot,
+    LogServices,
     Message,
+    RestoredReplica,
     Role,
     VoteRequest,
     VoteResponse,
@@ -46,24 +48,19 @@ def entry(index: int, term: int) -> tuple[int, int, EntryKind, int, bytes]:
 
 
 def start(cluster: Cluster, **changes: object) -> RaftGroup:
-    """A core over an empty disk, with some arguments changed."""
-    arguments: dict[str, object] = {
-        "node_id": 1,
-        "group": 7,
-        "configuration": Configuration((1, 2, 3)),
-        "hard_state": HardState(),
-        "last": ORIGIN,
-        "first_index": 1,
-        "anchor": ORIGIN,
-        "applied": 0,
-        "store": Disk(Configuration((1, 2, 3))),
-        "sealer": cluster.sealer,
-        "rng": cluster.rng,
-        "now": 0,
-        "options": RaftOptions(),
-        "check_chain": check_chain,
-    }
-    return RaftGroup(**{**arguments, **changes})  # type: ignore[arg-type]
+    """A core over an empty disk, with some of what was found there changed."""
+    empty = RestoredReplica(
+        node_id=1,
+        group=7,
+        configuration=Configuration((1, 2, 3)),
+        hard_state=HardState(),
+        last=ORIGIN,
+        first_index=1,
+        anchor=ORIGIN,
+        applied=0,
+    )
+    services = LogServices(Disk(Configuration((1, 2, 3))), cluster.sealer, check_chain=check_chain)
+    return RaftGroup(replace(empty, **changes), services, RaftOptions(), cluster.rng, 0)  # type: ignore[arg-type]
 
 
 @pytest.mark.scenario("2b", "7")

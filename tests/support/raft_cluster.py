@@ -21,8 +21,10 @@ from quorumlog.raft.types import (
     EntryKind,
     HardState,
     InstallSnapshot,
+    LogServices,
     Message,
     Ready,
+    RestoredReplica,
     Snapshot,
 )
 
@@ -163,7 +165,7 @@ class Cluster:
         replica.unsynced = []
         replica.applied = []
         replica.applied_from = disk.anchor.index
-        replica.core = RaftGroup(
+        restored = RestoredReplica(
             node_id=node_id,
             group=1,
             configuration=disk.configuration,
@@ -172,15 +174,10 @@ class Cluster:
             first_index=disk.anchor.index + 1,
             anchor=disk.anchor,
             applied=disk.anchor.index,
-            store=disk,
-            sealer=self.sealer,
-            rng=self.rng,
-            now=self.now,
-            options=self.options,
-            snapshot_source=lambda: self.snapshot_of(node_id),
-            check_chain=check_chain,
             votes_from=replica.votes_from,
         )
+        services = LogServices(disk, self.sealer, lambda: self.snapshot_of(node_id), check_chain)
+        replica.core = RaftGroup(restored, services, self.options, self.rng, self.now)
 
     def crash(self, node_id: int, synced: int = 0) -> None:
         """Kills a replica; of its unsynced writes the first ``synced`` reached the disk all the same."""

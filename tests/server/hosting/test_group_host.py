@@ -15,7 +15,9 @@ from quorumlog.raft.types import (
     EntryId,
     HardState,
     InstallSnapshot,
+    LogServices,
     Message,
+    RestoredReplica,
     Snapshot,
 )
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -55,11 +57,12 @@ class Rig:
         self.host = RaftHost(lambda group, message: self.sent.append((group, message)))
         self.machines: dict[int, Machine] = {}
         for group in range(1, groups + 1):
-            raft = RaftGroup(
+            restored = RestoredReplica(
                 node_id=1, group=group, configuration=Configuration(voters), hard_state=HardState(), last=ORIGIN,
-                first_index=1, anchor=ORIGIN, applied=0, store=NoStore(), sealer=GroupSealer(group),
-                rng=random.Random(group), now=0, options=RaftOptions(),
+                first_index=1, anchor=ORIGIN, applied=0,
             )  # fmt: skip
+            services = LogServices(NoStore(), GroupSealer(group))
+            raft = RaftGroup(restored, services, RaftOptions(), random.Random(group), now=0)
             self.machines[group] = Machine()
             self.host.create(RaftGroupWrite(group, create=Configuration(voters), hard_state=HardState()))
             self.host.add(group, HostedReplica(raft, self.machines[group], lazy_commit=False))

@@ -19,7 +19,9 @@ from quorumlog.raft.types import (
     HardState,
     Heartbeat,
     InstallSnapshot,
+    LogServices,
     Message,
+    RestoredReplica,
     Snapshot,
 )
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
@@ -84,12 +86,12 @@ class Side:
             lambda level, event, **fields: self.logged.append(f"{event}: {fields.get('reason', '')}"),
         )  # fmt: skip
         self.snapshot: Snapshot | None = None
-        self.raft = RaftGroup(
+        restored = RestoredReplica(
             node_id=node_id, group=GROUP, configuration=CONFIGURATION, hard_state=HardState(last.term, -1, last.index),
-            last=last, first_index=last.index + 1, anchor=last, applied=last.index, store=Store(),
-            sealer=GroupSealer(GROUP), rng=random.Random(node_id), now=0, options=RaftOptions(),
-            snapshot_source=lambda: self.snapshot,
+            last=last, first_index=last.index + 1, anchor=last, applied=last.index,
         )  # fmt: skip
+        services = LogServices(Store(), GroupSealer(GROUP), snapshot_source=lambda: self.snapshot)
+        self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(node_id), now=0)
         self.machine = Machine(self.disk)
         self.disk[GROUP] = DurableRaftGroup(GROUP, CONFIGURATION, HardState(last.term, -1, last.index), last)
         self.host.add(GROUP, HostedReplica(self.raft, self.machine, lazy_commit=False))

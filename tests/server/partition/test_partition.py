@@ -7,7 +7,15 @@ import pytest
 
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
-from quorumlog.raft.types import ORIGIN, Configuration, Entry, HardState, VoteRequest
+from quorumlog.raft.types import (
+    ORIGIN,
+    Configuration,
+    Entry,
+    HardState,
+    LogServices,
+    RestoredReplica,
+    VoteRequest,
+)
 from quorumlog.server.hosting.durable_raft_group import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -89,11 +97,12 @@ class Rig:
     def __init__(self) -> None:
         self.log = MemoryLog()
         sealer = GroupSealer(GROUP)
-        self.raft = RaftGroup(
+        restored = RestoredReplica(
             node_id=1, group=GROUP, configuration=Configuration((1,)), hard_state=HardState(), last=ORIGIN,
-            first_index=1, anchor=ORIGIN, applied=0, store=_Store(self.log), sealer=sealer, rng=random.Random(1),
-            now=0, options=RaftOptions(), check_chain=check_chain,
+            first_index=1, anchor=ORIGIN, applied=0,
         )  # fmt: skip
+        services = LogServices(_Store(self.log), sealer, check_chain=check_chain)
+        self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
         self.partition = Partition(identity, self.raft, sealer, self.log, {}, NodeLimits())
         self.calls = 0

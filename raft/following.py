@@ -1,0 +1,125 @@
+"""What the messages of a leader do to a replica that follows it: entries, heartbeats, snapshots."""
+
+from __future__ import annotations
+
+from quorumlog.raft.candidacy import Candidacy
+from quorumlog.raft.errors import InvariantViolationError, MalformedMessageError
+from quorumlog.raft.state import ReplicaState
+from quorumlog.raft.types import (
+    NO_NODE,
+    AppendRequest,
+    AppendResponse,
+    Heartbeat,
+    HeartbeatResponse,
+    InstallSnapshot,
+    Role,
+    SnapshotResponse,
+)
+
+
+class Following:
+    """A replica's part as follower. Every message that it takes is of the current term."""
+
+    __slots__ = ("_candidacy", "_log", "_outbox", "_state")
+
+    def __init__(self, state: ReplicaState, candidacy: Candidacy) -> None:
+        self._state = state
+        self._log = state.log
+        self._outbox = state.outbox
+        self._candidacy = candidacy
+
+    def take_append_request(self, now: int, request: AppendRequest) -> None:
+        """Appends the leader's entries where the logs agree, and refuses them where they do not."""
+        entries = request.entries
+        self._hear_leader(now, request.sender)
+        state, log = self._state, self._log
+        if request.prev_index < log.commit_index:
+            # A delayed duplicate: what is committed is not looked at again (scenario 8).
+            self._acknowledge(request.sender, log.commit_index)
+        elif log.holds(request.prev_index, request.prev_term):
+            matching = log.merge(request.prev_index, entries)
+            log.commit_to(min(request.commit, matching))
+            self._acknowledge(request.sender, matching)
+        else:
+            # Skip all of the terms that the leader cannot have: below the commit index the logs agree in any case.
+            hint = log.last_at_most(min(request.prev_index, log.last.index), request.prev_term, log.commit_index)
+            hint = max(hint, log.commit_index)
+            state.send(
+                AppendResponse(
+                    state.node_id, request.sender, state.term, request.prev_index, True, hint, log.term_at(hint)
+                )
+            )
+
+    def take_heartbeat(self, now: int, heartbeat: Heartbeat) -> None:
+        """Learns what is committed, and goes to sleep if the leader calls for it and this replica has everything."""
+        self._hear_leader(now, heartbeat.sender)
+        state, log = self._state, self._log
+        log.commit_to(heartbeat.commit)
+        # Only with all that the leader has, and not on a word from before the connection broke.
+        whole = log.last.index == log.commit_index == heartbeat.commit
+        state.quiescent = heartbeat.quiesce and whole and not self._candidacy.timer.is_deaf(now)
+        state.send(HeartbeatResponse(state.node_id, heartbeat.sender, state.term, heartbeat.round, state.quiescent))
+
+    def take_install_snapshot(self, now: int, message: InstallSnapshot) -> None:
+        """Replaces the log by a snapshot, unless the log leads to the same state."""
+        self._hear_leader(now, message.sender)
+        state, log, snapshot = self._state, self._log, message.snapshot
+        index = snapshot.last.index
+        if index > log.commit_index:
+            if log.holds(index, snapshot.last.term):
+                # The log leads to the same state and may go on behind it: installing would delete newer, perhaps
+                # acknowledged entries (scenario 6).
+                log.commit_to(index)
+            else:
+                log.install(snapshot)
+                state.configuration = snapshot.configuration
+        state.send_when_durable(SnapshotResponse(state.node_id, message.sender, state.term, index))
+
+    def _hear_leader(self, now: int, sender: int) -> None:
+        """A message of this term's leader arrived."""
+        state, candidacy = self._state, self._candidacy
+        if state.role is not Role.FOLLOWER:
+            if state.role is Role.LEADER:
+                raise InvariantViolationError(
+                    f"group {state.group}: node {sender} leads term {state.term} too: two leaders in one term"
+                )
+            candidacy.become_follower(now, state.term, sender)
+        elif state.leader_id != sender:
+            if state.leader_id != NO_NODE:
+                raise InvariantViolationError(
+                    f"group {state.group}: nodes {state.leader_id} and {sender} both lead term {state.term}"
+                )
+            state.leader_id = sender
+        candidacy.timer.heard_leader(now)
+
+    def _acknowledge(self, leader: int, index: int) -> None:
+        """Tells the leader, once it is durable, that this log equals the leader's up to ``index``."""
+        state, waiting = self._state, self._outbox.after_durable
+        if waiting:
+            newest = waiting[-1]
+            # One answer stands for all of the same round.
+            if (
+                type(newest) is AppendResponse
+                and not newest.rejected
+                and newest.to == leader
+                and newest.term == state.term
+            ):
+                newest.index = max(newest.index, index)
+                return
+        waiting.append(AppendResponse(state.node_id, leader, state.term, index))
+
+
+def check_sequence(request: AppendRequest) -> None:
+    """Entries of a request follow each other and its predecessor, in terms that never fall and are not the future's.
+
+    Raises:
+        MalformedMessageError: they do not.
+    """
+    index, term = request.prev_index, request.prev_term
+    for entry in request.entries:
+        index += 1
+        if entry.index != index or not term <= entry.term <= request.term:
+            raise MalformedMessageError(
+                f"node {request.sender} sent entry {entry[:2]} after {(index - 1, term)} in term {request.term}"
+            )
+        term = entry.term

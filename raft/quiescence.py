@@ -1,0 +1,91 @@
+"""The sleep of an idle Raft group: no deadline, no heartbeats, until something happens.
+
+While a replica sleeps, the lease between its node and the leader's node stands for deadlines and heartbeats. The driver
+sees to the leases (docs/raft.md).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+
+from quorumlog.raft.candidacy import Candidacy
+from quorumlog.raft.leading import Leading
+from quorumlog.raft.replication import Replication
+from quorumlog.raft.state import ReplicaState
+from quorumlog.raft.types import NO_NODE, Heartbeat, HeartbeatResponse, Message, Role
+
+
+class Quiescence:
+    """When a replica goes to sleep, through what it sleeps, and how it wakes."""
+
+    __slots__ = ("_candidacy", "_leading", "_state")
+
+    def __init__(self, state: ReplicaState, leading: Leading, candidacy: Candidacy) -> None:
+        self._state = state
+        self._leading = leading
+        self._candidacy = candidacy
+
+    def sleeps_through(self, message: Message) -> bool:
+        """True for what a quiescent replica takes without waking: the leader's call to sleep, and its answer."""
+        state = self._state
+        if message.term != state.term:
+            return False
+        if isinstance(message, Heartbeat):
+            return message.quiesce and message.sender == state.leader_id
+        return isinstance(message, HeartbeatResponse) and message.quiescent and state.role is Role.LEADER
+
+    def call_to_sleep(self, reachable: Container[int]) -> bool:
+        """A leader puts its idle group to sleep, or calls those followers again that have not answered yet.
+
+        Returns:
+            False, with nothing done, unless the group may sleep (``RaftGroup.quiesce``).
+        """
+        state, leading, log = self._state, self._leading, self._state.log
+        replication = leading.replication
+        if replication is None or leading.transfer.to != NO_NODE or not leading.is_idle:
+            return False
+        if state.configuration.is_joint:
+            return False
+        at_rest = log.applied_index == log.commit_index == log.durable_index == log.last.index
+        if not at_rest or not leading.leads_committed or not replication.is_settled(reachable):
+            return False
+        if state.quiescent:
+            called = replication.awake_members(reachable)
+        else:
+            called = [member for member in replication.progress if member != state.node_id and member in reachable]
+            log.trim(0)
+            state.quiescent = True
+        if called:
+            self._send_calls(replication, called)
+        return True
+
+    def _send_calls(self, replication: Replication, called: list[int]) -> None:
+        state, leading = self._state, self._leading
+        leading.heartbeat_round += 1
+        replication.call_to_sleep(called, leading.heartbeat_round)
+        for member in called:
+            # A follower that missed the call would wait for a heartbeat that never comes, and campaign.
+            call = Heartbeat(state.node_id, member, state.term, state.log.last.index, leading.heartbeat_round, True)
+            state.send(call)
+
+    def end(self, now: int, contacts: Mapping[int, int]) -> None:
+        """This replica wakes.
+
+        Arguments:
+            contacts: node -> when it was last heard (µs). A node that is not named counts as heard just now.
+        """
+        state, replication = self._state, self._leading.replication
+        state.quiescent = False
+        if replication is not None:
+            replication.resume(now, contacts)
+        else:
+            self._candidacy.resume(contacts.get(state.leader_id, now))
+
+    def say_awake(self) -> None:
+        """A follower that woke tells its leader.
+
+        A leader that sleeps on would not speak again, and the follower that woke would depose it (scenario 17).
+        """
+        state = self._state
+        if self._leading.replication is None and state.leader_id != NO_NODE:
+            state.send(HeartbeatResponse(state.node_id, state.leader_id, state.term, 0))

@@ -1,0 +1,99 @@
+"""What all parts of a replica share: its term and vote, its role, its log, its members and its outbox.
+
+It is the state of the Raft paper (figure 2) with the role added. The parts (candidacy.py, leading.py, following.py and
+so on) read and change it; each rule stands in one of them.
+"""
+
+from __future__ import annotations
+
+from quorumlog.raft.errors import InvariantViolationError
+from quorumlog.raft.log import RaftLog
+from quorumlog.raft.options import RaftOptions
+from quorumlog.raft.outbox import Outbox
+from quorumlog.raft.types import NO_NODE, LogServices, Message, RestoredReplica, Role
+
+
+class ReplicaState:
+    """The state of one replica of one Raft group.
+
+    Attributes:
+        node_id: this replica's node.
+        group: the Raft group's id.
+        options: limits and times.
+        log: the entries, with commit and applied index.
+        outbox: messages on their way out.
+        term: the current term. Never goes back, and no message carries one that is not durable here.
+        vote: whom this replica voted for in ``term``, or NO_NODE.
+        durable_term: the newest term that is on this replica's disk.
+        role: Role.
+        leader_id: the leader of ``term`` if known, otherwise NO_NODE.
+        configuration: members as of the applied index.
+        configuration_index: of the last entry applied in this life that changed them; 0 before the first.
+        quiescent: the Raft group is idle and this replica sleeps (quiescence.py).
+    """
+
+    __slots__ = (
+        "configuration",
+        "configuration_index",
+        "durable_term",
+        "group",
+        "leader_id",
+        "log",
+        "node_id",
+        "options",
+        "outbox",
+        "quiescent",
+        "role",
+        "term",
+        "vote",
+    )
+
+    def __init__(self, restored: RestoredReplica, services: LogServices, options: RaftOptions) -> None:
+        group, last, hard_state = restored.group, restored.last, restored.hard_state
+        if restored.first_index != restored.anchor.index + 1:
+            raise InvariantViolationError(
+                f"group {group}: the log begins at {restored.first_index}, its anchor is {restored.anchor.index}"
+            )
+        if last.term > hard_state.term:
+            # Term and vote were lost while entries survived: it might vote twice in a term (scenario 2).
+            raise InvariantViolationError(
+                f"group {group}: the log ends in term {last.term}, the hard state is of term {hard_state.term}"
+            )
+        self.node_id = restored.node_id
+        self.group = group
+        self.options = options
+        self.term = self.durable_term = hard_state.term
+        self.vote = hard_state.vote
+        self.role = Role.FOLLOWER
+        self.leader_id = NO_NODE
+        self.configuration = restored.configuration
+        self.configuration_index = 0
+        self.quiescent = False
+        self.log = RaftLog(
+            store=services.store,
+            anchor=restored.anchor,
+            last=last,
+            commit=hard_state.commit,
+            applied=restored.applied,
+            check_chain=services.check_chain,
+        )
+        self.outbox = Outbox()
+
+    @property
+    def is_voter(self) -> bool:
+        """True when this replica's configuration counts its vote, and so lets it campaign."""
+        return self.node_id in self.configuration.electors
+
+    def send(self, message: Message) -> None:
+        """Sends a message that speaks of nothing but the term: at once if the term is durable.
+
+        No peer ever sees a term that a crash could make its sender forget.
+        """
+        if self.durable_term == self.term:
+            self.outbox.now.append(message)
+        else:
+            self.outbox.after_durable.append(message)
+
+    def send_when_durable(self, message: Message) -> None:
+        """Sends a message that promises something: after everything decided so far is durable (scenario 3)."""
+        self.outbox.after_durable.append(message)
