@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Makes the answer to a request that failed as a whole.
 Failed = Callable[[errors_pb2.Error], ProtoMessage]
+#: What waits here is bounded where the requests come in.
+NO_LIMIT = 1 << 60
+
+
+@dataclass(slots=True, frozen=True)
+class _Expected:
+    """A call, and what it is answered when it fails."""
+
+    request_id: int
+    deadline: int
+    failed: Failed
 
 
 class PendingAnswers:
@@ -24,38 +36,34 @@ class PendingAnswers:
 
     def __init__(self, reply: Callable[[int, ProtoMessage], None]) -> None:
         self._reply = reply
-        self._failed: dict[int, Failed] = {}
-        self._deadlines: list[tuple[int, int]] = []
+        self._calls: PendingCalls[_Expected] = PendingCalls(NO_LIMIT)
 
     def expect(self, request_id: int, deadline: int, failed: Failed) -> None:
         """A call came that is to be answered by ``deadline`` (µs)."""
-        self._failed[request_id] = failed
-        heapq.heappush(self._deadlines, (deadline, request_id))
+        self._calls.add(_Expected(request_id, deadline, failed))
 
     def give(self, request_id: int, answer: ProtoMessage) -> None:
         """Answers a call, unless its time was over before."""
-        if self._failed.pop(request_id, None) is not None:
+        if self._calls.take(request_id) is not None:
             self._reply(request_id, answer)
 
     def fail(self, request_id: int, problem: errors_pb2.Error) -> None:
         """Answers a call with an error as a whole, unless its time was over before."""
-        failed = self._failed.pop(request_id, None)
-        if failed is not None:
-            self._reply(request_id, failed(problem))
+        call = self._calls.take(request_id)
+        if call is not None:
+            self._reply(request_id, call.failed(problem))
 
     def forget(self, request_id: int) -> None:
         """Nobody waits for that answer any more."""
-        self._failed.pop(request_id, None)
+        self._calls.take(request_id)
 
     def on_time(self, now: int) -> None:
         """Answers those whose time is over."""
-        while self._deadlines and self._deadlines[0][0] <= now:
+        for call in self._calls.take_expired(now):
             late = "the coordinator could not do it in time, it may yet: look before you ask again"
-            self.fail(heapq.heappop(self._deadlines)[1], error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False))
+            self._reply(call.request_id, call.failed(error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)))
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        while self._deadlines and self._deadlines[0][1] not in self._failed:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        return self._calls.next_deadline

@@ -2,17 +2,27 @@
 
 from __future__ import annotations
 
-import heapq
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Protocol
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.node_service import NodeService
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
+
+
+@dataclass(slots=True, frozen=True)
+class _Question:
+    """A request to another node, and who waits for its answer."""
+
+    request_id: int
+    deadline: int
+    on_answer: OnAnswer
 
 
 class ControllerRoute(Protocol):
@@ -34,10 +44,8 @@ class ControllerClient(NodeService):
 
     def __init__(self, route: ControllerRoute, limit: int) -> None:
         self._route = route
-        self._limit = limit
         self._next_id = 0
-        self._waiting: dict[int, OnAnswer] = {}
-        self._deadlines: list[tuple[int, int]] = []
+        self._waiting: PendingCalls[_Question] = PendingCalls(limit)
 
     def ask(
         self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer, to: int | None = None
@@ -48,35 +56,30 @@ class ControllerClient(NodeService):
         before ``deadline`` (microseconds); then it is not known whether the request took effect.
         """
         target = self._route.controller_id() if to is None else to
-        if target == NO_NODE or len(self._waiting) >= self._limit:
+        if target == NO_NODE or self._waiting.full:
             on_answer(None)
             return
         self._next_id += 1
         request.request_id = self._next_id
-        self._waiting[request.request_id] = on_answer
-        heapq.heappush(self._deadlines, (deadline, request.request_id))
+        self._waiting.add(_Question(request.request_id, deadline, on_answer))
         if not self._route.send(target, request):
             self.on_response(peer_pb2.ControllerResponse(request_id=request.request_id), lost=True)
 
     def on_response(self, response: peer_pb2.ControllerResponse, *, lost: bool = False) -> None:
         """An answer came. Answers to requests that are no longer waited for are dropped."""
-        on_answer = self._waiting.pop(response.request_id, None)
-        if on_answer is not None:
-            on_answer(None if lost else response)
+        question = self._waiting.take(response.request_id)
+        if question is not None:
+            question.on_answer(None if lost else response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Gives up the requests whose time is over."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            on_answer = self._waiting.pop(heapq.heappop(self._deadlines)[1], None)
-            if on_answer is not None:
-                on_answer(None)
+        for question in self._waiting.take_expired(now):
+            question.on_answer(None)
 
     @property
     def next_deadline(self) -> int | None:
         """When the next request's time is over."""
-        while self._deadlines and self._deadlines[0][1] not in self._waiting:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
+        return self._waiting.next_deadline
 
 
 def failure_of(response: peer_pb2.ControllerResponse | None) -> errors_pb2.Error:

@@ -15,7 +15,7 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 ACKS_NONE = 0
 ACKS_LEADER = 1
 ACKS_ALL = -1
-#: Waiters, or deadlines beyond twice those awaited, at which what nobody awaits any more is thrown out.
+#: Waiters at which those that nobody awaits any more are thrown out.
 SWEEP_ABOVE = 1_024
 
 
@@ -40,6 +40,20 @@ class ProduceCall:
                     result.error.CopyFrom(value)  # type: ignore[arg-type]
                 else:
                     setattr(result, name, value)
+
+    def time_out(self) -> None:
+        """Fills the open slots: their batches are in the log, and what becomes of them is not known."""
+        late = error(
+            ErrorCode.REQUEST_TIMED_OUT,
+            "appended, but not confirmed by enough replicas in time; send it again with the same sequence",
+            definite=False,
+        )
+        for slot in sorted(self.open_slots):
+            self.fill(slot, error=late, base_offset=-1, log_append_time_ms=-1)
+
+    def abandon(self) -> None:
+        """The client is gone: nothing needs to be filled in any more."""
+        self.open_slots.clear()
 
     @property
     def done(self) -> bool:
@@ -127,65 +141,3 @@ class Acknowledgements:
 
     def __bool__(self) -> bool:
         return bool(self._all or self._leader)
-
-
-class ProduceCalls:
-    """All produce calls of a node that wait for an answer, with their deadlines."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._calls: dict[int, ProduceCall] = {}
-        self._deadlines: list[tuple[int, int]] = []
-
-    @property
-    def full(self) -> bool:
-        """True when no further call may wait."""
-        return len(self._calls) >= self._limit
-
-    def add(self, call: ProduceCall) -> None:
-        """A call begins to wait."""
-        self._calls[call.request_id] = call
-        heapq.heappush(self._deadlines, (call.deadline, call.request_id))
-        if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._calls):
-            # Answered calls leave theirs behind: with a long time-out those of minutes.
-            self._deadlines = [(each.deadline, each.request_id) for each in self._calls.values()]
-            heapq.heapify(self._deadlines)
-
-    def forget(self, request_id: int) -> bool:
-        """It gets its answer; returns whether one was still awaited."""
-        return self._calls.pop(request_id, None) is not None
-
-    def abandon(self, request_id: int) -> None:
-        """The client is gone: nothing needs to be filled in any more."""
-        call = self._calls.pop(request_id, None)
-        if call is not None:
-            call.open_slots.clear()
-
-    def expired(self, now: int) -> Iterator[ProduceCall]:
-        """Takes out the calls whose time is up, their open slots filled with REQUEST_TIMED_OUT (indefinite)."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            call = self._calls.pop(heapq.heappop(self._deadlines)[1], None)
-            if call is None:
-                continue
-            for slot in sorted(call.open_slots):
-                call.fill(
-                    slot,
-                    error=error(
-                        ErrorCode.REQUEST_TIMED_OUT,
-                        "appended, but not confirmed by enough replicas in time; send it again with the same sequence",
-                        definite=False,
-                    ),
-                    base_offset=-1,
-                    log_append_time_ms=-1,
-                )
-            yield call
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When the next call's time is up."""
-        while self._deadlines and self._deadlines[0][1] not in self._calls:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
-    def __len__(self) -> int:
-        return len(self._calls)

@@ -9,6 +9,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -47,11 +48,10 @@ class RecordDeletions(NodeService):
         absent: AbsentPartitions,
     ) -> None:
         self._partitions = partitions
-        self._limit = limit
         self._replies = replies
         self._absent = absent
         self._host = host
-        self._deletions: dict[int, _Deletion] = {}
+        self._deletions: PendingCalls[_Deletion] = PendingCalls(limit)
         self._by_group: dict[int, set[int]] = {}
 
     def declare_requests(self, table: RequestTable) -> None:
@@ -69,7 +69,7 @@ class RecordDeletions(NodeService):
             problem = self._begin(time.now, deletion, wanted)
             if problem is not None:
                 result.error.CopyFrom(problem)
-        self._deletions[asked.request_id] = deletion
+        self._deletions.add(deletion)
         for group in deletion.waiting:
             self._by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(deletion)
@@ -83,7 +83,7 @@ class RecordDeletions(NodeService):
             return self._absent.problem(wanted.topic_id, wanted.partition)
         before = partition.high_watermark if wanted.before_offset == HIGH_WATERMARK else wanted.before_offset
         problem = partition.check_readable(-1) or _check_allowed(partition, before)
-        if problem is None and (partition.group in deletion.waiting or len(self._deletions) >= self._limit):
+        if problem is None and (partition.group in deletion.waiting or self._deletions.full):
             problem = error(ErrorCode.INVALID_REQUEST, f"{partition.name} is named twice; name each partition once")
             if partition.group not in deletion.waiting:
                 problem = error(ErrorCode.SERVER_BUSY, "too many deletions wait here; try again after a pause")
@@ -102,7 +102,8 @@ class RecordDeletions(NodeService):
     def after_round(self, partition: Partition) -> None:
         """The group was stepped: its log start may have moved, or its leader."""
         for request_id in sorted(self._by_group.get(partition.group, ())):
-            deletion = self._deletions[request_id]
+            deletion = self._deletions.get(request_id)
+            assert deletion is not None
             slot, before, term = deletion.waiting[partition.group]
             result = deletion.response.results[slot]
             if partition.log_start_offset >= before:
@@ -123,20 +124,21 @@ class RecordDeletions(NodeService):
 
     def _finish_if_done(self, deletion: _Deletion) -> None:
         if not deletion.waiting:
-            del self._deletions[deletion.request_id]
+            self._deletions.take(deletion.request_id)
             self._replies.reply(deletion.request_id, deletion.response)
 
     def raft_group_gone(self, now: int, group: int) -> None:
         """The replica has left this node: whoever waits for it asks again elsewhere."""
         for request_id in sorted(self._by_group.get(group, ())):
-            deletion = self._deletions[request_id]
+            deletion = self._deletions.get(request_id)
+            assert deletion is not None
             result = deletion.response.results[deletion.waiting[group][0]]
             result.error.CopyFrom(self._absent.problem(result.topic_id, result.partition))
             self._forget(deletion, group)
             self._finish_if_done(deletion)
 
     def client_gone(self, request_id: int) -> None:
-        deletion = self._deletions.pop(request_id, None)
+        deletion = self._deletions.take(request_id)
         if deletion is not None:
             for group in list(deletion.waiting):
                 self._forget(deletion, group)
@@ -144,7 +146,7 @@ class RecordDeletions(NodeService):
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the requests whose time is up."""
         late = "the log start did not move in time; it may yet, and asking again does no harm"
-        for deletion in [deletion for deletion in self._deletions.values() if deletion.deadline <= now]:
+        for deletion in self._deletions.take_expired(now):
             for group, (slot, _, _) in list(deletion.waiting.items()):
                 problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
                 deletion.response.results[slot].error.CopyFrom(problem)
@@ -154,7 +156,7 @@ class RecordDeletions(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return min((deletion.deadline for deletion in self._deletions.values()), default=None)
+        return self._deletions.next_deadline
 
 
 def failed_deletion(

@@ -12,11 +12,12 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
-from quorumlog.server.requests.parked_fetches import Found, ParkedFetches, PendingFetch
+from quorumlog.server.requests.parked_fetches import Found, PendingFetch
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import parse_header
@@ -48,7 +49,7 @@ class FetchRequests(NodeService):
         self._limits = limits
         self._replies = replies
         self._absent = absent
-        self._parked = ParkedFetches(limits.parked_fetches)
+        self._parked: PendingCalls[PendingFetch] = PendingCalls(limits.parked_fetches)
         self._watches: dict[int, _Watch] = {}
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
 
@@ -151,7 +152,7 @@ class FetchRequests(NodeService):
             self._answer(fetch)
         elif session.waiting is None:
             session.waiting = fetch.request_id
-            self._parked.park(fetch)
+            self._parked.add(fetch)
             # Too little to answer is read again when there is enough: what waits holds no entries in memory.
             for found in fetch.found.values():
                 found.entries = []
@@ -223,7 +224,7 @@ class FetchRequests(NodeService):
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the fetches whose time is up."""
-        for fetch in list(self._parked.expired(now)):
+        for fetch in list(self._parked.take_expired(now)):
             self._answer(fetch)
 
     @property

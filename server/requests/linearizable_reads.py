@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import count
 
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -15,6 +16,7 @@ from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, peer_pb2
@@ -33,6 +35,7 @@ OnRead = Callable[[errors_pb2.Error | None], None]
 class _Question:
     """A read that waits here. ``index``: what the image must have applied, None until the controller has said so."""
 
+    request_id: int
     deadline: int
     done: OnRead
     asked: bool = False
@@ -41,11 +44,13 @@ class _Question:
 
 @dataclass(slots=True, frozen=True)
 class _Confirmation:
-    """A read index that waits until a quorum has answered ``heartbeat``."""
+    """A read index that waits until a quorum has answered ``heartbeat``. ``asked_as``: the number that the node which
+    asks has given to its request."""
 
+    request_id: int
     deadline: int
     respond: Respond
-    request_id: int
+    asked_as: int
     term: int
     heartbeat: int
     index: int
@@ -62,23 +67,24 @@ class MetadataReads(NodeService):
     def __init__(
         self, options: NodeOptions, metadata: MetadataReplica, client: ControllerClient, rounds: HeartbeatRounds
     ) -> None:
-        self._options = options
         self._metadata = metadata
         self._client = client
         self._rounds = rounds
-        self._questions: list[_Question] = []
+        limit = options.limits.controller_requests
+        self._numbers = count()
+        self._questions: PendingCalls[_Question] = PendingCalls(limit)
         self._asking = False
         self._ask_at = 0
-        self._confirmations: list[_Confirmation] = []
+        self._confirmations: PendingCalls[_Confirmation] = PendingCalls(limit)
 
     # -- any node ---------------------------------------------------------------------------------------------
 
     def read(self, now: int, timeout_ms: int, done: OnRead) -> None:
         """Calls ``done`` once this node's image shows all that was committed by now, or cannot in time."""
-        if len(self._questions) >= self._options.limits.controller_requests:
+        if self._questions.full:
             done(error(ErrorCode.SERVER_BUSY, "too many linearizable reads at once; try again after a pause"))
         else:
-            self._questions.append(_Question(now + wait_us(timeout_ms), done))
+            self._questions.add(_Question(next(self._numbers), now + wait_us(timeout_ms), done))
 
     def _ask(self, now: int) -> None:
         """Asks the controller once for all questions that came since it was asked last: what is being asked already
@@ -104,13 +110,10 @@ class MetadataReads(NodeService):
 
     def _finish(self) -> None:
         applied = self._metadata.image.applied_index
-        waiting = []
         for question in self._questions:
             if question.index is not None and question.index <= applied:
+                self._questions.take(question.request_id)
                 question.done(None)
-            else:
-                waiting.append(question)
-        self._questions = waiting
 
     # -- the controller ---------------------------------------------------------------------------------------
 
@@ -119,29 +122,30 @@ class MetadataReads(NodeService):
         raft = self._metadata.raft
         heartbeat = None
         # Before an entry of its term is committed a leader does not know what is committed (raft.md 15).
-        if raft.leads_committed and len(self._confirmations) < self._options.limits.controller_requests:
+        if raft.leads_committed and not self._confirmations.full:
             heartbeat = self._rounds.begin(now, METADATA_GROUP)
         if heartbeat is None:
             respond(self._not_controller(request.request_id))
             return
         deadline = now + wait_us(request.metadata_read_index.timeout_ms)
-        self._confirmations.append(
-            _Confirmation(deadline, respond, request.request_id, raft.term, heartbeat, raft.commit_index)
+        number, asked_as = next(self._numbers), request.request_id
+        self._confirmations.add(
+            _Confirmation(number, deadline, respond, asked_as, raft.term, heartbeat, raft.commit_index)
         )
         self._confirm()
 
     def _confirm(self) -> None:
         raft = self._metadata.raft
-        still = []
         for each in self._confirmations:
             if not raft.is_leader or raft.term != each.term:
-                each.respond(self._not_controller(each.request_id))
+                answer = self._not_controller(each.asked_as)
             elif raft.confirmed_round >= each.heartbeat:
-                answer = peer_pb2.MetadataReadIndexResponse(index=each.index)
-                each.respond(peer_pb2.ControllerResponse(request_id=each.request_id, metadata_read_index=answer))
+                index = peer_pb2.MetadataReadIndexResponse(index=each.index)
+                answer = peer_pb2.ControllerResponse(request_id=each.asked_as, metadata_read_index=index)
             else:
-                still.append(each)
-        self._confirmations = still
+                continue
+            self._confirmations.take(each.request_id)
+            each.respond(answer)
 
     def _not_controller(self, request_id: int) -> peer_pb2.ControllerResponse:
         raft = self._metadata.raft
@@ -164,24 +168,23 @@ class MetadataReads(NodeService):
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Asks what came in this step or is due again, and gives up whose time is over."""
-        self._confirmations = [each for each in self._confirmations if each.deadline > now]
-        late = [question for question in self._questions if question.deadline <= now]
-        if late:
-            self._questions = [question for question in self._questions if question.deadline > now]
-            problem = error(
-                ErrorCode.REQUEST_TIMED_OUT,
-                "no controller confirmed in time how new the metadata must be; try again, or ask without linearizable",
+        for _ in self._confirmations.take_expired(now):
+            pass  # Who asked has given it up by itself.
+        for question in self._questions.take_expired(now):
+            question.done(
+                error(
+                    ErrorCode.REQUEST_TIMED_OUT,
+                    "no controller confirmed in time how new the metadata must be; try again, or ask without"
+                    " linearizable",
+                )
             )
-            for question in late:
-                question.done(problem)
         self._ask(now)
         self._finish()
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        due = [each.deadline for each in self._confirmations]
-        due += [question.deadline for question in self._questions]
+        due = [self._confirmations.next_deadline, self._questions.next_deadline]
         if not self._asking and any(not question.asked for question in self._questions):
             due.append(self._ask_at)
-        return min(due, default=None)
+        return min((deadline for deadline in due if deadline is not None), default=None)

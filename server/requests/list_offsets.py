@@ -14,6 +14,7 @@ from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.time_lookup import find_time
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -67,11 +68,10 @@ class OffsetRequests(NodeService):
     ) -> None:
         self._partitions = partitions
         self._reader = reader
-        self._limit = limit
         self._replies = replies
         self._absent = absent
         self._rounds = rounds
-        self._lookups: dict[int, _Lookup] = {}
+        self._lookups: PendingCalls[_Lookup] = PendingCalls(limit)
         self._by_group: dict[int, set[int]] = {}
 
     def declare_requests(self, table: RequestTable) -> None:
@@ -83,7 +83,7 @@ class OffsetRequests(NodeService):
         lookup = _Lookup(asked.request_id, time.now + wait_us(request.timeout_ms), request.partitions, response)
         for wanted in request.partitions:
             self._begin(time.now, lookup, wanted)
-        self._lookups[asked.request_id] = lookup
+        self._lookups.add(lookup)
         for group in lookup.waiting:
             self._by_group.setdefault(group, set()).add(asked.request_id)
         self._finish_if_done(lookup)
@@ -101,7 +101,7 @@ class OffsetRequests(NodeService):
         heartbeat = None
         if problem is None:
             heartbeat = self._rounds.begin(now, partition.group)
-            if heartbeat is None or len(self._lookups) >= self._limit:
+            if heartbeat is None or self._lookups.full:
                 problem = error(ErrorCode.SERVER_BUSY, f"the leader of {partition.name} is stalled; try again shortly")
         if problem is not None:
             result.error.CopyFrom(problem)
@@ -113,7 +113,8 @@ class OffsetRequests(NodeService):
     def after_round(self, partition: Partition) -> None:
         """The group was stepped: look-ups that it holds up may be certain now, or in vain."""
         for request_id in sorted(self._by_group.get(partition.group, ())):
-            lookup = self._lookups[request_id]
+            lookup = self._lookups.get(request_id)
+            assert lookup is not None
             still = []
             for slot, term, heartbeat in lookup.waiting.get(partition.group, ()):
                 if not partition.leads or partition.raft.term != term:
@@ -128,7 +129,8 @@ class OffsetRequests(NodeService):
     def raft_group_gone(self, now: int, group: int) -> None:
         self._rounds.forget(group)
         for request_id in sorted(self._by_group.get(group, ())):
-            lookup = self._lookups[request_id]
+            lookup = self._lookups.get(request_id)
+            assert lookup is not None
             for slot, _, _ in lookup.waiting.get(group, ()):
                 result = lookup.response.results[slot]
                 _fail(result, self._absent.problem(result.topic_id, result.partition))
@@ -170,18 +172,18 @@ class OffsetRequests(NodeService):
 
     def _finish_if_done(self, lookup: _Lookup) -> None:
         if not lookup.waiting:
-            del self._lookups[lookup.request_id]
+            self._lookups.take(lookup.request_id)
             self._replies.reply(lookup.request_id, lookup.response)
 
     def client_gone(self, request_id: int) -> None:
-        lookup = self._lookups.pop(request_id, None)
+        lookup = self._lookups.take(request_id)
         if lookup is not None:
             for group in list(lookup.waiting):
                 self._update(lookup, group, [])
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the look-ups whose time is up."""
-        for lookup in [lookup for lookup in self._lookups.values() if lookup.deadline <= now]:
+        for lookup in self._lookups.take_expired(now):
             late = error(ErrorCode.REQUEST_TIMED_OUT, "no quorum confirmed the leader in time; try again")
             for group, slots in list(lookup.waiting.items()):
                 for slot, _, _ in slots:
@@ -192,7 +194,7 @@ class OffsetRequests(NodeService):
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return min((lookup.deadline for lookup in self._lookups.values()), default=None)
+        return self._lookups.next_deadline
 
 
 def failed_look_ups(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import heapq
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, ServedFetchSession
 from quorumlog.v1 import errors_pb2
-
-#: Deadlines beyond twice those awaited at which the others are thrown out.
-SWEEP_ABOVE = 1_024
 
 
 @dataclass(slots=True)
@@ -59,52 +54,3 @@ class PendingFetch:
         self.found[partition] = found
         self.size_bytes += found.size_bytes
         self.urgent = self.urgent or found.error is not None
-
-
-class ParkedFetches:
-    """Fetches waiting until one of their partitions has more committed, or until their time is up."""
-
-    def __init__(self, limit: int) -> None:
-        self._limit = limit
-        self._fetches: dict[int, PendingFetch] = {}
-        self._deadlines: list[tuple[int, int]] = []
-
-    @property
-    def full(self) -> bool:
-        """True when no further fetch may wait."""
-        return len(self._fetches) >= self._limit
-
-    def park(self, fetch: PendingFetch) -> None:
-        """A fetch waits."""
-        self._fetches[fetch.request_id] = fetch
-        heapq.heappush(self._deadlines, (fetch.deadline, fetch.request_id))
-        if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._fetches):
-            # Fetches answered early leave theirs behind: with a long wait those of minutes.
-            self._deadlines = [(parked.deadline, number) for number, parked in self._fetches.items()]
-            heapq.heapify(self._deadlines)
-
-    def get(self, request_id: int) -> PendingFetch | None:
-        """A fetch that waits, by its request's id."""
-        return self._fetches.get(request_id)
-
-    def take(self, request_id: int) -> PendingFetch | None:
-        """Takes a fetch out."""
-        return self._fetches.pop(request_id, None)
-
-    def expired(self, now: int) -> Iterator[PendingFetch]:
-        """The fetches whose time is up; to be taken out by the caller."""
-        while self._deadlines and self._deadlines[0][0] <= now:
-            deadline, request_id = heapq.heappop(self._deadlines)
-            fetch = self._fetches.get(request_id)
-            if fetch is not None and fetch.deadline == deadline:
-                yield fetch
-
-    @property
-    def next_deadline(self) -> int | None:
-        """When the next fetch's time is up."""
-        while self._deadlines and self._deadlines[0][1] not in self._fetches:
-            heapq.heappop(self._deadlines)
-        return self._deadlines[0][0] if self._deadlines else None
-
-    def __len__(self) -> int:
-        return len(self._fetches)

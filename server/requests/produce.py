@@ -9,8 +9,9 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
-from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall, ProduceCalls
+from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -47,7 +48,7 @@ class ProduceRequests(NodeService):
         self._conditions = conditions
         self._replies = replies
         self._absent = absent
-        self._calls = ProduceCalls(limits.pending_produces)
+        self._calls: PendingCalls[ProduceCall] = PendingCalls(limits.pending_produces)
 
     def __len__(self) -> int:
         """Requests that wait."""
@@ -105,12 +106,13 @@ class ProduceRequests(NodeService):
         """Answers calls of which every slot is filled."""
         for call in calls:
             # A call whose time is up has been answered, while its batches still wait in their partitions.
-            if self._calls.forget(call.request_id):
+            if self._calls.take(call.request_id) is not None:
                 self._replies.reply(call.request_id, call.response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers the calls whose time is up."""
-        for call in self._calls.expired(now):
+        for call in self._calls.take_expired(now):
+            call.time_out()
             self._replies.reply(call.request_id, call.response)
 
     @property
@@ -119,7 +121,9 @@ class ProduceRequests(NodeService):
         return self._calls.next_deadline
 
     def client_gone(self, request_id: int) -> None:
-        self._calls.abandon(request_id)
+        call = self._calls.take(request_id)
+        if call is not None:
+            call.abandon()
 
 
 def failed_produce(

@@ -5,6 +5,7 @@ An answer to a change comes once this node's own image shows it, so that who ask
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TypeAlias, get_args
 
 from google.protobuf.message import Message as ProtoMessage
@@ -13,6 +14,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
 from quorumlog.server.wire_errors import error
@@ -38,6 +40,16 @@ _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
 }
 
 
+@dataclass(slots=True, frozen=True)
+class _Done:
+    """A change that the controller has made. ``index``: the metadata index that this node's image must have applied."""
+
+    request_id: int
+    deadline: int
+    index: int
+    response: ProtoMessage
+
+
 class TopicRequests(NodeService):
     """Serves creation, deletion and change of topics.
 
@@ -48,10 +60,9 @@ class TopicRequests(NodeService):
     def __init__(self, current: CurrentImage, controller: ControllerClient, limit: int, replies: Replies) -> None:
         self._current = current
         self._controller = controller
-        self._limit = limit
         self._replies = replies
-        #: Request, deadline, the metadata index that this node's image must have applied, and the answer.
-        self._awaiting: list[tuple[int, int, int, ProtoMessage]] = []
+        #: Changes that wait until this node's own image shows them.
+        self._awaiting: PendingCalls[_Done] = PendingCalls(limit)
 
     def declare_requests(self, table: RequestTable) -> None:
         for kind in get_args(TopicChange):
@@ -66,10 +77,10 @@ class TopicRequests(NodeService):
             if response is None or not response.HasField(kind):  # type: ignore[arg-type]  # a name of the oneof
                 self._replies.reply(request_id, failed_change(request, failure_of(response)))
                 return
-            self._awaiting.append((request_id, deadline, response.applied_index, getattr(response, kind)))
+            self._awaiting.add(_Done(request_id, deadline, response.applied_index, getattr(response, kind)))
             self.on_applied()
 
-        if len(self._awaiting) >= self._limit:
+        if self._awaiting.full:
             busy = error(ErrorCode.SERVER_BUSY, "too many changes at once; try again after a pause")
             self._replies.reply(request_id, failed_change(request, busy))
             return
@@ -82,22 +93,20 @@ class TopicRequests(NodeService):
         if not self._awaiting:
             return
         applied = self._current.image.applied_index
-        shown = [each for each in self._awaiting if each[2] <= applied]
-        self._awaiting = [each for each in self._awaiting if each[2] > applied]
-        for request_id, _, _, response in shown:
-            self._replies.reply(request_id, response)
+        for each in self._awaiting:
+            if each.index <= applied:
+                self._awaiting.take(each.request_id)
+                self._replies.reply(each.request_id, each.response)
 
     def on_time(self, now: int, wall_ms: int) -> None:
         """Answers changes that are done although this node's image does not show them in time."""
-        for request_id, deadline, _, response in self._awaiting:
-            if deadline <= now:
-                self._replies.reply(request_id, response)
-        self._awaiting = [each for each in self._awaiting if each[1] > now]
+        for each in self._awaiting.take_expired(now):
+            self._replies.reply(each.request_id, each.response)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return min((deadline for _, deadline, _, _ in self._awaiting), default=None)
+        return self._awaiting.next_deadline
 
 
 def failed_change(request: TopicChange, problem: errors_pb2.Error) -> ProtoMessage:

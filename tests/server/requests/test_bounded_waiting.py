@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from quorumlog.server import pending_calls
 from quorumlog.server.partition import acknowledgements
-from quorumlog.server.partition.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, ProduceCalls, Waiter
-from quorumlog.server.requests import parked_fetches
+from quorumlog.server.partition.acknowledgements import ACKS_ALL, Acknowledgements, ProduceCall, Waiter
+from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.requests.fetch_sessions import ServedFetchSession
-from quorumlog.server.requests.parked_fetches import ParkedFetches, PendingFetch
+from quorumlog.server.requests.parked_fetches import PendingFetch
 from quorumlog.v1 import data_plane_pb2
 
 MANY = 20_000
@@ -19,22 +20,25 @@ def a_call(number: int, deadline: int = 1 << 60) -> ProduceCall:
 
 
 def test_retries_that_timed_out_do_not_gather_behind_a_batch_that_is_short_of_copies() -> None:
-    waiting, calls = Acknowledgements(), ProduceCalls(MANY)
+    waiting, calls = Acknowledgements(), a_nodes_calls()
     for number in range(MANY):
         call = a_call(number, deadline=number)
         waiting.add(ACKS_ALL, Waiter(7, 3, call, 0, 0, -1))
         calls.add(call)
-        assert len(list(calls.expired(number))) == 1
+        (late,) = calls.take_expired(number)
+        late.time_out()
     assert len(waiting) <= acknowledgements.SWEEP_ABOVE + 1
 
 
 def test_abandoned_calls_do_not_gather_either() -> None:
-    waiting, calls = Acknowledgements(), ProduceCalls(MANY)
+    waiting, calls = Acknowledgements(), a_nodes_calls()
     for number in range(MANY):
         call = a_call(number)
         waiting.add(ACKS_ALL, Waiter(7, 3, call, 0, 0, -1))
         calls.add(call)
-        calls.abandon(number)
+        gone = calls.take(number)
+        assert gone is not None
+        gone.abandon()
     assert len(waiting) <= acknowledgements.SWEEP_ABOVE + 1
 
 
@@ -49,23 +53,27 @@ def test_whoever_still_waits_outlives_every_sweep_and_is_answered_in_order() -> 
 
 
 def test_deadlines_of_answered_calls_do_not_gather() -> None:
-    calls = ProduceCalls(MANY)
+    calls = a_nodes_calls()
     calls.add(a_call(MANY, deadline=300))
     for number in range(MANY):
         calls.add(a_call(number, deadline=300))
-        assert calls.forget(number)
-    assert len(calls._deadlines) <= acknowledgements.SWEEP_ABOVE + 3
-    assert [call.request_id for call in calls.expired(300)] == [MANY]
+        assert calls.take(number) is not None
+    assert len(calls._deadlines) <= pending_calls.SWEEP_ABOVE + 3
+    assert [call.request_id for call in calls.take_expired(300)] == [MANY]
 
 
 def test_deadlines_of_answered_fetches_do_not_gather() -> None:
-    fetches = ParkedFetches(MANY)
-    fetches.park(a_fetch(MANY))
+    fetches: PendingCalls[PendingFetch] = PendingCalls(MANY)
+    fetches.add(a_fetch(MANY))
     for number in range(MANY):
-        fetches.park(a_fetch(number))
+        fetches.add(a_fetch(number))
         assert fetches.take(number) is not None
-    assert len(fetches._deadlines) <= parked_fetches.SWEEP_ABOVE + 3
-    assert [fetch.request_id for fetch in fetches.expired(300)] == [MANY]
+    assert len(fetches._deadlines) <= pending_calls.SWEEP_ABOVE + 3
+    assert [fetch.request_id for fetch in fetches.take_expired(300)] == [MANY]
+
+
+def a_nodes_calls() -> PendingCalls[ProduceCall]:
+    return PendingCalls(MANY)
 
 
 def a_fetch(number: int) -> PendingFetch:

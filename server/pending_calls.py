@@ -1,0 +1,81 @@
+"""Calls that wait for an answer: each is taken out once, when it is answered, abandoned, or its time is up."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator
+from typing import Generic, Protocol, TypeVar
+
+#: Deadlines beyond twice those awaited at which the others are thrown out.
+SWEEP_ABOVE = 1_024
+
+
+class TimedCall(Protocol):
+    """A call with a number, unique among those that wait together, and a deadline (µs). Neither changes."""
+
+    @property
+    def request_id(self) -> int:
+        """Its number."""
+
+    @property
+    def deadline(self) -> int:
+        """When it is answered at the latest."""
+
+
+CallT = TypeVar("CallT", bound=TimedCall)
+
+
+class PendingCalls(Generic[CallT]):
+    """Calls by their number, in the order in which they came. What a call hears when its time is up is its user's part.
+
+    Arguments:
+        limit: calls that may wait; whoever adds one looks at ``full`` before.
+    """
+
+    def __init__(self, limit: int) -> None:
+        self._limit = limit
+        self._calls: dict[int, CallT] = {}
+        self._deadlines: list[tuple[int, int]] = []
+
+    @property
+    def full(self) -> bool:
+        """True when no further call may wait."""
+        return len(self._calls) >= self._limit
+
+    def add(self, call: CallT) -> None:
+        """A call begins to wait."""
+        self._calls[call.request_id] = call
+        heapq.heappush(self._deadlines, (call.deadline, call.request_id))
+        if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._calls):
+            # Calls answered early leave theirs behind: with a long time-out those of minutes.
+            self._deadlines = [(each.deadline, number) for number, each in self._calls.items()]
+            heapq.heapify(self._deadlines)
+
+    def get(self, request_id: int) -> CallT | None:
+        """A call that waits, by its number."""
+        return self._calls.get(request_id)
+
+    def take(self, request_id: int) -> CallT | None:
+        """Takes a call out; None when it does not wait any more."""
+        return self._calls.pop(request_id, None)
+
+    def take_expired(self, now: int) -> Iterator[CallT]:
+        """Takes out the calls whose time is up, the earliest first."""
+        while self._deadlines and self._deadlines[0][0] <= now:
+            call = self._calls.pop(heapq.heappop(self._deadlines)[1], None)
+            if call is not None:
+                yield call
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When the next call's time is up."""
+        while self._deadlines and self._deadlines[0][1] not in self._calls:
+            heapq.heappop(self._deadlines)
+        return self._deadlines[0][0] if self._deadlines else None
+
+    def __iter__(self) -> Iterator[CallT]:
+        """The calls that wait as of now: they may be taken out meanwhile."""
+        return iter(list(self._calls.values()))
+
+    def __len__(self) -> int:
+        return len(self._calls)
