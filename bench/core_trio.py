@@ -11,8 +11,8 @@ from quorumlog.raft.types import (
     Configuration,
     Entry,
     HardState,
-    LogServices,
     Message,
+    RaftLogServices,
     RestoredReplica,
 )
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -48,7 +48,7 @@ class CoreTrio:
                     node_id=node, group=1, configuration=Configuration(NODES), hard_state=HardState(), last=ORIGIN,
                     first_index=1, anchor=ORIGIN, applied=0,
                 ),
-                LogServices(NoStore(), self._sealer), RaftOptions(), random.Random(node), now=0,
+                RaftLogServices(NoStore(), self._sealer), RaftOptions(), random.Random(node), now=0,
             )
             for node in NODES
         }  # fmt: skip

@@ -38,8 +38,8 @@ from quorumlog.raft.types import (
     Heartbeat,
     HeartbeatResponse,
     InstallSnapshot,
-    LogServices,
     Message,
+    RaftLogServices,
     Ready,
     RestoredReplica,
     Role,
@@ -84,7 +84,7 @@ class RaftGroup:
     )
 
     def __init__(
-        self, restored: RestoredReplica, services: LogServices, options: RaftOptions, rng: random.Random, now: int
+        self, restored: RestoredReplica, services: RaftLogServices, options: RaftOptions, rng: random.Random, now: int
     ) -> None:
         state = self._state = ReplicaState(restored, services, options)
         self._log = state.log

@@ -10,7 +10,7 @@ from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import RaftLog
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.outbox import Outbox
-from quorumlog.raft.types import NO_NODE, LogServices, Message, RestoredReplica, Role
+from quorumlog.raft.types import NO_NODE, Message, RaftLogServices, RestoredReplica, Role
 
 
 class ReplicaState:
@@ -48,7 +48,7 @@ class ReplicaState:
         "vote",
     )
 
-    def __init__(self, restored: RestoredReplica, services: LogServices, options: RaftOptions) -> None:
+    def __init__(self, restored: RestoredReplica, services: RaftLogServices, options: RaftOptions) -> None:
         group, last, hard_state = restored.group, restored.last, restored.hard_state
         if restored.first_index != restored.anchor.index + 1:
             raise InvariantViolationError(

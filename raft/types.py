@@ -190,7 +190,7 @@ class RestoredReplica:
 
 
 @dataclass(slots=True, frozen=True)
-class LogServices:
+class RaftLogServices:
     """What the core asks of its driver about the log.
 
     Arguments:

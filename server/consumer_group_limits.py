@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True, frozen=True)
-class GroupLimits:
+class ConsumerGroupLimits:
     """Bounds of a coordinator. Past each comes an error that names it. Times are in milliseconds.
 
     Arguments:

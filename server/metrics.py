@@ -63,7 +63,7 @@ class Meters:
     produce_bytes: int = 0
     fetch_requests: int = 0
     fetch_bytes: int = 0
-    group_heartbeats: int = 0
+    consumer_group_heartbeats: int = 0
     offset_commits: int = 0
     admin_requests: int = 0
     requests_refused: int = 0

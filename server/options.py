@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,7 +86,7 @@ class BalanceOptions:
 
 
 @dataclass(slots=True, frozen=True)
-class GroupOptions:
+class ConsumerGroupOptions:
     """How consumer groups are coordinated. Times are in milliseconds.
 
     Arguments:
@@ -101,7 +101,7 @@ class GroupOptions:
     coordinators: int = 16
     coordinators_factor: int = 0
     offsets_retention_ms: int = 604_800_000
-    limits: GroupLimits = field(default_factory=GroupLimits)
+    limits: ConsumerGroupLimits = field(default_factory=ConsumerGroupLimits)
     checkpoint_entries: int = 5_000
     checkpoint_bytes: int = 4 << 20
 
@@ -125,7 +125,7 @@ class NodeOptions:
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
-    groups: GroupOptions = field(default_factory=GroupOptions)
+    groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

@@ -26,8 +26,8 @@ from pydantic_settings import (
 )
 
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.options import BalanceOptions, GroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
@@ -237,7 +237,7 @@ class Settings(BaseSettings):
             producer_id_expiration_us=self.producer_id_expiration_ms * _MS,
         )
 
-    def _group_options(self) -> GroupOptions:
+    def _group_options(self) -> ConsumerGroupOptions:
         factor, longest = self.group_coordinators_replication_factor, self.group_max_session_timeout_ms
         # A leader that was cut off must have noticed before its successor gives away what its members have.
         least = ELECTIONS_PER_SESSION * self.election_timeout_ms
@@ -250,11 +250,11 @@ class Settings(BaseSettings):
             raise SettingsError(_wrong("group_max_session_timeout_ms", longest, "a setting"))
         if factor not in (0, 1, 3, 5, 7):
             raise SettingsError(_wrong("group_coordinators_replication_factor", factor, "a setting"))
-        return GroupOptions(
+        return ConsumerGroupOptions(
             coordinators=self.group_coordinators,
             coordinators_factor=factor,
             offsets_retention_ms=self.offsets_retention_ms,
-            limits=GroupLimits(min_session_timeout_ms=shortest, max_session_timeout_ms=longest),
+            limits=ConsumerGroupLimits(min_session_timeout_ms=shortest, max_session_timeout_ms=longest),
         )
 
 

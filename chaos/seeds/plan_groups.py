@@ -7,18 +7,18 @@ from collections.abc import Iterable
 
 from quorumlog.chaos.simulator.group_members import MemberHabits
 from quorumlog.chaos.simulator.groups import GroupPlan
-from quorumlog.server.consumer_group_limits import GroupLimits
-from quorumlog.server.options import GroupOptions
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
+from quorumlog.server.options import ConsumerGroupOptions
 
 #: What may happen to members.
 KINDS = ("join", "leave", "crash", "pause", "cut", "resubscribe")
 
 
-def draw_coordinators(rng: random.Random, election_timeout_ms: int) -> GroupOptions:
+def draw_coordinators(rng: random.Random, election_timeout_ms: int) -> ConsumerGroupOptions:
     """How groups are coordinated."""
-    return GroupOptions(
+    return ConsumerGroupOptions(
         coordinators=rng.choice((1, 2, 4)),
-        limits=GroupLimits(min_session_timeout_ms=2 * election_timeout_ms),
+        limits=ConsumerGroupLimits(min_session_timeout_ms=2 * election_timeout_ms),
         checkpoint_entries=rng.choice((2, 10, 5_000)),
         checkpoint_bytes=rng.choice((1_000, 4 << 20)),
     )

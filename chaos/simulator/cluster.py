@@ -27,7 +27,7 @@ from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, P
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
-from quorumlog.server.options import BalanceOptions, GroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -57,7 +57,7 @@ class ClusterOptions:
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
-    groups: GroupOptions = field(default_factory=GroupOptions)
+    groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000

@@ -99,6 +99,6 @@ class Coordinators(NodeService):
         return {
             "coordinators_led": len(led),
             "consumer_groups": sum(len(each.table.groups) for each in led),
-            "group_members": sum(each.members for each in led),
+            "consumer_group_members": sum(each.members for each in led),
             "parked_heartbeats": sum(each.parked for each in led),
         }

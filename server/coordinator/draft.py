@@ -6,7 +6,7 @@ The consumer groups that the log has made stay as they are; they must not change
 
 from __future__ import annotations
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_edit import GroupEdit
 from quorumlog.server.coordinator.group_table import GroupTable
@@ -25,7 +25,7 @@ class Draft:
         wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
     """
 
-    def __init__(self, table: GroupTable, topics: TopicCatalog, limits: GroupLimits, wall_ms: int) -> None:
+    def __init__(self, table: GroupTable, topics: TopicCatalog, limits: ConsumerGroupLimits, wall_ms: int) -> None:
         assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
         self._table = table
         self._edits: dict[str, GroupEdit] = {}

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from quorumlog.server.client_origin import ClientOrigin
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, GroupMember
@@ -61,7 +61,7 @@ def heartbeats(
 
 
 def nothing_new(
-    group: ConsumerGroup, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+    group: ConsumerGroup, request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits
 ) -> groups_pb2.GroupHeartbeatResponse:
     """The answer to a heartbeat that has waited for news for long enough."""
     return _response(group.members[request.member_id], request, limits)
@@ -138,7 +138,7 @@ def _refusal(request: groups_pb2.GroupHeartbeatRequest, problem: errors_pb2.Erro
 
 
 def _response(
-    member: GroupMember, request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits
+    member: GroupMember, request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits
 ) -> groups_pb2.GroupHeartbeatResponse:
     return groups_pb2.GroupHeartbeatResponse(
         correlation_id=request.correlation_id,

@@ -18,7 +18,7 @@ from typing import Protocol, TypeAlias
 
 from google.protobuf.message import Message as ProtoMessage
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.draft import Draft
@@ -87,7 +87,7 @@ class LeadershipOptions:
             it, and count their sessions from that.
     """
 
-    limits: GroupLimits
+    limits: ConsumerGroupLimits
     max_calls: int
     max_parked: int
     offsets_retention_ms: int

@@ -14,7 +14,7 @@ from quorumlog.server.coordinator.member import UNREVOKED, GroupMember
 
 
 @dataclass(slots=True)
-class _Watch:
+class _WatchedMember:
     """A member. Times in µs.
 
     Arguments:
@@ -42,7 +42,7 @@ class MemberTimers:
     """The deadlines of the members of many consumer groups."""
 
     def __init__(self) -> None:
-        self._watches: dict[tuple[str, str], _Watch] = {}
+        self._watches: dict[tuple[str, str], _WatchedMember] = {}
         self._heap: list[tuple[int, str, str]] = []
 
     def __len__(self) -> int:
@@ -53,7 +53,7 @@ class MemberTimers:
         key = (group_id, member.member_id)
         watch = self._watches.get(key)
         if watch is None:
-            watch = self._watches[key] = _Watch(member.session_timeout_ms * 1000, now)
+            watch = self._watches[key] = _WatchedMember(member.session_timeout_ms * 1000, now)
         watch.session_us = member.session_timeout_ms * 1000
         epoch = member.member_epoch if member.state == UNREVOKED else None
         if epoch is not None and epoch != watch.revoking_epoch:
@@ -71,7 +71,7 @@ class MemberTimers:
         """A member is no more."""
         self._watches.pop((group_id, member_id), None)
 
-    def _arm(self, key: tuple[str, str], watch: _Watch) -> None:
+    def _arm(self, key: tuple[str, str], watch: _WatchedMember) -> None:
         if not watch.armed or watch.due < watch.armed:
             watch.armed = watch.due
             heapq.heappush(self._heap, (watch.armed, *key))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.assignors import ASSIGNORS
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STATIC_LEAVE_EPOCH
 from quorumlog.server.coordinator.subscriptions import InvalidPatternError, compiled
@@ -28,7 +28,7 @@ def check_group_id(group_id: str) -> errors_pb2.Error | None:
     return None
 
 
-def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits) -> errors_pb2.Error | None:
+def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits) -> errors_pb2.Error | None:
     """Why a heartbeat makes no sense, or None."""
     refused = check_group_id(request.group_id)
     if refused is not None:
@@ -54,7 +54,7 @@ def check_heartbeat(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimi
     return _check_times(request, limits) or _check_subscription(request, limits)
 
 
-def _check_times(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits) -> errors_pb2.Error | None:
+def _check_times(request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits) -> errors_pb2.Error | None:
     least, most = limits.min_session_timeout_ms, limits.max_session_timeout_ms
     if not least <= request.session_timeout_ms <= most:
         return _invalid(f"session_timeout_ms is {request.session_timeout_ms}: choose one from {least} to {most}")
@@ -64,7 +64,9 @@ def _check_times(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits)
     return None
 
 
-def _check_subscription(request: groups_pb2.GroupHeartbeatRequest, limits: GroupLimits) -> errors_pb2.Error | None:
+def _check_subscription(
+    request: groups_pb2.GroupHeartbeatRequest, limits: ConsumerGroupLimits
+) -> errors_pb2.Error | None:
     if len(request.topics) > limits.topics_per_member:
         return _invalid(f"a member subscribes to at most {limits.topics_per_member} topics by name: use a pattern")
     for topic in request.topics:
@@ -80,7 +82,7 @@ def _check_subscription(request: groups_pb2.GroupHeartbeatRequest, limits: Group
     return _check_pattern(request.topic_pattern, limits)
 
 
-def _check_pattern(pattern: str, limits: GroupLimits) -> errors_pb2.Error | None:
+def _check_pattern(pattern: str, limits: ConsumerGroupLimits) -> errors_pb2.Error | None:
     if len(pattern) > limits.pattern_length:
         return error(
             ErrorCode.INVALID_REGULAR_EXPRESSION,

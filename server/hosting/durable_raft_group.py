@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import Entry, EntryId, HardState, LogServices, RestoredReplica, Snapshot
+from quorumlog.raft.types import Entry, EntryId, HardState, RaftLogServices, RestoredReplica, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import StorageReader
@@ -95,5 +95,5 @@ class RaftGroupFactory:
             applied=max(applied, state.anchor.index),
             votes_from=votes_from,
         )
-        services = LogServices(DurableLog(state.group, self.reader), sealer, snapshot_source, check_chain)
+        services = RaftLogServices(DurableLog(state.group, self.reader), sealer, snapshot_source, check_chain)
         return RaftGroup(restored, services, self.options.raft, self.rng, now)

@@ -17,7 +17,7 @@ OnAnswer = Callable[[peer_pb2.ControllerResponse | None], None]
 
 
 @dataclass(slots=True, frozen=True)
-class _Question:
+class _AskedController:
     """A request to another node, and who waits for its answer."""
 
     request_id: int
@@ -45,7 +45,7 @@ class ControllerClient(NodeService):
     def __init__(self, route: ControllerRoute, limit: int) -> None:
         self._route = route
         self._next_id = 0
-        self._waiting: PendingCalls[_Question] = PendingCalls(limit)
+        self._waiting: PendingCalls[_AskedController] = PendingCalls(limit)
 
     def ask(
         self, deadline: int, request: peer_pb2.ControllerRequest, on_answer: OnAnswer, to: int | None = None
@@ -61,7 +61,7 @@ class ControllerClient(NodeService):
             return
         self._next_id += 1
         request.request_id = self._next_id
-        self._waiting.add(_Question(request.request_id, deadline, on_answer))
+        self._waiting.add(_AskedController(request.request_id, deadline, on_answer))
         if not self._route.send(target, request):
             self.on_response(peer_pb2.ControllerResponse(request_id=request.request_id), lost=True)
 

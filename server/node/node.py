@@ -548,7 +548,7 @@ class Node:
         if self._member is None:
             self._halt(None)
         elif self._handover is None:
-            self._log("info", "stopping", groups_led=sum(1 for _ in self._host.led()))
+            self._log("info", "stopping", raft_groups_led=sum(1 for _ in self._host.led()))
             self._member.elections.stopping = True
             self._handover = Handover(self._options, self._host, self._links, self._member.broker, self._time.now)
 
@@ -587,8 +587,8 @@ class Node:
     def gauges(self) -> dict[str, float]:
         """Figures for metrics, by name."""
         figures = {
-            "groups": len(self._host.replicas),
-            "groups_led": sum(1 for _ in self._host.led()),
+            "raft_groups": len(self._host.replicas),
+            "raft_groups_led": sum(1 for _ in self._host.led()),
             "storage_used_bytes": self._space.last.used_bytes,
             "storage_free_bytes": self._space.last.free_bytes,
         }

@@ -1,7 +1,7 @@
 """One module for each kind of client request: who serves it, and its answer when it fails as a whole.
 
 - `produce.py`: batches are appended, and answered when they have what their acks ask for.
-- `fetch.py`, with `fetch_sessions.py` and `parked_fetches.py`: consumers read, and wait where there is nothing yet.
+- `fetch.py`, with `fetch_sessions.py` and `pending_fetch.py`: consumers read, and wait where there is nothing yet.
 - `list_offsets.py`: where partitions begin, end and pass a time.
 - `delete_records.py`: the log start moves up.
 - `topics.py`: topics are created, changed and deleted by the controller.

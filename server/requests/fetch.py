@@ -17,7 +17,7 @@ from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.fetch_sessions import FetchedPartition, FetchSessions, ServedFetchSession
-from quorumlog.server.requests.parked_fetches import Found, PendingFetch
+from quorumlog.server.requests.pending_fetch import Found, PendingFetch
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import parse_header
@@ -28,7 +28,7 @@ _Seen = tuple[int, int, int, bool]
 
 
 @dataclass(slots=True)
-class _Watch:
+class _WatchedPartition:
     """A group that is being read: its state as of the last look, and who reads it."""
 
     seen: _Seen
@@ -50,7 +50,7 @@ class FetchRequests(NodeService):
         self._replies = replies
         self._absent = absent
         self._parked: PendingCalls[PendingFetch] = PendingCalls(limits.parked_fetches)
-        self._watches: dict[int, _Watch] = {}
+        self._watches: dict[int, _WatchedPartition] = {}
         self.sessions = FetchSessions(limits.fetch_sessions, limits.fetch_session_partitions)
 
     def __len__(self) -> int:
@@ -117,7 +117,7 @@ class FetchRequests(NodeService):
         if partition is not None:
             watch = self._watches.get(partition.group)
             if watch is None:
-                watch = self._watches[partition.group] = _Watch(_seen(partition))
+                watch = self._watches[partition.group] = _WatchedPartition(_seen(partition))
             watch.readers[reader] = None
 
     def _unwatch(self, reader: FetchedPartition | None) -> None:
@@ -214,7 +214,7 @@ class FetchRequests(NodeService):
         if watch is not None:
             self._tell_readers(now, watch)
 
-    def _tell_readers(self, now: int, watch: _Watch) -> None:
+    def _tell_readers(self, now: int, watch: _WatchedPartition) -> None:
         for reader in list(watch.readers):
             session = reader.session
             session.news[reader] = None

@@ -32,7 +32,7 @@ OnRead = Callable[[errors_pb2.Error | None], None]
 
 
 @dataclass(slots=True)
-class _Question:
+class _ReadIndexQuestion:
     """A read that waits here. ``index``: what the image must have applied, None until the controller has said so."""
 
     request_id: int
@@ -72,7 +72,7 @@ class MetadataReads(NodeService):
         self._rounds = rounds
         limit = options.limits.controller_requests
         self._numbers = count()
-        self._questions: PendingCalls[_Question] = PendingCalls(limit)
+        self._questions: PendingCalls[_ReadIndexQuestion] = PendingCalls(limit)
         self._asking = False
         self._ask_at = 0
         self._confirmations: PendingCalls[_Confirmation] = PendingCalls(limit)
@@ -84,7 +84,7 @@ class MetadataReads(NodeService):
         if self._questions.full:
             done(error(ErrorCode.SERVER_BUSY, "too many linearizable reads at once; try again after a pause"))
         else:
-            self._questions.add(_Question(next(self._numbers), now + wait_us(timeout_ms), done))
+            self._questions.add(_ReadIndexQuestion(next(self._numbers), now + wait_us(timeout_ms), done))
 
     def _ask(self, now: int) -> None:
         """Asks the controller once for all questions that came since it was asked last: what is being asked already

@@ -61,7 +61,7 @@ class GroupsService:
 
     async def _take(self, data: bytes, stream: RequestStream) -> None:
         request = await parse(pb.GroupHeartbeatRequest, data, stream.context)
-        self._meters.group_heartbeats += 1
+        self._meters.consumer_group_heartbeats += 1
         problem = None
         if len(data) > MAX_HEARTBEAT_BYTES:
             problem = error(

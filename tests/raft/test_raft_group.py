@@ -31,8 +31,8 @@ from quorumlog.raft.types import (
     HardState,
     Heartbeat,
     InstallSnapshot,
-    LogServices,
     Message,
+    RaftLogServices,
     RestoredReplica,
     Role,
     VoteRequest,
@@ -59,7 +59,7 @@ def start(cluster: Cluster, **changes: object) -> RaftGroup:
         anchor=ORIGIN,
         applied=0,
     )
-    services = LogServices(Disk(Configuration((1, 2, 3))), cluster.sealer, check_chain=check_chain)
+    services = RaftLogServices(Disk(Configuration((1, 2, 3))), cluster.sealer, check_chain=check_chain)
     return RaftGroup(replace(empty, **changes), services, RaftOptions(), cluster.rng, 0)  # type: ignore[arg-type]
 
 

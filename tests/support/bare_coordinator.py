@@ -14,7 +14,7 @@ from quorumlog.chaos.models.records import text_payload
 from quorumlog.chaos.simulator.clients import Answer, PartitionName
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry, EntryKind
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group_table import GroupTable
@@ -30,7 +30,7 @@ from quorumlog.v1.entry import Codec, build_batch
 
 DELAY_US = (100, 3_000)
 RAFT_GROUP = 1_000
-LIMITS = GroupLimits(min_session_timeout_ms=100, heartbeat_interval_ms=200)
+LIMITS = ConsumerGroupLimits(min_session_timeout_ms=100, heartbeat_interval_ms=200)
 
 
 @dataclass(slots=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 from quorumlog.server.client_origin import ClientOrigin
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.group_table import GroupTable
@@ -109,9 +109,9 @@ def same_but_version(group: ConsumerGroup | None) -> coordinator_log_pb2.GroupCh
 class Coordinator:
     """Decides, applies what it decided to two replicas, and holds that all three agree."""
 
-    def __init__(self, topics: Topics, limits: GroupLimits | None = None) -> None:
+    def __init__(self, topics: Topics, limits: ConsumerGroupLimits | None = None) -> None:
         self.topics = topics
-        self.limits = limits or GroupLimits()
+        self.limits = limits or ConsumerGroupLimits()
         self.table = GroupTable()
         self.replica = GroupTable()
         self.commands: list[coordinator_log_pb2.GroupCommand] = []

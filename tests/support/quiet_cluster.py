@@ -13,7 +13,7 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions, GroupOptions, NodeLimits
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -34,7 +34,7 @@ class Quiet:
         producer_id_expiration_s: float = 86_400,
         compaction_interval_s: float = 15,
         nodes: int = 3,
-        groups: GroupOptions | None = None,
+        groups: ConsumerGroupOptions | None = None,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -43,7 +43,7 @@ class Quiet:
             network=NetworkOptions(spike_probability=0),
             limits=limits or NodeLimits(),
             balance=balance or BalanceOptions(),
-            groups=groups or GroupOptions(),
+            groups=groups or ConsumerGroupOptions(),
             metadata_checkpoint_entries=checkpoint_entries,
             producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
             compaction_interval_us=int(compaction_interval_s * SECOND),

@@ -21,8 +21,8 @@ from quorumlog.raft.types import (
     EntryKind,
     HardState,
     InstallSnapshot,
-    LogServices,
     Message,
+    RaftLogServices,
     Ready,
     RestoredReplica,
     Snapshot,
@@ -176,7 +176,7 @@ class Cluster:
             applied=disk.anchor.index,
             votes_from=replica.votes_from,
         )
-        services = LogServices(disk, self.sealer, lambda: self.snapshot_of(node_id), check_chain)
+        services = RaftLogServices(disk, self.sealer, lambda: self.snapshot_of(node_id), check_chain)
         replica.core = RaftGroup(restored, services, self.options, self.rng, self.now)
 
     def crash(self, node_id: int, synced: int = 0) -> None:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 import grpc.aio
 from scripted_cluster import Code, LoseStream, ScriptedCluster, StaySilent, error
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
@@ -55,7 +55,7 @@ class ScriptedMembers:
         self.cluster = cluster
         self.leader = (1, 1)
         self.table = GroupTable()
-        self.limits = GroupLimits(min_session_timeout_ms=100)
+        self.limits = ConsumerGroupLimits(min_session_timeout_ms=100)
         self.heartbeats: list[groups_pb2.GroupHeartbeatRequest] = []
         self.commits: list[groups_pb2.CommitOffsetsRequest] = []
         self.on_heartbeat: Callable[[groups_pb2.GroupHeartbeatRequest], errors_pb2.Error | None] = lambda request: None

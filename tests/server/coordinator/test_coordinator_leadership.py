@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from google.protobuf.message import Message
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.awake_clock import AwakeClock
 from quorumlog.server.coordinator.committed_offsets import commit_offsets
 from quorumlog.server.coordinator.draft import Draft
@@ -112,7 +112,7 @@ class Rig:
         self.led = CoordinatorWithoutRaft(table=table or GroupTable())
         self.clock = AwakeClock(0, 100_000)
         self.replies: dict[int, Message] = {}
-        options = LeadershipOptions(GroupLimits(), max_calls, max_parked, RETENTION_MS, GRACE)
+        options = LeadershipOptions(ConsumerGroupLimits(), max_calls, max_parked, RETENTION_MS, GRACE)
         self.leadership = CoordinatorLeadership(self.led, self.clock, Metadata(image), options)  # type: ignore[arg-type]
         self.requests = 0
 

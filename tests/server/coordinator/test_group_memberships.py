@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from group_samples import GROUP, ORIGIN, Client, Coordinator, Topics, partitions, request, until_stable
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.heartbeat_decisions import heartbeat, nothing_new
 from quorumlog.server.coordinator.member import UNRELEASED, UNREVOKED
@@ -357,7 +357,7 @@ def test_a_heartbeat_that_makes_no_sense_is_refused_in_one_line(
 
 
 def test_groups_and_members_have_limits() -> None:
-    coordinator = Coordinator(Topics(t=4), GroupLimits(groups=2, members=2))
+    coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(groups=2, members=2))
     coordinator.heartbeats(request("a", 0), request("b", 0))
     assert refused(coordinator.heartbeat(request("c", 0))) == "GROUP_MAX_SIZE_REACHED"
     assert not coordinator.heartbeat(request("a", 0)).HasField("error")

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.administration import delete_group, describe, listing
 from quorumlog.server.coordinator.committed_offsets import commit_offsets, delete_offsets, fetch_offsets
 from quorumlog.server.coordinator.draft import Draft
@@ -184,7 +184,7 @@ def test_a_commit_of_which_nothing_is_stored_makes_no_group(coordinator: Coordin
 
 
 def test_offsets_and_groups_have_limits() -> None:
-    coordinator = Coordinator(Topics(t=4), GroupLimits(offsets=2, groups=1))
+    coordinator = Coordinator(Topics(t=4), ConsumerGroupLimits(offsets=2, groups=1))
     assert commit(coordinator, {T0: 1, T1: 1, T2: 1}) == ["NONE", "NONE", "GROUP_MAX_SIZE_REACHED"]
     assert commit(coordinator, {T0: 2}) == ["NONE"]
     assert commit(coordinator, {T0: 2}, group="h") == ["GROUP_MAX_SIZE_REACHED"]

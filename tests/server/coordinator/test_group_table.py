@@ -9,7 +9,7 @@ from collections.abc import Callable
 import pytest
 from group_samples import GROUP, ORIGIN, Client, Coordinator, Topics, partitions, request, until_stable
 
-from quorumlog.server.consumer_group_limits import GroupLimits
+from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.administration import delete_group
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import StoredOffset
@@ -216,7 +216,7 @@ def test_two_hundred_members_join_a_thousand_partitions_in_no_time() -> None:
     """The target is computed once for all of them. The bound is far off, so that a loaded machine does not matter."""
     coordinator = Coordinator(Topics(t=1_000))
     joins = [(request(f"m{number:03}", 0), ORIGIN) for number in range(200)]
-    draft = Draft(coordinator.table, coordinator.topics, GroupLimits(), 0)
+    draft = Draft(coordinator.table, coordinator.topics, ConsumerGroupLimits(), 0)
     began = time.process_time()
     heartbeats(draft, joins)
     command = draft.command()

@@ -15,8 +15,8 @@ from quorumlog.raft.types import (
     EntryId,
     HardState,
     InstallSnapshot,
-    LogServices,
     Message,
+    RaftLogServices,
     RestoredReplica,
     Snapshot,
 )
@@ -61,7 +61,7 @@ class Rig:
                 node_id=1, group=group, configuration=Configuration(voters), hard_state=HardState(), last=ORIGIN,
                 first_index=1, anchor=ORIGIN, applied=0,
             )  # fmt: skip
-            services = LogServices(NoStore(), GroupSealer(group))
+            services = RaftLogServices(NoStore(), GroupSealer(group))
             raft = RaftGroup(restored, services, RaftOptions(), random.Random(group), now=0)
             self.machines[group] = Machine()
             self.host.create(RaftGroupWrite(group, create=Configuration(voters), hard_state=HardState()))

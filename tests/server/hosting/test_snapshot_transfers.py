@@ -19,8 +19,8 @@ from quorumlog.raft.types import (
     HardState,
     Heartbeat,
     InstallSnapshot,
-    LogServices,
     Message,
+    RaftLogServices,
     RestoredReplica,
     Snapshot,
 )
@@ -90,7 +90,7 @@ class Side:
             node_id=node_id, group=GROUP, configuration=CONFIGURATION, hard_state=HardState(last.term, -1, last.index),
             last=last, first_index=last.index + 1, anchor=last, applied=last.index,
         )  # fmt: skip
-        services = LogServices(Store(), GroupSealer(GROUP), snapshot_source=lambda: self.snapshot)
+        services = RaftLogServices(Store(), GroupSealer(GROUP), snapshot_source=lambda: self.snapshot)
         self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(node_id), now=0)
         self.machine = Machine(self.disk)
         self.disk[GROUP] = DurableRaftGroup(GROUP, CONFIGURATION, HardState(last.term, -1, last.index), last)

@@ -12,7 +12,7 @@ from quorumlog.raft.types import (
     Configuration,
     Entry,
     HardState,
-    LogServices,
+    RaftLogServices,
     RestoredReplica,
     VoteRequest,
 )
@@ -101,7 +101,7 @@ class Rig:
             node_id=1, group=GROUP, configuration=Configuration((1,)), hard_state=HardState(), last=ORIGIN,
             first_index=1, anchor=ORIGIN, applied=0,
         )  # fmt: skip
-        services = LogServices(_Store(self.log), sealer, check_chain=check_chain)
+        services = RaftLogServices(_Store(self.log), sealer, check_chain=check_chain)
         self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
         self.partition = Partition(identity, self.raft, sealer, self.log, {}, NodeLimits())

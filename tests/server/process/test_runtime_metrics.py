@@ -28,9 +28,12 @@ def test_a_scrape_shows_counters_gauges_and_the_fsync_histogram() -> None:
         lines = [json.loads(line) for line in cluster.log_path(1).read_text().splitlines()]
     reserved.close()
     assert float(rows["quorumlog_rounds_total"]) > 1
-    assert float(rows["quorumlog_groups_led"]) == 1
+    assert float(rows["quorumlog_raft_groups_led"]) == 1
     assert float(rows["quorumlog_transactions_total"]) >= 1
-    groups = ("group_heartbeats_total", "offset_commits_total", "consumer_groups", "group_members", "parked_heartbeats")
+    groups = (
+        "consumer_group_heartbeats_total", "offset_commits_total", "consumer_groups", "consumer_group_members",
+        "parked_heartbeats",
+    )  # fmt: skip
     assert {float(rows[f"quorumlog_{name}"]) for name in groups} == {0}
     assert rows["quorumlog_fsync_seconds_count"] == rows['quorumlog_fsync_seconds_bucket{le="+Inf"}']
     assert {"node_started", "controller_active"} <= {line["event"] for line in lines}

@@ -11,7 +11,7 @@ from quiet_cluster import SECOND, TOPIC, Quiet
 from quorumlog.chaos.simulator.clients import Unanswered
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.metadata.records import GROUPS_TOPIC
-from quorumlog.server.options import GroupOptions
+from quorumlog.server.options import ConsumerGroupOptions
 from quorumlog.v1 import admin_pb2, groups_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -22,7 +22,9 @@ class Grouped(Quiet):
     """A quiet cluster with coordinators, and somebody who asks them."""
 
     def __init__(self, seed: int, coordinators: int = 1, nodes: int = 3, **checkpoints: int) -> None:
-        super().__init__(seed, partitions=4, nodes=nodes, groups=GroupOptions(coordinators=coordinators, **checkpoints))
+        super().__init__(
+            seed, partitions=4, nodes=nodes, groups=ConsumerGroupOptions(coordinators=coordinators, **checkpoints)
+        )
         self.numbers = 0
 
     def ask(self, node: int, request: Message, seconds: float = 5) -> Message:
