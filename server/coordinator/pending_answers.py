@@ -19,7 +19,7 @@ NO_LIMIT = 1 << 60
 
 
 @dataclass(slots=True, frozen=True)
-class _Expected:
+class _ExpectedAnswer:
     """A call, and what it is answered when it fails."""
 
     request_id: int
@@ -36,11 +36,11 @@ class PendingAnswers:
 
     def __init__(self, reply: Callable[[int, ProtoMessage], None]) -> None:
         self._reply = reply
-        self._calls: PendingCalls[_Expected] = PendingCalls(NO_LIMIT)
+        self._calls: PendingCalls[_ExpectedAnswer] = PendingCalls(NO_LIMIT)
 
     def expect(self, request_id: int, deadline: int, failed: Failed) -> None:
         """A call came that is to be answered by ``deadline`` (µs)."""
-        self._calls.add(_Expected(request_id, deadline, failed))
+        self._calls.add(_ExpectedAnswer(request_id, deadline, failed))
 
     def give(self, request_id: int, answer: ProtoMessage) -> None:
         """Answers a call, unless its time was over before."""
