@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Generic, Protocol, TypeVar
 
 #: Deadlines beyond twice those awaited at which the others are thrown out.
@@ -59,8 +59,12 @@ class PendingCalls(Generic[CallT]):
         """Takes a call out; None when it does not wait any more."""
         return self._calls.pop(request_id, None)
 
-    def take_expired(self, now: int) -> Iterator[CallT]:
+    def take_expired(self, now: int) -> Iterable[CallT]:
         """Takes out the calls whose time is up, the earliest first."""
+        # Asked in every step of a node, and mostly there is none.
+        return self._each_expired(now) if self._deadlines and self._deadlines[0][0] <= now else ()
+
+    def _each_expired(self, now: int) -> Iterator[CallT]:
         while self._deadlines and self._deadlines[0][0] <= now:
             call = self._calls.pop(heapq.heappop(self._deadlines)[1], None)
             if call is not None:

@@ -178,13 +178,14 @@ class MetadataReads(NodeService):
                     " linearizable",
                 )
             )
-        self._ask(now)
-        self._finish()
+        if self._questions:
+            self._ask(now)
+            self._finish()
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
         due = [self._confirmations.next_deadline, self._questions.next_deadline]
-        if not self._asking and any(not question.asked for question in self._questions):
+        if not self._asking and self._questions and any(not question.asked for question in self._questions):
             due.append(self._ask_at)
         return min((deadline for deadline in due if deadline is not None), default=None)
