@@ -53,8 +53,11 @@ from quorumlog.raft.types import (
 _NO_PROGRESS: Mapping[int, Progress] = MappingProxyType({})
 
 
-class RaftGroup:
+class RaftGroup(ReplicaState):
     """One replica of one Raft group, as its driver sees it. Each rule stands in the part that it hands the input to.
+
+    It is itself the state that its parts share: the driver reads term, role and members on every step, and they are
+    plain attributes. The driver changes none of them.
 
     Arguments:
         restored: who the replica is, and what was found of it on disk.
@@ -76,114 +79,60 @@ class RaftGroup:
         "_following",
         "_handed_hard_state",
         "_leading",
-        "_log",
         "_quiescence",
         "_snapshot_source",
-        "_state",
         "next_deadline",
     )
 
     def __init__(
         self, restored: RestoredReplica, services: RaftLogServices, options: RaftOptions, rng: random.Random, now: int
     ) -> None:
-        state = self._state = ReplicaState(restored, services, options)
-        self._log = state.log
-        self._leading = Leading(state, services.sealer)
-        self._candidacy = Candidacy(state, self._leading, restored.votes_from, rng, now)
-        self._following = Following(state, self._candidacy)
-        self._changes = ConfigurationChanges(state, self._leading, self._candidacy, services.sealer)
-        self._quiescence = Quiescence(state, self._leading, self._candidacy)
+        super().__init__(restored, services, options)
+        self._leading = Leading(self, services.sealer)
+        self._candidacy = Candidacy(self, self._leading, restored.votes_from, rng, now)
+        self._following = Following(self, self._candidacy)
+        self._changes = ConfigurationChanges(self, self._leading, self._candidacy, services.sealer)
+        self._quiescence = Quiescence(self, self._leading, self._candidacy)
         self._snapshot_source = services.snapshot_source
-        self._handed_hard_state = (state.term, state.vote)
+        self._handed_hard_state = (self.term, self.vote)
         self._set_deadline()
 
     # -- state ------------------------------------------------------------------------------------------------
 
     @property
-    def node_id(self) -> int:
-        """This replica's node."""
-        return self._state.node_id
-
-    @property
-    def group(self) -> int:
-        """The Raft group's id."""
-        return self._state.group
-
-    @property
-    def term(self) -> int:
-        """The current term. Never goes back, and no message carries one that is not durable here."""
-        return self._state.term
-
-    @property
-    def vote(self) -> int:
-        """Whom this replica voted for in ``term``, or NO_NODE."""
-        return self._state.vote
-
-    @property
-    def role(self) -> Role:
-        """Follower, pre-candidate, candidate or leader."""
-        return self._state.role
-
-    @property
-    def leader_id(self) -> int:
-        """The leader of ``term`` if known, otherwise NO_NODE."""
-        return self._state.leader_id
-
-    @property
-    def configuration(self) -> Configuration:
-        """Members as of the applied index."""
-        return self._state.configuration
-
-    @property
-    def configuration_index(self) -> int:
-        """Index of the last entry applied in this life that changed the members; 0 before the first."""
-        return self._state.configuration_index
-
-    @property
-    def quiescent(self) -> bool:
-        """True while the Raft group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its
-        node and the leader's stands for both; with ``wake`` the driver says that the lease ended."""
-        return self._state.quiescent
-
-    @property
-    def is_voter(self) -> bool:
-        """True when this replica's configuration counts its vote, and so lets it campaign."""
-        return self._state.is_voter
-
-    @property
     def commit_index(self) -> int:
         """Entries up to here are committed."""
-        return self._log.commit_index
+        return self.log.commit_index
 
     @property
     def last_id(self) -> EntryId:
         """Identity of the log's last entry, durable or not."""
-        return self._log.last
+        return self.log.last
 
     @property
     def durable_index(self) -> int:
         """Entries up to here are synced on this replica."""
-        return self._log.durable_index
+        return self.log.durable_index
 
     @property
     def applied_index(self) -> int:
         """Entries up to here were delivered in Ready.committed."""
-        return self._log.applied_index
+        return self.log.applied_index
 
     @property
     def first_index(self) -> int:
         """Index of the first entry kept."""
-        return self._log.first_index
+        return self.log.first_index
 
     @property
     def anchor(self) -> EntryId:
         """Identity of the entry before the first one kept."""
-        return self._log.anchor
+        return self.log.anchor
 
     @property
     def is_leader(self) -> bool:
         """True when this replica leads its term, as far as it knows."""
-        return self._state.role is Role.LEADER
+        return self.role is Role.LEADER
 
     @property
     def leads_committed(self) -> bool:
@@ -198,7 +147,7 @@ class RaftGroup:
     @property
     def is_calling(self) -> bool:
         """True for a quiescent leader some of whose followers have not said that they sleep."""
-        return self._state.quiescent and any(each.called_round for each in self.progress.values())
+        return self.quiescent and any(each.called_round for each in self.progress.values())
 
     @property
     def uncommitted_bytes(self) -> int:
@@ -209,7 +158,7 @@ class RaftGroup:
     @property
     def memory_bytes(self) -> int:
         """Bytes of the entries kept in memory."""
-        return self._log.memory_bytes
+        return self.log.memory_bytes
 
     @property
     def progress(self) -> Mapping[int, Progress]:
@@ -236,7 +185,7 @@ class RaftGroup:
 
     def lacks(self, last: EntryId) -> bool:
         """True where a snapshot that ends at ``last`` brings what is neither committed here nor in the log."""
-        return last.index > self._log.commit_index and not self._log.holds(last.index, last.term)
+        return last.index > self.log.commit_index and not self.log.holds(last.index, last.term)
 
     def entry_id(self, index: int) -> EntryId:
         """Identity of an entry, or of the anchor.
@@ -244,7 +193,7 @@ class RaftGroup:
         Raises:
             CompactedError: it is gone.
         """
-        return self._log.id_at(index)
+        return self.log.id_at(index)
 
     def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries ``first..last`` inclusive, durable or not, cut once ``max_bytes`` is reached; at least one.
@@ -252,7 +201,7 @@ class RaftGroup:
         Raises:
             CompactedError: ``first`` is gone.
         """
-        return self._log.slice(first, last, max_bytes)
+        return self.log.slice(first, last, max_bytes)
 
     # -- messages ---------------------------------------------------------------------------------------------
 
@@ -267,17 +216,17 @@ class RaftGroup:
             raise MalformedMessageError(f"no Raft message: {type(message).__name__}")
         if type(message) is AppendRequest:
             check_sequence(message)
-        state, candidacy = self._state, self._candidacy
+        candidacy = self._candidacy
         if candidacy.lost_peers:
             candidacy.lost_peers.discard(message.sender)
-        if state.quiescent and not self._quiescence.sleeps_through(message):
+        if self.quiescent and not self._quiescence.sleeps_through(message):
             self._wake_up(now, {})
-            if message.sender != state.leader_id:
+            if message.sender != self.leader_id:
                 self._quiescence.say_awake()
-        if message.term > state.term:
+        if message.term > self.term:
             if not candidacy.meet_higher_term(now, message):
                 return
-        elif message.term < state.term:
+        elif message.term < self.term:
             candidacy.answer_stale(message)
             return
         self._hand_to_part(now, message)
@@ -310,28 +259,28 @@ class RaftGroup:
 
     def on_time(self, now: int) -> None:
         """Acts on deadlines that have come: campaign, check-quorum, end of a transfer. Early calls do nothing."""
-        state, candidacy, leading = self._state, self._candidacy, self._leading
-        if state.quiescent:
+        candidacy, leading = self._candidacy, self._leading
+        if self.quiescent:
             return
         if leading.replication is None:
-            if state.is_voter and now >= candidacy.timer.deadline:
+            if self.is_voter and now >= candidacy.timer.deadline:
                 candidacy.campaign(now)
         else:
             if now >= leading.transfer.deadline:
                 leading.transfer.end()
-            if now >= leading.replication.quorum_contact() + state.options.election_timeout_us:
+            if now >= leading.replication.quorum_contact() + self.options.election_timeout_us:
                 # Check-quorum: another one may have deposed it long ago unheard, and clients wait (thesis §6.2).
-                candidacy.become_follower(now, state.term, NO_NODE)
+                candidacy.become_follower(now, self.term, NO_NODE)
         self._set_deadline()
 
     def _set_deadline(self) -> None:
         """Sets ``next_deadline`` after anything that can move it."""
-        state, replication = self._state, self._leading.replication
-        if state.quiescent:
+        replication = self._leading.replication
+        if self.quiescent:
             self.next_deadline = NEVER
         elif replication is not None:
             self.next_deadline = self._leading.next_deadline(replication)
-        elif state.is_voter:
+        elif self.is_voter:
             self.next_deadline = self._candidacy.timer.deadline
         else:
             self.next_deadline = NEVER
@@ -351,7 +300,7 @@ class RaftGroup:
             leading.replication.peer_lost(now, peer)
             if peer == leading.transfer.to:
                 leading.transfer.end()
-        elif peer == self._state.leader_id:
+        elif peer == self.leader_id:
             self._take_up_duties(now)
             candidacy.lose_leader(now)
         self._set_deadline()
@@ -400,7 +349,7 @@ class RaftGroup:
             contacts: node -> when it was last heard (µs), of a leader's followers when they last answered. A node that
                 is not named counts as heard just now.
         """
-        if self._state.quiescent:
+        if self.quiescent:
             self._wake_up(now, contacts)
             self._quiescence.say_awake()
 
@@ -410,7 +359,7 @@ class RaftGroup:
 
     def _take_up_duties(self, now: int) -> None:
         """Something is to be done here: a quiescent replica wakes."""
-        if self._state.quiescent:
+        if self.quiescent:
             self._wake_up(now, {})
 
     # -- what a leader does -----------------------------------------------------------------------------------
@@ -427,7 +376,7 @@ class RaftGroup:
             ProposalRefusedError: not now; nothing was appended.
         """
         replication = self._leading.open_for_proposals()
-        if replication.uncommitted_bytes >= self._state.options.max_uncommitted_bytes:
+        if replication.uncommitted_bytes >= self.options.max_uncommitted_bytes:
             raise ProposalRefusedError(Refusal.TOO_MANY_UNCOMMITTED)
         self._take_up_duties(now)
         return self._leading.append_own(seal)
@@ -463,7 +412,7 @@ class RaftGroup:
         """
         leading = self._leading
         if leading.replication is None:
-            raise NotLeaderError(self._state.leader_id)
+            raise NotLeaderError(self.leader_id)
         leading.transfer.check_receiver(to)
         if to != leading.transfer.to:
             self._take_up_duties(now)
@@ -494,7 +443,7 @@ class RaftGroup:
         """The highest index that is durable on at least ``copies`` voters, of those that will remain if they are being
         replaced; leaders only."""
         assert self._leading.replication is not None
-        return self._leading.replication.match_of(copies, self._state.configuration.voters)
+        return self._leading.replication.match_of(copies, self.configuration.voters)
 
     def next_append(self, now: int, to: int, max_bytes: int) -> AppendRequest | InstallSnapshot | None:
         """What ``to`` gets next, or None. It counts as sent, so it must be sent, before or after any fsync.
@@ -513,48 +462,47 @@ class RaftGroup:
 
     def has_ready(self) -> bool:
         """True when ``take_ready`` has something to do."""
-        state, log = self._state, self._log
+        log = self.log
         return (
-            state.outbox.has_messages
+            self.outbox.has_messages
             or log.has_unhanded
-            or (state.term, state.vote) != self._handed_hard_state
+            or (self.term, self.vote) != self._handed_hard_state
             or log.applied_index < log.commit_index
         )
 
     def take_ready(self) -> Ready:
         """What is to be done now. It counts as handed out: the driver must do all of it, or stop the node."""
-        state, log = self._state, self._log
+        log = self.log
         snapshot, truncate_from, entries = log.take_unhanded()
-        voted = (state.term, state.vote)
+        voted = (self.term, self.vote)
         hard_state = None
         if voted != self._handed_hard_state or snapshot is not None or membership.is_changed_by(entries):
             # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
             # A change of members too: a replica that has a change on disk knows from that moment on that the one before
             # it is committed. Otherwise a replica that restarts with both could campaign among voters who are two
             # changes old, and a quorum of them need not have met one of today's (scenario 9).
-            hard_state = HardState(state.term, state.vote, log.commit_index)
+            hard_state = HardState(self.term, self.vote, log.commit_index)
             self._handed_hard_state = voted
-        committed = log.deliver(state.options.max_apply_bytes)
+        committed = log.deliver(self.options.max_apply_bytes)
         if committed and self._changes.apply_those_in(committed):
             self._set_deadline()
         writes = hard_state is not None or bool(entries) or truncate_from is not None
-        now, after, number = state.outbox.take(writes=writes)
-        token = DurableToken(log.last, log.generation, state.term, state.vote, number) if writes else None
-        log.trim(state.options.cache_bytes if self._leading.replication is not None else 0)
+        now, after, number = self.outbox.take(writes=writes)
+        token = DurableToken(log.last, log.generation, self.term, self.vote, number) if writes else None
+        log.trim(self.options.cache_bytes if self._leading.replication is not None else 0)
         return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
 
     def on_durable(self, now: int, token: DurableToken) -> None:
         """The write of the Ready that carried ``token`` is synced, and all writes before it."""
-        state = self._state
-        state.outbox.durable(token.number)
-        state.durable_term = max(state.durable_term, token.term)
-        advanced = self._log.mark_durable(token)
+        self.outbox.durable(token.number)
+        self.durable_term = max(self.durable_term, token.term)
+        advanced = self.log.mark_durable(token)
         replication = self._leading.replication
         if replication is not None:
             if advanced:
                 replication.note_own_durability()
                 replication.advance_commit()
-        elif state.role is Role.CANDIDATE:
+        elif self.role is Role.CANDIDATE:
             self._candidacy.own_vote_is_durable(now, token)
             self._set_deadline()
 
@@ -564,4 +512,4 @@ class RaftGroup:
         Arguments:
             up_to: identity of an applied and durable entry, the new anchor.
         """
-        self._log.compact(up_to)
+        self.log.compact(up_to)

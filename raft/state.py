@@ -29,7 +29,8 @@ class ReplicaState:
         leader_id: the leader of ``term`` if known, otherwise NO_NODE.
         configuration: members as of the applied index.
         configuration_index: of the last entry applied in this life that changed them; 0 before the first.
-        quiescent: the Raft group is idle and this replica sleeps (quiescence.py).
+        quiescent: the Raft group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its
+            node and the leader's stands for both (quiescence.py).
     """
 
     __slots__ = (
