@@ -158,6 +158,16 @@ def test_files_and_folders_that_a_document_names_exist(document: Path) -> None:
     assert [path for path in named if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.parametrize("call", ["A produce call", "A fetch", "A consumer group's heartbeat"])
+def test_a_walk_opens_every_file_once(call: str) -> None:
+    architecture = (ROOT / "docs" / "architecture.md").read_text()
+    (section,) = re.findall(rf"^## {call},.*?\n(.*?)^## ", architecture, re.M | re.S)
+    steps = re.findall(r"^(\d+)\. `([\w/]+\.py)`: ", section, re.M)
+    assert [int(number) for number, _ in steps] == list(range(1, len(steps) + 1))
+    files = [file for _, file in steps]
+    assert len(files) > 30 and sorted(files) == sorted(set(files))
+
+
 @pytest.mark.parametrize("document", DOCUMENTS, ids=name_of)
 def test_links_of_a_document_lead_somewhere(document: Path) -> None:
     text = "\n".join(line for _, line in outside_of_code(document.read_text()))

@@ -6,6 +6,7 @@ docs/architecture.md shows both tables.
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -145,6 +146,19 @@ def may_import(floor: str, room: str, name: str) -> bool:
     if theirs == room:
         return True
     return any(is_within(inside, allowed) if "." in allowed else theirs == allowed for allowed in ROOMS[floor][room])
+
+
+@pytest.mark.parametrize("floor", ROOMS)
+def test_the_architecture_shows_what_each_room_may_import(floor: str) -> None:
+    folder = FLOORS[floor][0]
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    shown = {}
+    for room, may in re.findall(rf"^\| `{folder}/(?:(\w+)/)?` \| .* \| (.*) \|$", text, re.M):
+        names = () if may == "nothing" else may.replace("shared", "``").split(", ")
+        shown[room] = {name.strip("`") for name in names}
+    held = {room: set(allowed) for room, allowed in ROOMS[floor].items()}
+    # The table of floors has a row for the same folder.
+    assert {room: names for room, names in shown.items() if room} == {k: v for k, v in held.items() if k}
 
 
 def test_rooms_that_import_each_other_are_noticed() -> None:
