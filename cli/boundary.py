@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import typer
 from typer.exceptions import TyperException
@@ -17,6 +17,20 @@ INTERRUPTED = 130
 
 #: Set to any value to get a Python traceback under the one line.
 TRACEBACK_VARIABLE = "QUORUMLOG_TRACEBACK"
+
+#: Families of errors, by module and name, that are a wrong command line or configuration: nothing was asked for yet.
+WRONG_USAGE_ERRORS = (
+    ("quorumlog.sdk.errors", "IllegalArgumentError"),
+    ("quorumlog.server.settings", "SettingsError"),
+)
+#: Families whose messages are written for users.
+ERRORS_FOR_USERS = (
+    ("quorumlog.sdk.errors", "QuorumlogError"),
+    ("quorumlog.storage.interface", "StorageEngineError"),
+    ("quorumlog.server.settings", "SettingsError"),
+    ("quorumlog.server.local.node_process", "ClusterError"),
+    ("quorumlog.chaos.processes.nemesis", "ChaosError"),
+)
 
 #: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
 _LONGEST_LINE = 500
@@ -111,25 +125,16 @@ def _printable(text: str) -> str:
 
 def _is_wrong_usage(error: BaseException) -> bool:
     """True for what is wrong with the command line or the configuration itself: nothing needed to be asked for it."""
-    return isinstance(error, UnicodeEncodeError) or _is_one_of(
-        error, ("quorumlog.sdk.errors", "IllegalArgumentError"), ("quorumlog.server.settings", "SettingsError")
-    )
+    return isinstance(error, UnicodeEncodeError) or _is_one_of(error, WRONG_USAGE_ERRORS)
 
 
 def _is_meant_for_users(error: BaseException) -> bool:
     """True for the families whose messages are written for users. They are looked up among what is loaded: an
     error can only be of a family whose module is, and a client command never loads storage."""
-    return isinstance(error, (ValueError, TyperException)) or _is_one_of(
-        error,
-        ("quorumlog.sdk.errors", "QuorumlogError"),
-        ("quorumlog.storage.interface", "StorageError"),
-        ("quorumlog.server.settings", "SettingsError"),
-        ("quorumlog.server.local.node_process", "ClusterError"),
-        ("quorumlog.chaos.processes.nemesis", "ChaosError"),
-    )
+    return isinstance(error, (ValueError, TyperException)) or _is_one_of(error, ERRORS_FOR_USERS)
 
 
-def _is_one_of(error: BaseException, *families: tuple[str, str]) -> bool:
+def _is_one_of(error: BaseException, families: Iterable[tuple[str, str]]) -> bool:
     for module, name in families:
         family = getattr(sys.modules.get(module), name, None)
         if family is not None and isinstance(error, family):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import io
 import json
 from pathlib import Path
@@ -199,3 +200,8 @@ def test_no_cluster_at_the_address_is_one_line(capsys: pytest.CaptureFixture[str
     [line] = capsys.readouterr().err.splitlines()
     assert "127.0.0.1:1" in line
     assert "is the cluster up" in line
+
+
+@pytest.mark.parametrize(("module", "name"), sorted({*boundary.ERRORS_FOR_USERS, *boundary.WRONG_USAGE_ERRORS}))
+def test_the_families_of_errors_that_commands_know_by_name_exist(module: str, name: str) -> None:
+    assert issubclass(getattr(importlib.import_module(module), name), Exception)
