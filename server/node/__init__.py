@@ -2,8 +2,12 @@
 
 - `node.py`: the step itself: events in, effects out.
 - `resources.py`: what a node has from its first step on, and shares with its part in a cluster.
+- `own_directory.py`: whose data directory this is.
+- `cluster_search.py`: what a node does before it belongs to a cluster.
 - `formation.py`: how a cluster comes into existence, and how a node finds out whether it belongs to one.
 - `cluster_member.py`: a node inside its cluster: puts the parts below together, and tells them what happens.
+- `leader_heartbeats.py`: what a node says of itself at regular times.
+- `early_votes.py`: vote requests for Raft groups that this node has not heard of yet.
 - `metadata_member.py`: this node's replica of the metadata.
 - `controller_traffic.py`: requests to the controller and to leaders, and those that other nodes send here.
 - `log_services.py`: who serves the logs of records to clients, and who keeps them in order.

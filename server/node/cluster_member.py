@@ -18,7 +18,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest
+from quorumlog.server.events import ClientRequest, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -198,6 +198,24 @@ class ClusterMember:
     def serve(self, request: ClientRequest) -> None:
         """Has a client's request served."""
         self.services.serve(self._time, request)
+
+    def refusal_of(self, peer: PeerIdentity) -> str | None:
+        """Why a peer's streams are refused, in one line; None when they are welcome."""
+        own, cluster_id = self._resources.options.node_id, self.metadata.membership.cluster_id
+        if peer.cluster_id != cluster_id:
+            return (
+                f"node {peer.node_id} belongs to cluster {peer.cluster_id or '(none)'}, node"
+                f" {own} to {cluster_id}; check --controllers and --data-dir"
+            )
+        if peer.node_id == own:
+            return f"node id {peer.node_id} is taken by this node; give every node its own id"
+        known = self.metadata.directory_of(peer.node_id)
+        if known is not None and known != peer.directory_id:
+            return (
+                f"node {peer.node_id} is known with data directory {known}, not {peer.directory_id};"
+                " give it the directory that it had, or another node id"
+            )
+        return None
 
     # -- what becomes of the metadata -------------------------------------------------------------------------
 

@@ -13,10 +13,6 @@ from dataclasses import dataclass, field
 
 from quorumlog.server.events import PeerIdentity
 
-DIRECTORY_ROW = b"directory_id"
-NODE_ROW = b"node_id"
-CLUSTER_ROW = b"cluster"
-
 Founder = tuple[int, str, str]
 
 

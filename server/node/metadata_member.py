@@ -27,7 +27,7 @@ class MetadataMember(NodeService):
 
     Attributes:
         replica: the replicated state and, while this node leads the group, the controller.
-        peers_changed: ``peers`` may say something else than when this was set to False.
+        peers_changed: ``peers`` may say something else than when they were last taken.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class MetadataMember(NodeService):
         self._resources = resources
         self.membership = membership
         self.peers_changed = True
+        self._known_peers: dict[int, str] = {}
         self.replica = self._open(raft_groups, state, listener, now)
         self.replica.leader_heard_at = now
 
@@ -132,6 +133,15 @@ class MetadataMember(NodeService):
             addresses[broker.node_id] = f"{broker.host}:{broker.port}"
         addresses.pop(self._resources.options.node_id, None)
         return addresses
+
+    def take_changed_peers(self) -> dict[int, str] | None:
+        """Whom to hold streams to from now on; None: to the same as before."""
+        self.peers_changed = False
+        peers = self.peers()
+        if peers == self._known_peers:
+            return None
+        self._known_peers = peers
+        return dict(peers)
 
     def directory_of(self, node_id: int) -> str | None:
         """The data directory under which a node is known."""

@@ -13,10 +13,7 @@ from collections.abc import Callable, Mapping
 
 from quorumlog.raft.errors import MalformedMessageError
 from quorumlog.raft.types import (
-    ORIGIN,
     AppendRequest,
-    Configuration,
-    HardState,
     Heartbeat,
     InstallSnapshot,
     Message,
@@ -50,7 +47,11 @@ from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.cluster_member import ClusterMember
-from quorumlog.server.node.formation import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW, Formation, Founder, Membership
+from quorumlog.server.node.cluster_search import ClusterSearch
+from quorumlog.server.node.early_votes import EarlyVotes
+from quorumlog.server.node.formation import Founder, Membership
+from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
+from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
@@ -60,15 +61,9 @@ from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
 from quorumlog.server.requests.failed_responses import not_formed_response
 from quorumlog.storage.interface import DamageError, DiskFullError, StorageReader
-from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
+from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.entry import CorruptEntryError
-
-#: Vote requests kept for groups that this node has not heard of yet.
-EARLY_VOTES = 2_000
-#: Until it has been ready once, a node looks at the controllers' clusters this many times less often than before it
-#: belongs to one.
-RECHECK_FACTOR = 10
 
 
 class Node:
@@ -96,12 +91,9 @@ class Node:
         self._effects = Effects()
         self._replies = Replies()
         self._halted = False
-        self._heartbeat_due = self._lease_due = now
-        self._identify_due = now
         self._was_ready = False
-        self._connected_to: dict[int, str] = {}
         self._frame_acks: dict[int, int] = {}
-        self._early_votes: dict[tuple[int, int], VoteRequest] = {}
+        self._early_votes = EarlyVotes()
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
@@ -109,39 +101,18 @@ class Node:
         self._host = RaftHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._stall = StorageStall(options, self._host, self._links)
+        self._heartbeats = LeaderHeartbeats(options, self._host, self._links, self._leases, self._stall, now)
         self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
         )
-        self._former = FormerReplicas(options.node_id, self._host, storage.node_state())
-        self._concluded = False
+        rows, groups = storage.node_state(), storage.groups()
+        self._former = FormerReplicas(options.node_id, self._host, rows)
+        self._directory = OwnDirectory(options.node_id, rows, self._host, rng)
+        self._search = ClusterSearch(options, self._directory, self._host, now, self)
         self._member: ClusterMember | None = None
-        self._load(storage.node_state(), storage.groups())
-
-    def _load(self, rows: dict[bytes, bytes], groups: dict[int, RaftGroupState]) -> None:
-        directory = rows.get(DIRECTORY_ROW)
-        self._directory_durable = directory is not None
-        node_id = str(self._options.node_id)
-        owner = rows.get(NODE_ROW, node_id.encode()).decode()
-        if owner != node_id:
-            # With another's log and votes it would speak twice in every group of that node.
-            raise ValueError(f"it is node {owner}'s: start it with --node-id {owner}, or give node {node_id} its own")
-        if directory is None:
-            directory = f"{self._rng.getrandbits(128):032x}".encode()
-            self._host.set_node_state(DIRECTORY_ROW, directory)
-            self._host.set_node_state(NODE_ROW, node_id.encode())
-            self._host.after_durable(self._directory_saved)
-        self._directory_id = directory.decode()
-        options = self._options
-        self._formation = Formation(options.node_id, self._directory_id, options.address, options.controllers)
-        if CLUSTER_ROW in rows:
-            self._concluded = True
-            found = {group: state for group, state in groups.items() if group != METADATA_GROUP}
-            self._join(Membership.decode(rows[CLUSTER_ROW]), groups[METADATA_GROUP], found)
-
-    def _directory_saved(self) -> None:
-        self._directory_durable = True
-        self._consider_forming()
+        if self._directory.membership is not None:
+            self._join(self._directory.membership, groups.pop(METADATA_GROUP), groups)
 
     # -- who this is ------------------------------------------------------------------------------------------
 
@@ -151,7 +122,7 @@ class Node:
         return PeerIdentity(
             self._cluster_id,
             self._options.node_id,
-            self._directory_id if self._directory_durable else "",
+            self._directory.id if self._directory.is_durable else "",
             self._boot_id,
             self._options.address,
         )
@@ -179,20 +150,7 @@ class Node:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         if self._member is None:
             return f"node {self._options.node_id} does not belong to a cluster yet; try again"
-        if identity.cluster_id != self._cluster_id:
-            return (
-                f"node {identity.node_id} belongs to cluster {identity.cluster_id or '(none)'}, node"
-                f" {self._options.node_id} to {self._cluster_id}; check --controllers and --data-dir"
-            )
-        if identity.node_id == self._options.node_id:
-            return f"node id {identity.node_id} is taken by this node; give every node its own id"
-        known = self._member.metadata.directory_of(identity.node_id)
-        if known is not None and known != identity.directory_id:
-            return (
-                f"node {identity.node_id} is known with data directory {known}, not {identity.directory_id};"
-                " give it the directory that it had, or another node id"
-            )
-        return None
+        return self._member.refusal_of(identity)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
@@ -243,7 +201,7 @@ class Node:
             case PeerDisconnected():
                 self._on_disconnected(event.peer)
             case PeerIdentified():
-                self._on_identified(event)
+                self._search.on_identified(event)
             case JobDone():
                 if self._member is not None:
                     self._member.logs.compactions.on_done(self._time.now, event)
@@ -295,71 +253,31 @@ class Node:
             self._retry_at = None
             self._effects.transaction = self._host.retry(self._retry_number)
         self._space.on_time(now)
-        if not self._was_ready and now >= self._identify_due:
-            self._identify()
+        if now >= self._search.next_deadline:
+            self._effects.identify.extend(self._search.whom_to_ask(now))
         if self._member is None:
             return
         self._leases.on_time(now)
         self._host.fire_timers(now)
         self._snapshots.on_time(now)
-        if now >= self._heartbeat_due:
-            self._heartbeat_due = now + self._options.heartbeat_interval_us
-            self._heartbeat()
+        if now >= self._heartbeats.next_deadline:
+            self._heartbeats.give(now, self._member)
         self._member.services.on_time(now, self._time.wall_ms)
-        self._was_ready = self._was_ready or not self._member.not_ready()
+        if not self._was_ready and not self._member.not_ready():
+            self._was_ready = True
+            self._search.stop_asking()
         if self._handover is not None and self._handover.on_time(now):
             self._halt(None)
-
-    def _identify(self) -> None:
-        """Asks the controllers who they are: to form or find the cluster, and then, until this node has been ready
-        once, to make sure that it is among its own."""
-        factor = 1 if self._member is None else RECHECK_FACTOR
-        self._identify_due = self._time.now + factor * self._options.identify_interval_us
-        self._effects.identify.extend(self._formation.missing)
-        self._consider_forming()
-
-    def _heartbeat(self) -> None:
-        """A heartbeat of every group that is led here and awake, and now and then a lease, in one frame per peer.
-
-        None while the storage stalls: a leader that cannot write hands its leadership over, or loses it by silence.
-        """
-        now = self._time.now
-        assert self._member is not None
-        if self._stall.yields(now):
-            return
-        for link in self._links:
-            if link.stuck(now, self._options.frame_ack_timeout_us):
-                link.in_flight.clear()
-                self._resend(link.peer)
-        if now >= self._lease_due:
-            self._lease_due = now + self._options.lease_interval_us
-            self._leases.begin_round()
-            self._links.grant(self._leases)
-        reachable = self._leases.reachable()
-        for group in sorted(self._host.awake_led):
-            raft = self._host.replicas[group].raft
-            if not (self._member.may_sleep(group, reachable) and raft.quiesce(now, reachable)):
-                raft.heartbeat(now)
-            self._host.touch(group)
-
-    def _resend(self, peer: int) -> None:
-        """What was in flight to a peer may be lost: every group probes where it stands."""
-        for group, replica in self._host.replicas.items():
-            if peer in replica.raft.configuration.members:
-                replica.raft.peer_unreachable(self._time.now, peer)
-                self._host.touch(group)
 
     @property
     def next_deadline(self) -> int:
         """Step again at this time at the latest (µs)."""
-        due = self._space.next_deadline
+        due = min(self._space.next_deadline, self._search.next_deadline)
         if self._retry_at is not None:
             due = min(due, self._retry_at)
-        if not self._was_ready:
-            due = min(due, self._identify_due)
         if self._member is None:
             return due
-        due = min(due, self._heartbeat_due, self._leases.next_deadline)
+        due = min(due, self._heartbeats.next_deadline, self._leases.next_deadline)
         services = self._member.services.next_deadline
         if services is not None:
             due = min(due, services)
@@ -399,7 +317,7 @@ class Node:
         replica = self._host.replicas.get(group)
         if replica is None:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
-                self._keep_early(group, message)
+                self._early_votes.keep(group, message)
             return
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
@@ -419,29 +337,22 @@ class Node:
     def _offer_snapshot(self, now: int, group: int, message: InstallSnapshot) -> None:
         self._snapshots.sender.offer(now, group, message)
 
-    def _keep_early(self, group: int, request: VoteRequest) -> None:
-        """A candidate was told of a new partition before we were: it gets its answer when we are."""
-        self._early_votes[group, request.sender] = request
-        if len(self._early_votes) > EARLY_VOTES:
-            del self._early_votes[next(iter(self._early_votes))]
-
     def _deliver_early(self, group: int) -> None:
-        for key in [key for key in self._early_votes if key[0] == group]:
-            self._on_message(group, self._early_votes.pop(key))
+        for request in self._early_votes.take(group):
+            self._on_message(group, request)
 
     def _was_deleted(self, group: int) -> bool:
         return self._member is not None and self._member.metadata.replica.image.topic_table.was_deleted(group)
 
     def _forget_group(self, group: int) -> None:
         """There is no replica of a group here any more: what comes late of it finds nothing."""
-        for key in [key for key in self._early_votes if key[0] == group]:
-            del self._early_votes[key]
+        self._early_votes.take(group)
         self._leases.forget(group)
 
     def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
         self._links[peer].open(identity, self._time.now)
         self._log("info", "peer_connected", peer=peer)
-        self._resend(peer)
+        self._heartbeats.resend(self._time.now, peer)
         if self._member is not None:
             self._member.metadata.open_first_term(self._time.now)
 
@@ -460,39 +371,18 @@ class Node:
 
     def _connect(self) -> None:
         """Says whom to hold streams to, when that has changed."""
-        if self._member is None or not self._member.metadata.peers_changed:
-            return
-        self._member.metadata.peers_changed = False
-        wanted = self._member.metadata.peers()
-        if wanted != self._connected_to:
-            self._connected_to = wanted
-            self._effects.connect = dict(wanted)
+        if self._member is not None and self._member.metadata.peers_changed:
+            self._effects.connect = self._member.metadata.take_changed_peers()
 
-    # -- formation --------------------------------------------------------------------------------------------
+    # -- the way into a cluster -------------------------------------------------------------------------------
 
-    def _on_identified(self, event: PeerIdentified) -> None:
-        # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
-        if self._member is None and self._directory_durable:
-            self._conclude(self._formation.on_identified(event.identity, event.founders))
+    def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
+        """This node belongs to a cluster now: no replica of a partition is here yet."""
+        self._join(membership, state, {})
 
-    def _consider_forming(self) -> None:
-        if self._member is None and self._directory_durable and self._options.node_id in self._options.controllers:
-            self._conclude(self._formation.decide())
-
-    def _conclude(self, conclusion: Membership | str | None) -> None:
-        """Founds or joins a cluster, once: answers go on coming until that is durable."""
-        if isinstance(conclusion, str):
-            self._halt(conclusion)
-        elif conclusion is not None and not self._concluded:
-            self._concluded = True
-            voters = tuple(node for node, _, _ in conclusion.founders)
-            learners = () if self._options.node_id in voters else (self._options.node_id,)
-            configuration = Configuration(voters, learners)
-            self._host.set_node_state(CLUSTER_ROW, conclusion.encode())
-            self._host.create(RaftGroupWrite(METADATA_GROUP, create=configuration, hard_state=HardState()))
-            state = RaftGroupState(METADATA_GROUP, configuration, HardState(), ORIGIN, ORIGIN, None, {})
-            # Said to nobody before it is durable: a founder that forgets would let the cluster form twice.
-            self._host.after_durable(lambda: self._join(conclusion, state, {}))
+    def refused_by_cluster(self, reason: str) -> None:
+        """This node can take no part in the cluster that there is."""
+        self._halt(reason)
 
     def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
         self._member = ClusterMember(self._resources(), membership, state, found, self._time)
@@ -501,7 +391,7 @@ class Node:
     def _resources(self) -> NodeResources:
         return NodeResources(
             options=self._options,
-            directory_id=self._directory_id,
+            directory_id=self._directory.id,
             boot_id=self._boot_id,
             host=self._host,
             links=self._links,
@@ -562,10 +452,7 @@ class Node:
 
     def not_ready(self) -> str:
         """Why this node does not serve yet, in one line; empty when it does."""
-        if self._member is not None:
-            return self._member.not_ready()
-        waiting = ", ".join(map(str, self._formation.waiting_for))
-        return f"the cluster has not formed; waiting for controllers {waiting}"
+        return self._member.not_ready() if self._member is not None else self._search.not_ready()
 
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         """This node about itself."""
@@ -573,7 +460,7 @@ class Node:
         refusal = self._space.refusal()
         return admin_pb2.DescribeNodeResponse(
             node_id=self._options.node_id,
-            directory_id=self._directory_id,
+            directory_id=self._directory.id,
             cluster_id=self._cluster_id,
             version=self._options.version,
             ready=not not_ready,

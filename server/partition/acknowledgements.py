@@ -97,8 +97,11 @@ class Acknowledgements:
             self._sweep()
 
     def _sweep(self) -> None:
-        """Forgets waiters that nobody waits for: of calls timed out or abandoned. (Else the retries of one batch that
-        is short of copies gather here for as long as the replica stays away.)"""
+        """Forgets waiters that nobody waits for: of calls timed out or abandoned.
+
+        Otherwise the retries of one batch that is short of copies would gather here for as long as the replica stays
+        away.
+        """
         for heap in (self._all, self._leader):
             heap[:] = [item for item in heap if item[2].slot in item[2].call.open_slots]
             heapq.heapify(heap)

@@ -185,8 +185,10 @@ async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, 
 
 
 async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
-    """Keeps the health service's answer in step with the node's readiness, and says what a node waits for. (Else one
-    that cannot reach the others at its first start is silent for ever.)"""
+    """Keeps the health service's answer in step with the node's readiness, and says what a node waits for.
+
+    Otherwise a node that cannot reach the others at its first start would be silent for ever.
+    """
     clock = asyncio.get_running_loop().time
     was_ready_s, told = clock(), ""
     while True:

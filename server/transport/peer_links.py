@@ -2,8 +2,8 @@
 
 A link is six streams: control, data and snapshots, once opened by us and once by the peer. When any of them breaks,
 all six end and the node gets one PeerDisconnected: what was in flight either way is lost, and numbering
-begins anew on both sides. (Else a peer that counts its data frames again from 1 would be given the acknowledgements
-of its last life.) Streams carry the number of the attempt that opened them, so that two nodes which tear down at
+begins anew on both sides. Otherwise a peer that counts its data frames again from 1 would be given the acknowledgements
+of its last life. Streams carry the number of the attempt that opened them, so that two nodes which tear down at
 the same moment do not take each other's new streams for the old ones.
 """
 

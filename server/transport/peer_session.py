@@ -16,8 +16,9 @@ from quorumlog.v1.entry import CorruptEntryError
 
 #: Metadata key under which a stream says to which attempt of its sender it belongs.
 GENERATION_KEY = "quorumlog-generation"
-#: Metadata key under which a stream says for which node it is meant. (Else a node at the address of a lost one, which
-#: is still dialled there, would take streams meant for that one for its own peers' later attempts, and break theirs.)
+#: Metadata key under which a stream says for which node it is meant. Otherwise a node at the address of a lost
+#: one, which is still dialled there, would take streams meant for that one for its own peers' later attempts, and break
+#: theirs.
 WANTED_KEY = "quorumlog-wanted-node"
 #: Metadata key under which a node that refuses a stream says which cluster it belongs to.
 CLUSTER_KEY = "quorumlog-cluster-id"

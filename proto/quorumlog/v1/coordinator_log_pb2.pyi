@@ -64,8 +64,8 @@ class GroupCommand(_message.Message):
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the leader that proposed it."""
     metadata_index: _builtins.int
-    """Of the metadata log: what the leader had applied when it decided. Who decides next must have applied as much. (Else
-    a topic that it has not heard of yet would look deleted to it.)
+    """Of the metadata log: what the leader had applied when it decided. Who decides next must have applied as much.
+    Otherwise a topic that it has not heard of yet would look deleted to it.
     """
     @_builtins.property
     def changes(self) -> _containers.RepeatedCompositeFieldContainer[Global___GroupChange]:
