@@ -44,6 +44,8 @@ class PendingCalls(Generic[CallT]):
 
     def add(self, call: CallT) -> None:
         """A call begins to wait."""
+        # A call that took the place of another would leave that one without an answer for good.
+        assert call.request_id not in self._calls, f"call {call.request_id} waits already"
         self._calls[call.request_id] = call
         heapq.heappush(self._deadlines, (call.deadline, call.request_id))
         if len(self._deadlines) > SWEEP_ABOVE + 2 * len(self._calls):
