@@ -57,8 +57,7 @@ test-alone: $(STAMP)  ## what is timed or starved, one by one
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/python tests/typed_tree.py build/typed
-	@cd build/typed && MYPYPATH=. ../../$(BIN)/mypy --config-file ../../pyproject.toml -p quorumlog
+	@cd build/__editable__.* && MYPYPATH=. $(CURDIR)/$(BIN)/mypy --config-file $(CURDIR)/pyproject.toml --cache-dir $(CURDIR)/.mypy_cache -p quorumlog
 	@$(MAKE) --no-print-directory proto OUT=build/proto
 	@diff -r -q -x '*.proto' -x '*.py.typed' -x __pycache__ -x entry.py -x payload.py -x splicing.py -x __init__.py -x py.typed proto/quorumlog/v1 build/proto/quorumlog/v1 || { echo "generated code is stale: run make proto and commit" >&2; exit 1; }
 

@@ -147,7 +147,7 @@ def require_pyspark() -> None:
 
 
 def _make_registration_visible() -> None:
-    """Spark finds the format's module by listing the folders of sys.path, where an editable install does not show."""
+    """Spark finds the format's module by listing the folders of sys.path: a lenient editable install is in none."""
     if any(module.name == _REGISTRATION_MODULE for module in pkgutil.iter_modules()):
         return
     folder = str(Path(__file__).parent / "registration")
