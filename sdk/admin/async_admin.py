@@ -34,6 +34,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import (
     BrokerDescription,
@@ -61,9 +62,13 @@ _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
 class AsyncAdmin:
-    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop."""
+    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
-    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+    Arguments:
+        runtime: where time, chance and channels come from, for a simulation.
+    """
+
+    def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[AdminOptions]) -> None:
         config = build_config(AdminConfig, options)
         self.config = config
         self._limit_s = config.request_timeout_ms / 1000
@@ -74,8 +79,9 @@ class AsyncAdmin:
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=self._limit_s,
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
-            backoff=Backoff(),
+            backoff=Backoff(runtime=runtime),
             client_id=config.client_id,
+            runtime=runtime,
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)

@@ -134,7 +134,7 @@ class Assignment:
         self.lock = threading.Lock()
         self.states: dict[TopicPartition, PartitionState] = {}
         self._partition_limit_bytes = partition_limit_bytes
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: list[Callable[[], None]] = []
         self._turn = 0
         #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
         self.valid_until_s = float("inf")
@@ -260,7 +260,7 @@ class Assignment:
 
     def listen(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""
-        self._listeners.add(callback)
+        self._listeners.append(callback)
 
     def notify(self) -> None:
         """Tells the listeners. Not under the lock."""

@@ -83,7 +83,8 @@ class Sender:
         self._pipelines: dict[TopicPartition, PartitionPipeline] = {}
         #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
         self._troubled: dict[PartitionPipeline, None] = {}
-        self._attempts: set[_ProduceAttempt] = set()
+        #: In the order of their sending.
+        self._attempts: dict[_ProduceAttempt, None] = {}
         self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -249,7 +250,7 @@ class Sender:
         )
         for batch in batches:
             batch.attempt = attempt
-        self._attempts.add(attempt)
+        self._attempts[attempt] = None
         if self._config.wire_acks == 0:
             node.produce.post(request).add_done_callback(
                 lambda done: self._guarded(lambda: self._written(attempt, done))
@@ -260,7 +261,7 @@ class Sender:
 
     def _written(self, attempt: _ProduceAttempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
-        self._attempts.discard(attempt)
+        self._attempts.pop(attempt, None)
         error = _error_of(future)
         if self._closed:
             return
@@ -272,7 +273,7 @@ class Sender:
         self._pump()
 
     def _answered(self, attempt: _ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
-        self._attempts.discard(attempt)
+        self._attempts.pop(attempt, None)
         error = _error_of(future)
         if self._closed:
             return
@@ -466,7 +467,7 @@ class Sender:
         for attempt in list(self._attempts):
             age = now - attempt.sent_at_s
             if age >= self._request_s:
-                self._attempts.discard(attempt)
+                self._attempts.pop(attempt, None)
                 error = RequestTimedOutError(f"{attempt.node.address} did not answer within {self._request_s:g} s")
                 for batch in attempt.batches:
                     self._failed(attempt, batch, error)
