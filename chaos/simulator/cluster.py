@@ -86,6 +86,7 @@ class SimCluster:
         self.options = options
         self.narrator: Witness | None = None
         self._keep_running = False
+        self._newest_image = -1
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
@@ -97,6 +98,11 @@ class SimCluster:
         self._lanes: dict[tuple[str, int], int] = {}
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
+        #: What partition each group is, or was, and the id of its topic.
+        self.partition_names: dict[int, tuple[PartitionName, bytes]] = {}
+        #: When each topic id was first in an image, and when (µs) it was first in none any more.
+        self.topics_seen: dict[bytes, tuple[str, int]] = {}
+        self.topics_gone: dict[bytes, int] = {}
         controllers = {number: address for address, number in list(self._numbers.items())[:3]}
         if options.nodes >= 5:
             controllers = {number: address for address, number in self._numbers.items()}
@@ -212,10 +218,30 @@ class SimCluster:
             process.node_id, image.applied_index, lambda: image_digest(image)
         ):
             self.invariants.topics_at(image.applied_index, image.topic_table)
+            self._note_topics(image)
             for group, partition in image.partitions.items():
                 self.invariants.model(group).log.retentions.add(retention_of(partition.topic.configs))
+                self.partition_names.setdefault(
+                    group, (PartitionName(partition.topic.name, partition.number), partition.topic.topic_id)
+                )
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
+
+    def _note_topics(self, image: MetadataImage) -> None:
+        if image.applied_index <= self._newest_image:
+            return
+        self._newest_image = image.applied_index
+        now = self.scheduler.now
+        for topic_id, topic in image.topics_by_id.items():
+            self.topics_seen.setdefault(topic_id, (topic.name, now))
+        for topic_id in self.topics_seen:
+            if topic_id not in image.topics_by_id:
+                self.topics_gone.setdefault(topic_id, now)
+
+    def rename(self, node: int, address: str) -> None:
+        """The node's next process listens at another address; peers that were told the former one still find it."""
+        self._numbers[address] = node
+        self.processes[node].move_to(address)
 
     def identify(self, node: int, address: str) -> None:
         """Asks the node at an address who it is, if it can be reached."""
@@ -255,7 +281,7 @@ class SimCluster:
         when = self._arrival(client, node)
         process = self.processes[node]
         if isinstance(message, admin_pb2.DeleteRecordsRequest):
-            self._may_delete(message)
+            self.may_delete(message)
 
         def arrive() -> None:
             if process.running and (not stream or process.has_stream(stream)):
@@ -298,7 +324,7 @@ class SimCluster:
         leaders = self.invariants.model(group).leaders
         return bool(leaders) and leaders[max(leaders)] == node
 
-    def _may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
+    def may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
         """Somebody asks for it: a request that nobody answers may still be carried out, and late."""
         images = [process.image for process in self.processes.values() if process.image is not None]
         for wanted in request.partitions:

@@ -142,7 +142,8 @@ class ConsumerCore:
     async def _watch_for_partitions(self, topics: Sequence[str]) -> None:
         """Reads partitions that the topics gain, from their beginning, whatever ``auto_offset_reset`` says.
 
-        Without this, what is written between their creation and our noticing would be skipped in silence.
+        Without this, what is written between their creation and our noticing would be skipped in silence. A topic that
+        was created anew may have fewer: those that are no more would fail in every poll.
         """
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
@@ -152,6 +153,9 @@ class ConsumerCore:
             except QuorumlogError:
                 continue  # Asked again after the next interval; fetching notices and reports on its own.
             known = [self.cluster.metadata.topics[name] for name in topics if name in self.cluster.metadata.topics]
+            counts = {view.name: len(view.partitions) for view in known}
+            gone = [tp for tp in self.assignment.states if tp.partition >= counts.get(tp.topic, tp.partition + 1)]
+            self.assignment.remove(gone)
             self.assignment.add(
                 (TopicPartition(view.name, p.partition) for view in known for p in view.partitions), "earliest"
             )

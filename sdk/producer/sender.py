@@ -463,7 +463,7 @@ class Sender:
         if now >= self._refresh_at_s:
             self._refresh_at_s = now + self._config.metadata_max_age_ms / 1000
             self._cluster.request_refresh()
-        silent: set[TopicPartition] = set()
+        silent: dict[TopicPartition, None] = {}
         for attempt in list(self._attempts):
             age = now - attempt.sent_at_s
             if age >= self._request_s:
@@ -472,7 +472,7 @@ class Sender:
                 for batch in attempt.batches:
                     self._failed(attempt, batch, error)
             elif age >= _SILENCE_S:
-                silent.update(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches)
+                silent.update(dict.fromkeys(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches))
         if silent:
             self._cluster.request_refresh()
             self._probes.ask_about(silent)
