@@ -63,6 +63,7 @@ class MetadataQueries(NodeService):
             cluster_id=self._cluster_id,
             controller_id=self._metadata.raft.leader_id,
             image_age_ms=self._metadata.image_age_ms(now),
+            applied_index=image.applied_index,
         )
         for broker in image.brokers.values():
             response.brokers.add(
