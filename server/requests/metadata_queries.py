@@ -161,7 +161,11 @@ class MetadataQueries(NodeService):
             response = admin_pb2.ListProducersResponse(error=problem)
             if problem is None:
                 names = self._metadata.image.named_producers
-                found = names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                found = (
+                    names.listed(request.names)
+                    if request.names
+                    else names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                )
                 response.more = len(found) > MAX_REQUEST_NAMES
                 for each in found[:MAX_REQUEST_NAMES]:
                     response.producers.add(
@@ -172,7 +176,11 @@ class MetadataQueries(NodeService):
                     )
             self._replies.reply(asked.request_id, response)
 
-        self._reads.read(time.now, request.timeout_ms, answer)
+        if len(request.names) > MAX_REQUEST_NAMES:
+            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_REQUEST_NAMES}"
+            answer(error(ErrorCode.INVALID_REQUEST, problem))
+        else:
+            self._reads.read(time.now, request.timeout_ms, answer)
 
 
 def failed_description(
