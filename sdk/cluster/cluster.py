@@ -128,11 +128,16 @@ class Cluster:
         node = self.node(view.leader)
         return (view, node) if node is not None else None
 
-    def learn_from(self, topic: str, partition: int, error: errors_pb2.Error) -> bool:
-        """Takes in the leader that an error names; True if it was news."""
+    def learn_from(self, topic: str, topic_id: bytes, partition: int, error: errors_pb2.Error) -> bool:
+        """Takes in the leader that an error names; True if it was news.
+
+        Arguments:
+            topic_id: of the topic that the answer is about.
+        """
         if not error.HasField("leader"):
             return False
-        news = self.metadata.learn_leader(topic, partition, error.leader.node_id, error.leader.leader_epoch)
+        hint = error.leader
+        news = self.metadata.learn_leader(topic, topic_id, partition, hint.node_id, hint.leader_epoch)
         if news and (node := self.node(error.leader.node_id)) is not None:
             node.suspect = False  # Whatever failed there was before it was elected.
         return news

@@ -302,7 +302,7 @@ class Sender:
             return
         if batch.attempt is not attempt:
             return
-        news = self._cluster.learn_from(batch.topic, batch.partition, result.error)
+        news = self._cluster.learn_from(batch.topic, result.topic_id, batch.partition, result.error)
         # What is news to the first of several pipelined batches holds for the others too.
         leader = self._cluster.leader(batch.topic, batch.partition)
         elsewhere = leader is not None and leader[1] is not attempt.node and not leader[1].suspect

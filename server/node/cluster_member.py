@@ -100,8 +100,8 @@ class ClusterMember:
         shared, options = self._resources, self._resources.options
         metadata, controller = self.metadata.replica, self.controller_traffic.client
         limit = options.limits.controller_requests
-        self._topic_requests = TopicRequests(metadata, controller, limit, shared.replies)
         self._metadata_reads = MetadataReads(options, metadata, controller, rounds)
+        self._topic_requests = TopicRequests(metadata, controller, self._metadata_reads, limit, shared.replies)
         self._metadata_queries = MetadataQueries(
             self.metadata.membership.cluster_id, metadata, self.partitions, self._metadata_reads, shared.replies
         )

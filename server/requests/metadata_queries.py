@@ -63,6 +63,7 @@ class MetadataQueries(NodeService):
             cluster_id=self._cluster_id,
             controller_id=self._metadata.raft.leader_id,
             image_age_ms=self._metadata.image_age_ms(now),
+            applied_index=image.applied_index,
         )
         for broker in image.brokers.values():
             response.brokers.add(
@@ -160,7 +161,11 @@ class MetadataQueries(NodeService):
             response = admin_pb2.ListProducersResponse(error=problem)
             if problem is None:
                 names = self._metadata.image.named_producers
-                found = names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                found = (
+                    names.listed(request.names)
+                    if request.names
+                    else names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                )
                 response.more = len(found) > MAX_REQUEST_NAMES
                 for each in found[:MAX_REQUEST_NAMES]:
                     response.producers.add(
@@ -171,7 +176,11 @@ class MetadataQueries(NodeService):
                     )
             self._replies.reply(asked.request_id, response)
 
-        self._reads.read(time.now, request.timeout_ms, answer)
+        if len(request.names) > MAX_REQUEST_NAMES:
+            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_REQUEST_NAMES}"
+            answer(error(ErrorCode.INVALID_REQUEST, problem))
+        else:
+            self._reads.read(time.now, request.timeout_ms, answer)
 
 
 def failed_description(
