@@ -53,7 +53,8 @@ class NodeLimits:
     compaction_pass_records: int = 4_000_000
     #: Bytes that compaction reads in a second at most, over all partitions.
     compaction_bytes_per_second: int = 32 << 20
-    #: Producers whose sequences a partition remembers. No setting: replicas must forget the same ones.
+    #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
+    #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
     storage_refuse_above: float = 0.85

@@ -77,7 +77,7 @@ class CommittedPartition:
         deletable: records below it somebody has asked to delete.
         retentions: what its topic has allowed to go at some time.
         compaction: what its points leave.
-        most_producers: so many may write before one of them can be forgotten.
+        most_producers: so many others without a name must have written before one without a name can be forgotten.
     """
 
     group: int
@@ -152,10 +152,7 @@ class CommittedPartition:
         known = self._writers.get(producer)
         named = producer >= FIRST_NAMED_PRODUCER_ID
         expected = 0 if known is None or header.producer_epoch > known.epoch else known.next_sequence
-        forgotten = known is not None and (
-            known.index <= self._forgotten_up_to or len(self._writers) > self.most_producers
-        )
-        restarts = forgotten and not named and header.base_sequence == 0
+        restarts = known is not None and not named and header.base_sequence == 0 and self._is_forgotten(known)
         if known is not None and header.producer_epoch < known.epoch and not restarts:
             raise Violation(
                 f"group {self.group}: a batch of producer {producer}'s epoch {header.producer_epoch} is committed at"
@@ -167,6 +164,11 @@ class CommittedPartition:
                 f" {header.producer_epoch}, is committed at index {index}; {expected} comes next"
             )
         self._writers[producer] = _ProducerPlace(header.producer_epoch, header.next_sequence, index)
+
+    def _is_forgotten(self, known: _ProducerPlace) -> bool:
+        """Whether a producer without a name may be: by a command, or because too many such have written since."""
+        later = sum(each.index > known.index and number < FIRST_NAMED_PRODUCER_ID for number, each in self._writers.items())
+        return known.index <= self._forgotten_up_to or later >= self.most_producers
 
     def _trim(self, index: int, start: int, wall_ms: int) -> None:
         if start <= self.log_start:

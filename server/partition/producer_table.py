@@ -69,8 +69,9 @@ class ProducerTable:
     """Producers of one partition.
 
     Arguments:
-        limit: producers remembered, up to four fifths of them named. The same on every replica: beyond it the one
-            without a name that has been silent for longest (in log order) is forgotten, as batches are applied.
+        limit: producers without a name that are remembered, and beside them four fifths as many with one. The same on
+            every replica: beyond it the one without a name that has been silent for longest (in log order) is
+            forgotten, as batches are applied.
         names: gives the named identities as far as this node knows them.
     """
 
@@ -256,7 +257,8 @@ class ProducerTable:
         tail = self._tail.get(producer)
         if tail is not None and tail.last.log_index <= index:
             del self._tail[producer]
-        if len(self) > self._limit and self._applied:
+        # Those with a name have a limit of their own: they must not shorten how long the others are remembered.
+        if len(self._applied) > self._limit:
             self._forget(next(iter(self._applied)))
 
     def _mark_digests(self, producer: int, first: int, end: int) -> None:

@@ -194,16 +194,29 @@ def test_a_producer_whose_next_batch_is_on_its_way_is_known_again_after_it_was_f
     assert refusal(table, 0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_those_without_a_name_go_first_and_a_named_one_too_many_is_refused() -> None:
+@pytest.mark.parametrize("named", [0, 1, 4])
+def test_so_many_others_without_a_name_must_write_before_one_is_forgotten(named: int) -> None:
+    table = ProducerTable(5)
+    for index in range(named):
+        assert table.check(header(0, producer=NAMED + index)) is None
+        table.apply(header(0, producer=NAMED + index), index + 1)
+    for producer in range(1, 6):
+        table.apply(header(0, producer=producer), named + producer)
+    # Producers with a name take the place of nobody: the retry of a first batch is still known for one.
+    assert isinstance(table.check(header(0, producer=1)), DuplicateBatch)
+    table.apply(header(0, producer=6), named + 6)
+    assert refusal(table, 2, producer=1) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert table.check(header(2, producer=2)) is None
+
+
+def test_a_named_producer_too_many_is_refused_and_those_there_are_stay() -> None:
     table = ProducerTable(5)
     for index in range(4):
         assert table.check(header(0, producer=NAMED + index)) is None
         table.apply(header(0, producer=NAMED + index), index + 1)
-    for index, producer in enumerate((1, 2, 3), start=5):
-        table.apply(header(0, producer=producer), index)
-    assert len(table) == 5
-    assert refusal(table, 2, producer=2) == ErrorCode.UNKNOWN_PRODUCER_ID
-    assert table.check(header(2, producer=3)) is None
+    for producer in range(1, 9):
+        table.apply(header(0, producer=producer), 4 + producer)
+    assert len(table) == 5 + 4
     assert refusal(table, 0, producer=NAMED + 4) == ErrorCode.PRODUCER_LIMIT_EXCEEDED
     for index in range(4):
         assert table.check(header(2, producer=NAMED + index)) is None
