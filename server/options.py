@@ -20,6 +20,10 @@ class NodeLimits:
     pending_produces: int = 10_000
     #: Fetches waiting for data.
     parked_fetches: int = 10_000
+    #: Look-ups of offsets waiting until a quorum has confirmed their leader.
+    waiting_look_ups: int = 10_000
+    #: Deletions of records waiting for their log start to move.
+    waiting_deletions: int = 1_000
     #: Fetch sessions, and partitions in all of them together. Clients beyond them name all partitions in each fetch.
     fetch_sessions: int = 1_000
     fetch_session_partitions: int = 100_000
