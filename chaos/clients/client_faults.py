@@ -15,7 +15,7 @@ SECOND = 1_000_000
 DAY_MS = 86_400_000
 
 
-class Load(Protocol):
+class ClientLoad(Protocol):
     """A process of clients that can be killed and started again."""
 
     host: ClientHost
@@ -54,7 +54,7 @@ class ClientFaults:
     def __init__(
         self,
         plan: ClientFaultPlan,
-        loads: Sequence[Load],
+        loads: Sequence[ClientLoad],
         network: SimClientNetwork,
         cluster: SimCluster,
         scheduler: Scheduler,

@@ -43,7 +43,7 @@ class ClientNetwork(Protocol):
         """Until when (µs) nothing passes between a client and a node."""
 
 
-class _Call(Protocol):
+class _ClientEnd(Protocol):
     """The client's end of a call."""
 
     def message(self, data: bytes) -> None:
@@ -60,7 +60,7 @@ class _Connection:
         self.node = node
         self.door = door
         self.open = True
-        self.calls: dict[_Call, ServedCall] = {}
+        self.calls: dict[_ClientEnd, ServedCall] = {}
         self._link = link
         self._to_node_us = self._to_client_us = 0
         #: Once it is broken: what has not arrived by then never does.
@@ -78,7 +78,7 @@ class _Connection:
 
         self._link.scheduler.at(self._to_node_us, arrive)
 
-    def to_client(self, call: _Call, action: Callable[[], None], last: bool = False) -> None:
+    def to_client(self, call: _ClientEnd, action: Callable[[], None], last: bool = False) -> None:
         """Does something at the client's end, behind all that was answered before."""
         self._to_client_us = self._link.arrival(self.node, self._to_client_us)
 
@@ -219,7 +219,7 @@ class ClientLink:
             self.connection.lose(why, accepts_us)
 
     def open_call(
-        self, connection: _Connection, call: _Call, method: str, first: bytes | None, timeout: float | None
+        self, connection: _Connection, call: _ClientEnd, method: str, first: bytes | None, timeout: float | None
     ) -> ServedCall | None:
         """Opens a call at the node, which is there now."""
         return connection.door.open_call(
@@ -230,7 +230,7 @@ class ClientLink:
 class _Answers:
     """What a node says on a call, on its way to the client."""
 
-    def __init__(self, connection: _Connection, call: _Call) -> None:
+    def __init__(self, connection: _Connection, call: _ClientEnd) -> None:
         self._connection = connection
         self._call = call
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.chaos.clients.admin_load import AdminLoad, Deletion, check_deletions
-from quorumlog.chaos.clients.client_faults import ClientFaults, Load
+from quorumlog.chaos.clients.client_faults import ClientFaults, ClientLoad
 from quorumlog.chaos.clients.client_host import ClientHost
 from quorumlog.chaos.clients.client_network import SimClientNetwork
 from quorumlog.chaos.clients.committed_values import CommittedValues
@@ -168,7 +168,7 @@ class ClientSimulation:
                     self._deletions,
                 )
             )  # fmt: skip
-        loads: list[Load] = [*self._producers, *self._consumers, *self._members, *self._admins]
+        loads: list[ClientLoad] = [*self._producers, *self._consumers, *self._members, *self._admins]
         self._faults = SimFaults(self.cluster, scheduler, self.plan.faults)
         self._client_faults = ClientFaults(clients.faults, loads, self.network, self.cluster, scheduler)
         scheduler.run(scheduler.now + clients.duration_us)

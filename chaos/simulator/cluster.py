@@ -28,6 +28,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -78,13 +79,15 @@ class Witness(Protocol):
 class SimCluster:
     """Node processes and everything between them. Implements what network, processes and clients ask for.
 
-    ``narrator`` is told of every step, for a transcript.
+    ``narrator`` is told of every step, for a transcript. ``ages_told`` counts the answers with a bound on the age of
+    the metadata.
     """
 
     def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
         self.scheduler = scheduler
         self.options = options
         self.narrator: Witness | None = None
+        self.ages_told = 0
         self._keep_running = False
         self._newest_image = -1
         self._disks: dict[int, SimDisk] = {}
@@ -207,6 +210,7 @@ class SimCluster:
                     applied,
                     lambda: table.to_snapshot(applied),  # noqa: B023
                 )
+        self._judge_ages(process, effects)
         for _, frame in effects.frames:
             for group, message in frame.messages:
                 durable = process.disk.synced.get(group)
@@ -242,6 +246,15 @@ class SimCluster:
         """The node's next process listens at another address; peers that were told the former one still find it."""
         self._numbers[address] = node
         self.processes[node].move_to(address)
+
+    def _judge_ages(self, process: SimProcess, effects: Effects) -> None:
+        """How old a node says its metadata are is a bound, but for what its clock goes wrong."""
+        for reply in effects.replies:
+            answer = reply.message
+            if isinstance(answer, pb.MetadataResponse) and answer.image_age_ms != UNKNOWN_AGE_MS:
+                applied = process.image.applied_index if process.image is not None else 0
+                self.ages_told += 1
+                self.invariants.image_age_told(process.node_id, applied, process.true_us(answer.image_age_ms * 1_000))
 
     def identify(self, node: int, address: str) -> None:
         """Asks the node at an address who it is, if it can be reached."""

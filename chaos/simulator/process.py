@@ -359,6 +359,10 @@ class SimProcess:
     def _now(self) -> int:
         return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000
 
+    def true_us(self, own_us: int) -> int:
+        """How long that really was which its monotonic clock has measured, rounded up."""
+        return -(-own_us * 1_000_000 // self._clock_rate) + 1
+
     @property
     def wall_ms(self) -> int:
         """What its wall clock shows, in milliseconds since the epoch."""

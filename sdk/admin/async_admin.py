@@ -59,6 +59,8 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
+#: The age that a node gives for its image while it knows of no bound.
+_UNKNOWN_AGE_MS = (1 << 64) - 1
 
 
 class AsyncAdmin:
@@ -389,7 +391,7 @@ class AsyncAdmin:
                 BrokerDescription(b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version)
                 for b in sorted(response.brokers, key=lambda broker: broker.node_id)
             ),
-            image_age_ms=response.image_age_ms,
+            image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
         )
 
     async def describe_quorum(self) -> QuorumDescription:

@@ -59,6 +59,10 @@ class NamedProducers:
         """The newest epoch with which an id was claimed; -1 when it is not known."""
         return self._epochs.get(producer_id, -1)
 
+    def is_claimed(self, producer_id: int) -> bool:
+        """Whether a name has an id now."""
+        return producer_id in self._epochs
+
     def is_deleted(self, producer_id: int) -> bool:
         """Whether an id belonged to a name that was deleted; False as well where it has not been given out yet."""
         return FIRST_NAMED_PRODUCER_ID <= producer_id < self.next_id and producer_id not in self._epochs

@@ -662,7 +662,10 @@ class MetadataResponse(_message.Message):
     controller_id: _builtins.int
     """The active controller's node id; -1 when unknown."""
     image_age_ms: _builtins.int
-    """Upper bound on the image's age in milliseconds: time since the node last heard from a metadata leader."""
+    """Upper bound on the image's age in milliseconds, by the answering node's clock: the image shows all that was
+    committed before that. 2^64 - 1 while the node knows of no bound: since its start, no controller has confirmed how
+    far the metadata log was committed.
+    """
     applied_index: _builtins.int
     """The index of the metadata log that the image has applied: of two answers the one with the higher index is newer,
     whichever came first. 0: not told.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import grpc
@@ -20,6 +21,7 @@ from quorumlog.server.transport.data_plane_service import (
     DataPlaneService,
 )
 from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.request_stream import OpenStreams
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -204,3 +206,49 @@ async def test_a_session_is_bound_to_its_stream_and_ends_with_it(stage: Stage) -
     closed = [number for number, event in enumerate(stage.events) if isinstance(event, StreamClosed)]
     gone = [number for number, event in enumerate(stage.events) if isinstance(event, ClientGone)]
     assert min(closed) > min(gone)
+
+
+class Broken(Exception):
+    """A stream breaks off."""
+
+
+class BrokenStream:
+    """A stream that ends as it is told."""
+
+    def __init__(self, end: BaseException | None) -> None:
+        self.context = self
+        self._end = end
+        self.served = False
+
+    async def serve(self, take: object) -> None:
+        self.served = True
+        if self._end is not None:
+            raise self._end
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing: object = ()) -> None:
+        raise Broken(details)
+
+
+@pytest.mark.parametrize("end", [None, Broken(), asyncio.CancelledError()], ids=["done", "broken", "cancelled"])
+async def test_streams_that_end_in_any_way_are_given_back(end: BaseException | None) -> None:
+    streams = OpenStreams(2)
+    for _ in range(5):
+        stream = BrokenStream(end)
+        with contextlib.suppress(Broken, asyncio.CancelledError):
+            await streams.serve(stream, None)  # type: ignore[arg-type]
+        assert stream.served, "nobody can open a stream any more"
+
+
+async def test_no_more_streams_are_open_than_there_may_be() -> None:
+    streams, held = OpenStreams(1), asyncio.Event()
+
+    class Held(BrokenStream):
+        async def serve(self, take: object) -> None:
+            await held.wait()
+
+    first = asyncio.ensure_future(streams.serve(Held(None), None))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    with pytest.raises(Broken, match="1 streams are open"):
+        await streams.serve(BrokenStream(None), None)  # type: ignore[arg-type]
+    held.set()
+    await first
