@@ -287,6 +287,11 @@ class GroupMembership:
         self._in_flight = None
         if response.HasField("error"):
             return self.refused(error_from_proto(response.error), now_s)
+        if now_s >= heartbeat.sent_at_s + self.config.session_timeout_ms / 1000:
+            # The session that a join began is over before it is heard of (the process stood still): others may have
+            # what the answer gives.
+            self._begin_anew(now_s)
+            return _NOTHING
         news = response.HasField("assignment") or response.member_epoch != heartbeat.request.member_epoch
         early = heartbeat.request.max_wait_ms / 2000 > now_s - heartbeat.sent_at_s and not heartbeat.request.full
         self._interval_ms = self.config.heartbeat_interval_ms

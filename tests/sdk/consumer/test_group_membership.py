@@ -130,6 +130,18 @@ def test_silence_for_a_session_timeout_counts_from_when_the_last_answered_heartb
     assert membership.heard(again, answer(1, 0), 10.1) == AssignmentChange(gained=parts(0))
 
 
+def test_an_answer_to_a_join_that_was_sent_a_session_ago_gives_nothing() -> None:
+    membership = member(session_timeout_ms=6000)
+    membership.join(0)
+    asked = sent(membership, 0)
+    assert membership.heard(asked, answer(1, 0), 6.0) == AssignmentChange(), "others may have it by now"
+    assert (membership.state, membership.owned) == (MembershipState.JOINING, frozenset())
+    again = sent(membership, 6.0)
+    assert (again.request.member_id, again.request.member_epoch, owned(again)) == ("m1", 0, [])
+    assert membership.heard(again, answer(1, 0), 11.99) == AssignmentChange(gained=parts(0))
+    assert membership.session_ends_s == 12.0
+
+
 def test_a_lost_answer_is_asked_for_again_in_full() -> None:
     membership = joined(0)
     lost = sent(membership, 1)
