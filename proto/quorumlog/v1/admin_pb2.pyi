@@ -1147,22 +1147,26 @@ class ListProducersRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
     """Only those that begin with this."""
     after: _builtins.str
     """Only those after this one, in the order of code points: the last of the page before."""
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    notes: _builtins.bool
+    """Whether the notes are wanted, too."""
     def __init__(
         self,
         *,
         prefix: _builtins.str = ...,
         after: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
+        notes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "notes", b"notes", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1212,6 +1216,7 @@ class ListedProducer(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CLAIMED_MS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
     producer_id: _builtins.int
@@ -1220,6 +1225,8 @@ class ListedProducer(_message.Message):
     """The newest epoch with which it was claimed."""
     claimed_ms: _builtins.int
     """When it was claimed last, in milliseconds since the epoch, on the controller's clock."""
+    note: _builtins.bytes
+    """What the first who claimed that epoch left with it, where the request asks for notes; empty from older nodes."""
     def __init__(
         self,
         *,
@@ -1227,10 +1234,11 @@ class ListedProducer(_message.Message):
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
         claimed_ms: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "note", b"note", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
