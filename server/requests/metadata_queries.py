@@ -175,6 +175,7 @@ class MetadataQueries(NodeService):
                         producer_id=each.producer_id,
                         producer_epoch=each.epoch,
                         claimed_ms=each.claimed_ms,
+                        note=each.note if request.notes else b"",
                     )
             self._replies.reply(asked.request_id, response)
 

@@ -1176,12 +1176,15 @@ class ListProducersRequest(_message.Message):
     AFTER_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     NAMES_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
     """Only those that begin with this."""
     after: _builtins.str
     """Only those after this one, in the order of code points: the last of the page before."""
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    notes: _builtins.bool
+    """Whether the notes are wanted, too."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Only these, at most 1,000; none: all."""
@@ -1193,10 +1196,11 @@ class ListProducersRequest(_message.Message):
         after: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
         names: _abc.Iterable[_builtins.str] | None = ...,
+        notes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "names", b"names", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "names", b"names", "notes", b"notes", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1246,6 +1250,7 @@ class ListedProducer(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CLAIMED_MS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
     producer_id: _builtins.int
@@ -1254,6 +1259,8 @@ class ListedProducer(_message.Message):
     """The newest epoch with which it was claimed."""
     claimed_ms: _builtins.int
     """When it was claimed last, in milliseconds since the epoch, on the controller's clock."""
+    note: _builtins.bytes
+    """What the first who claimed that epoch left with it, where the request asks for notes; empty from older nodes."""
     def __init__(
         self,
         *,
@@ -1261,10 +1268,11 @@ class ListedProducer(_message.Message):
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
         claimed_ms: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "note", b"note", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
