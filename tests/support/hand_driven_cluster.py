@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Sequence
+import time
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
@@ -29,8 +30,15 @@ class HandClock:
     def __init__(self, now_s: float = 100.0) -> None:
         self.now_s = now_s
 
+        self._source: Callable[[], float] | None = None
+
+    def follow_the_machine(self) -> None:
+        """Goes on by itself from now on, as timers do."""
+        began, now_s = time.monotonic(), self.now_s
+        self._source = lambda: now_s + time.monotonic() - began
+
     def __call__(self) -> float:
-        return self.now_s
+        return self.now_s if self._source is None else self._source()
 
 
 @dataclass(eq=False)
