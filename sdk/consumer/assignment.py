@@ -103,6 +103,8 @@ class PartitionState:
         self.queued.clear()
         self.queued_bytes = 0
         self.session = None
+        # A look-up under way is for the generation before, and ends without a word: given back, it begins anew.
+        self.resetting = False
 
     def move(self, offset: int | None, reset: str) -> None:
         """Starts over at an offset, or at one to be looked up."""
