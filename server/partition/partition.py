@@ -36,6 +36,8 @@ from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot, TableRow
 
+#: Where offsets end: 64 bits with a sign.
+MAX_OFFSET = (1 << 63) - 1
 META_ROW = b"m"
 _META = struct.Struct("<QqqQ")
 
@@ -329,6 +331,12 @@ class Partition:
         header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
         if isinstance(header, errors_pb2.Error):
             return header
+        if self.log_end_offset + header.record_count > MAX_OFFSET:
+            # Counts are the client's word: with few bytes it can use up the offsets, and none beyond can be written.
+            return error(
+                ErrorCode.INVALID_RECORD,
+                f"{self.name} has no offsets left for {header.record_count} records: use another topic",
+            )
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)

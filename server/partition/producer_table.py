@@ -192,7 +192,8 @@ class ProducerTable:
     ) -> DuplicateBatch | Refused | None:
         digests = self._digests[header.producer_id, known.epoch]
         if header.base_sequence == known.next_sequence:
-            if len(digests) < MAX_EPOCH_BATCHES and header.base_sequence + header.record_count < SEQUENCE_MODULUS:
+            # Counted, not taken from the sequence: of an epoch that has come round nothing could be recognised.
+            if len(digests) < MAX_EPOCH_BATCHES and known.records + header.record_count < SEQUENCE_MODULUS:
                 return None
             return Refused(
                 ErrorCode.PRODUCER_LIMIT_EXCEEDED,

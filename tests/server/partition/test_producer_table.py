@@ -387,6 +387,32 @@ def test_digests_of_batches_that_are_cut_off_are_forgotten() -> None:
     assert replay.check(1, 99) == DuplicateBatch(2, 1)
 
 
+def test_a_replayable_epoch_that_has_come_round_takes_nothing_more() -> None:
+    # Logs may hold such a batch: earlier versions took it.
+    table = ProducerTable(10)
+    table.append(header(0, SEQUENCE_MODULUS, NAMED, replayable=True), 0, 1, 5)
+    verdict = table.check(header(0, 1, NAMED, replayable=True), 6)
+    assert isinstance(verdict, Refused)
+    assert verdict.code == ErrorCode.PRODUCER_LIMIT_EXCEEDED
+
+
+def test_a_log_in_which_a_replayable_epoch_has_come_round_is_read_as_it_is() -> None:
+    batches = [header(0, SEQUENCE_MODULUS, NAMED, replayable=True), header(0, 1, NAMED, replayable=True)]
+    leader, follower = ProducerTable(10), ProducerTable(10)
+    leader.rebuild_tail([(batches[0], 1, 5), (batches[1], 2, 6)])
+    for index, each in enumerate(batches, 1):
+        leader.apply(each, index, 4 + index)
+        follower.apply(each, index, 4 + index)
+    assert leader.rows() == follower.rows()
+    loaded = ProducerTable(10)
+    loaded.load(leader.rows())
+    assert loaded.rows() == leader.rows()
+    # Nobody is told that it was taken: what this epoch has sent cannot be told apart any more.
+    assert isinstance(loaded.check(header(0, 1, NAMED, replayable=True), 7), Refused)
+    loaded.apply(header(0, 4, NAMED, epoch=1, replayable=True), 3, 8)
+    assert loaded.check(header(4, 4, NAMED, epoch=1, replayable=True), 9) is None
+
+
 def test_an_epoch_is_replayable_from_its_first_batch_on_or_not_at_all() -> None:
     table = remembering(10)
     table.apply(header(0, producer=NAMED), index=1)
