@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+import traceback
 from collections.abc import Coroutine
 from typing import Any
 
 from quorumlog.chaos.clients.client_link import ClientLink, ClientNetwork
 from quorumlog.chaos.clients.virtual_loop import VirtualLoop
+from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
@@ -50,8 +52,18 @@ class ClientHost:
         return link
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Begins what the process does."""
-        self.loop.create_task(work)
+        """Begins what the process does. What it raises is a finding."""
+
+        async def guarded() -> None:
+            try:
+                await work
+            except Violation as finding:
+                self.loop.fail(finding)
+            except Exception as error:  # A client that raises what its caller did not expect is a finding, too.
+                place = "".join(traceback.format_exception(error)[-3:])
+                self.loop.fail(Violation(f"{self.name}: {type(error).__name__}: {error} {place}"))
+
+        self.loop.create_task(guarded())
 
     @property
     def alive(self) -> bool:

@@ -138,6 +138,9 @@ class ConsumerLoad:
                     await self._wander(consumer)
                 elif consumer.paused():
                     consumer.resume(*sorted(consumer.paused()))
+            except Violation as finding:
+                self.host.loop.fail(finding)  # Now, and not once it has closed, which commits.
+                raise
             except QuorumlogError as error:
                 if not error.retriable and not self._settling:
                     return  # Whatever it is, a new consumer may ask again.

@@ -256,6 +256,9 @@ class MemberLoad:
                         consumer.commit_async()
                     else:
                         await consumer.commit()
+            except Violation as finding:
+                self.host.loop.fail(finding)  # Now, and not once it has closed, which commits.
+                raise
             except QuorumlogError as error:
                 if not error.retriable and not self._settling and self._rng.random() < 0.3:
                     return
