@@ -171,6 +171,7 @@ class Fetcher:
                     f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
                 )
             state.move(None, "earliest")
+            state.committed = -1  # Of this topic nothing is.
         state.topic_id = topic.topic_id
         return True
 
