@@ -15,7 +15,7 @@ from typing import NamedTuple
 from quorumlog.sdk.arguments import checked_partition
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.records.fetched import FetchedRows
-from quorumlog.sdk.types import TopicPartition
+from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
 
 class Start(NamedTuple):
@@ -24,6 +24,25 @@ class Start(NamedTuple):
     reset: str
     offset: int | None = None
     leader_epoch: int = -1
+
+
+class ReadOffsets(dict[TopicPartition, OffsetAndMetadata]):
+    """Offsets to commit, by partition.
+
+    Attributes:
+        topic_ids: of the topic that each offset counts in, where that is known. When the offset is committed, the name
+            may belong to another topic.
+    """
+
+    def __init__(self, offsets: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> None:
+        super().__init__(offsets or {})
+        self.topic_ids: dict[TopicPartition, bytes] = {}
+
+    def of(self, partitions: Iterable[TopicPartition]) -> ReadOffsets:
+        """Those of some partitions."""
+        some = ReadOffsets({tp: self[tp] for tp in partitions if tp in self})
+        some.topic_ids = self.topic_ids
+        return some
 
 
 class PartitionState:
@@ -40,6 +59,7 @@ class PartitionState:
         error: what the next poll raises.
         session: the fetch session that reads this partition, if any.
         topic_id: of the topic that the position counts in; None until it is known.
+        given_topic_id: of the topic whose records the application was given last; None if of none since it sought.
         resetting: a position look-up is under way.
         retry_at_s: do not ask before this time, after a failure.
         failures: failed fetches in a row.
@@ -51,10 +71,10 @@ class PartitionState:
         revoked: the group has taken it away: nothing more is handed out, until it is released.
     """
 
-    __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "high_watermark",
-                 "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes", "read_epoch", "reset",
-                 "resetting", "retry_at_s", "revoked", "said_done", "served", "session", "topic_id", "tp",
-                 "unproven")  # fmt: skip
+    __slots__ = ("committed", "error", "failing_since_s", "failures", "fetch_offset", "generation", "given_topic_id",
+                 "high_watermark", "leader_epoch", "paused", "pinned", "position", "queued", "queued_bytes",
+                 "read_epoch", "reset", "resetting", "retry_at_s", "revoked", "said_done", "served", "session",
+                 "topic_id", "tp", "unproven")  # fmt: skip
 
     def __init__(self, tp: TopicPartition, reset: str) -> None:
         self.tp = tp
@@ -68,6 +88,7 @@ class PartitionState:
         self.error: QuorumlogError | None = None
         self.session: object | None = None
         self.topic_id: bytes | None = None
+        self.given_topic_id: bytes | None = None
         self.resetting = False
         self.retry_at_s = 0.0
         self.failures = 0
@@ -222,6 +243,7 @@ class Assignment:
                     self.before_last.setdefault(state.tp, rows.offset)
                     state.position = rows.next_offset
                     state.read_epoch = rows.leader_epoch
+                    state.given_topic_id = state.topic_id
                     state.queued_bytes -= rows.size_bytes
                     left -= rows.columns.num_rows
                     taken.append(rows)

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from quorumlog.sdk.arguments import check_count, check_wait
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.consumer.assignment import ReadOffsets
 from quorumlog.sdk.consumer.config import ConsumerOptions
 from quorumlog.sdk.consumer.core import CommitCallback, ConsumerCore
 from quorumlog.sdk.consumer.subscription import (
@@ -269,20 +270,20 @@ class AsyncConsumer:
         """Closes; see :meth:`quorumlog.sdk.Consumer.close`. May be called twice."""
         check_wait(timeout)
         if not self._core.closed:
-            await self._close(self._core.consumed() if autocommit else {}, timeout)
+            await self._close(self._core.consumed() if autocommit else ReadOffsets(), timeout)
 
-    async def _close(self, done: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None) -> None:
+    async def _close(self, done: ReadOffsets, timeout: float | None) -> None:
         try:
             await self._give_up(done, CLOSE_TIMEOUT_S if timeout is None else timeout)
         finally:
             await self._core.close()
 
-    async def _give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+    async def _give_up(self, done: ReadOffsets, limit_s: float) -> None:
         """Commits what is done, and tells the listener that all partitions go."""
         group = self._core.group
         if group is None:
             return
-        await group.commit_finally(done if self._core.config.enable_auto_commit else {}, limit_s)
+        await group.commit_finally(done if self._core.config.enable_auto_commit else ReadOffsets(), limit_s)
         step = await group.farewell()
         try:
             if step is not None:

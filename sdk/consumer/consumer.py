@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from quorumlog.sdk.arguments import check_wait
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.consumer.assignment import ReadOffsets
 from quorumlog.sdk.consumer.async_consumer import (
     CLOSE_TIMEOUT_S,
     LONGEST_WAIT_S,
@@ -376,9 +377,11 @@ class Consumer:
         """
         check_wait(timeout)
         if not self._core.closed:
-            self._close({} if not autocommit or not self._core.fork.same_process else self._core.consumed(), timeout)
+            self._close(
+                self._core.consumed() if autocommit and self._core.fork.same_process else ReadOffsets(), timeout
+            )
 
-    def _close(self, done: Mapping[TopicPartition, OffsetAndMetadata], timeout: float | None) -> None:
+    def _close(self, done: ReadOffsets, timeout: float | None) -> None:
         if not self._core.fork.same_process:
             self._core.closed = True
             return
@@ -388,12 +391,12 @@ class Consumer:
             self._background.run(self._core.close(), timeout_s=10.0)
             self._background.release(self)
 
-    def _give_up(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+    def _give_up(self, done: ReadOffsets, limit_s: float) -> None:
         """Commits what is done, and tells the listener that all partitions go."""
         group = self._core.group
         if group is None:
             return
-        done = done if self._core.config.enable_auto_commit else {}
+        done = done if self._core.config.enable_auto_commit else ReadOffsets()
         self._background.run(group.commit_finally(done, limit_s))
         step = self._background.run(group.farewell())
         try:

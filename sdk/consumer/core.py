@@ -22,7 +22,7 @@ from quorumlog.sdk.arguments import (
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.configuration import build_config
-from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, ReadOffsets, Start
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetcher import Fetcher
 from quorumlog.sdk.consumer.group_consumer import GroupConsumer
@@ -212,18 +212,18 @@ class ConsumerCore:
         """The partitions that the group has committed something of, to begin there."""
         if self.group is None:
             return {}
-        found = await self.committed(partitions)
+        wanted, found = await self._committed(partitions)
         return {
-            tp: PartitionState.at(
-                tp,
-                self.cluster.metadata.topics[tp.topic].topic_id,
+            wanted[place]: PartitionState.at(
+                wanted[place],
+                place.topic_id,
                 Start(
                     self.config.auto_offset_reset,
                     committed.offset,
                     -1 if committed.leader_epoch is None else committed.leader_epoch,
                 ),
             )
-            for tp, committed in found.items()
+            for place, committed in found.items()
         }
 
     async def topic_names(self) -> set[str]:
@@ -269,6 +269,7 @@ class ConsumerCore:
         with self.assignment.lock:
             for state in states:
                 state.move(offset, reset)
+                state.given_topic_id = None
         self.wake()
 
     def pause(self, partitions: Iterable[TopicPartition], paused: bool) -> None:
@@ -351,7 +352,7 @@ class ConsumerCore:
                 self.iteration.give_back()
         return self.iteration.next()
 
-    def consumed(self, *, but_the_last: bool = False) -> dict[TopicPartition, OffsetAndMetadata]:
+    def consumed(self, *, but_the_last: bool = False) -> ReadOffsets:
         """How far the application has come in each partition: the offset after what it has been given.
 
         Arguments:
@@ -364,7 +365,7 @@ class ConsumerCore:
                 places = self.assignment.before_last | places
             else:
                 places[TopicPartition(current.topic, current.partition)] = current.offset
-        consumed: dict[TopicPartition, OffsetAndMetadata] = {}
+        consumed = ReadOffsets()
         with self.assignment.lock:
             for tp, state in self.assignment.states.items():
                 offset = places.get(tp, state.position)
@@ -373,6 +374,10 @@ class ConsumerCore:
                 if offset is not None:
                     known = state.read_epoch >= 0 and offset == state.position
                     consumed[tp] = OffsetAndMetadata(offset, "", state.read_epoch if known else None)
+                    # What the application was given may be of a topic that has been deleted since.
+                    topic_id = state.topic_id if offset == state.position else state.given_topic_id or state.topic_id
+                    if topic_id is not None:
+                        consumed.topic_ids[tp] = topic_id
         return consumed
 
     def require_group(self, what: str) -> GroupConsumer:
@@ -385,20 +390,23 @@ class ConsumerCore:
             raise IllegalStateError(f"{what} needs a consumer group: give group_id, or keep offsets yourself")
         return self.group
 
-    def to_commit(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None
-    ) -> dict[TopicPartition, OffsetAndMetadata]:
+    def to_commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata | int] | None) -> ReadOffsets:
         """What a commit is about: what it is given, or all that has been consumed."""
         self.check_usable()
         self.require_group("commit")
-        done = self.consumed() if offsets is None else checked_commits(offsets)
-        for tp, committed in done.items():
-            state = self.assignment.states.get(tp)
-            if state is not None:
-                state.said_done = committed.offset
+        done = self.consumed() if offsets is None else ReadOffsets(checked_commits(offsets))
+        with self.assignment.lock:
+            for tp, committed in done.items():
+                state = self.assignment.states.get(tp)
+                if state is not None:
+                    state.said_done = committed.offset
+                    # What is said to be done is of the topic whose records were given last.
+                    topic_id = state.given_topic_id or state.topic_id
+                    if topic_id is not None:
+                        done.topic_ids.setdefault(tp, topic_id)
         return done
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def commit(self, offsets: ReadOffsets) -> None:
         """Commits."""
         try:
             await self.require_group("commit").commit(offsets)
@@ -408,9 +416,7 @@ class ConsumerCore:
                 raise ClientClosedError(message, definite=error.definite) from None
             raise
 
-    async def commit_then(
-        self, offsets: Mapping[TopicPartition, OffsetAndMetadata], callback: CommitCallback | None
-    ) -> None:
+    async def commit_then(self, offsets: ReadOffsets, callback: CommitCallback | None) -> None:
         """Commits, and has the callback called when the application is there."""
         error: Exception | None = None
         try:
@@ -426,12 +432,19 @@ class ConsumerCore:
 
     async def committed(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, OffsetAndMetadata]:
         """What the group has committed of partitions, where it has."""
+        wanted, found = await self._committed(partitions)
+        return {wanted[place]: committed for place, committed in found.items()}
+
+    async def _committed(
+        self, partitions: Iterable[TopicPartition]
+    ) -> tuple[dict[GroupPartition, TopicPartition], dict[GroupPartition, OffsetAndMetadata]]:
+        """Which partitions are meant, by the ids that their topics have now, and what is committed of them."""
         group = self.require_group("committed")
         wanted = [checked_partition(tp) for tp in partitions]
         await self.cluster.require_partitions(wanted, self._limit_s)
         topics = self.cluster.metadata.topics
         places = {GroupPartition(topics[tp.topic].topic_id, tp.partition): tp for tp in wanted}
-        return {places[place]: committed for place, committed in (await group.commits.fetch(places)).items()}
+        return places, await group.commits.fetch(places)
 
     def subscribed_topics(self) -> set[str]:
         """The topics subscribed to."""

@@ -175,6 +175,7 @@ class Fetcher:
             )
         elif state.topic_id is not None:
             state.move(None, "earliest")
+            state.committed = -1  # Of this topic nothing is.
         state.topic_id = topic.topic_id
         return True
 

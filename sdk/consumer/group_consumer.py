@@ -17,7 +17,7 @@ from typing import Any
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.coordinators import CoordinatorCache
-from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
+from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, ReadOffsets, Start
 from quorumlog.sdk.consumer.commits import Commits, Committer
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.group_membership import (
@@ -279,7 +279,7 @@ class GroupConsumer:
 
     # --- what the application is told ----------------------------------------------------------------------------
 
-    async def next_step(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> RebalanceStep | None:
+    async def next_step(self, done: ReadOffsets) -> RebalanceStep | None:
         """What the application has to be told now, if anything; :meth:`finished` when it has been.
 
         Arguments:
@@ -319,15 +319,13 @@ class GroupConsumer:
         if self.subscription is not None:
             self._join()
 
-    def _commit_before_release(
-        self, revoked: set[TopicPartition], done: Mapping[TopicPartition, OffsetAndMetadata]
-    ) -> None:
+    def _commit_before_release(self, revoked: set[TopicPartition], done: ReadOffsets) -> None:
         """Commits what is done of partitions that go; the poll goes on meanwhile with those that stay."""
         losses = self._losses
         if self._auto_commit is not None and not self._auto_commit.done():
             self._auto_commit.add_done_callback(lambda _: self._changed(AssignmentChange()))
             return  # What was committed last is under way; then it is looked at again.
-        offsets = {tp: offset for tp, offset in done.items() if tp in revoked}
+        offsets = done.of(revoked)
 
         async def commit() -> None:
             await self._commit_quietly(offsets)
@@ -375,7 +373,7 @@ class GroupConsumer:
 
     # --- committing ----------------------------------------------------------------------------------------------
 
-    async def commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def commit(self, offsets: ReadOffsets) -> None:
         """Commits offsets.
 
         Raises:
@@ -389,7 +387,7 @@ class GroupConsumer:
             self._committing.discard(done)
             done.set_result(None)
 
-    async def _commit(self, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit(self, offsets: ReadOffsets) -> None:
         losses, as_member = self._losses, self.subscription is not None
         places = await self._places(offsets)
 
@@ -408,15 +406,22 @@ class GroupConsumer:
         await self.commits.commit({places[tp]: offset for tp, offset in offsets.items()}, committer)
         with self._assignment.lock:
             for tp, offset in offsets.items():
-                if tp in self._assignment.states:
-                    self._assignment.states[tp].committed = offset.offset
+                state = self._assignment.states.get(tp)
+                if state is not None and state.topic_id in (None, places[tp].topic_id):
+                    state.committed = offset.offset
 
-    async def _places(self, partitions: Iterable[TopicPartition]) -> dict[TopicPartition, GroupPartition]:
+    async def _places(self, partitions: ReadOffsets) -> dict[TopicPartition, GroupPartition]:
         if self.subscription is None:
-            wanted = list(partitions)
-            await self._cluster.require_partitions(wanted, self._config.request_timeout_ms / 1000)
+            # Of what was read, the id is that under which it was. By the name, offsets of a deleted topic would be
+            # stored for the next one, and the group would skip records of that.
+            ids = partitions.topic_ids
+            others = [tp for tp in partitions if tp not in ids]
+            await self._cluster.require_partitions(others, self._config.request_timeout_ms / 1000)
             topics = self._cluster.metadata.topics
-            return {tp: GroupPartition(topics[tp.topic].topic_id, tp.partition) for tp in wanted}
+            return {
+                tp: GroupPartition(ids[tp] if tp in ids else topics[tp.topic].topic_id, tp.partition)
+                for tp in partitions
+            }
         if self._lost:
             raise self._commit_failed("this member was out of the group, and others may have its partitions")
         for tp in partitions:
@@ -430,12 +435,12 @@ class GroupConsumer:
             " committed, and max_poll_interval_ms says how long the work on one poll may take"
         )
 
-    def commit_done(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    def commit_done(self, done: ReadOffsets) -> None:
         """Commits in the background what the application has done."""
         if self._auto_commit is None or self._auto_commit.done():
             self._auto_commit = self._run(self._commit_quietly(done))
 
-    async def commit_finally(self, done: Mapping[TopicPartition, OffsetAndMetadata], limit_s: float) -> None:
+    async def commit_finally(self, done: ReadOffsets, limit_s: float) -> None:
         """Commits what the application has done, within limits, before it gives everything up; what it has asked for
         to be committed (``commit_async``) before."""
         try:
@@ -448,14 +453,14 @@ class GroupConsumer:
         except TimeoutError:
             _log.warning("consumer group %s: the last commit did not complete in time", self._config.group_id)
 
-    async def _commit_quietly(self, done: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+    async def _commit_quietly(self, done: ReadOffsets) -> None:
         """Commits what is news. When it fails, the next reader does the work again: nothing is lost."""
         states = self._assignment.states
-        news = {
-            tp: offset
+        news = done.of(
+            tp
             for tp, offset in done.items()
             if tp in states and states[tp].committed != offset.offset and tp not in self._lost
-        }
+        )
         if not news:
             return
         subscription = self.subscription
