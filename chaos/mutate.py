@@ -145,7 +145,7 @@ class Workshop:
                 child.communicate()
         if child.returncode != 0:
             raise CheckError(f"{check} on {tree.name} failed: {output[-2_000:]}")
-        return Verdict.parse(output.rstrip().rpartition("\n")[2])
+        return Verdict.last_in(output)
 
 
 def try_all(mutants: list[Mutant], workshop: Workshop, jobs: int) -> Iterator[MutantResult]:

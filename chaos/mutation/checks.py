@@ -7,7 +7,7 @@ A check is one of
 - ``storms 0..60``: seeds of the storms over the bare core (``tests/raft/test_raft_storms.py``);
 - a test, or several, as pytest names them: ``tests/storage/test_model.py``.
 
-Seeds may also be a list, ``4,16,20..30``. The first finding ends it. The last line of the output is a ``Verdict``.
+Seeds may also be a list, ``4,16,20..30``. The first finding ends it. A line of the output is a ``Verdict``.
 """
 
 from __future__ import annotations
@@ -44,9 +44,16 @@ class Verdict:
     events: int | None = None
 
     @classmethod
-    def parse(cls, line: str) -> Verdict:
-        """From the last line of a check's output."""
-        return cls(**json.loads(line))
+    def last_in(cls, output: str) -> Verdict:
+        """From a check's output. Below it the interpreter may complain of what a fault has left behind, such as tasks.
+
+        Raises:
+            ValueError: there is none.
+        """
+        lines = [line for line in output.splitlines() if line.startswith('{"finding": ')]
+        if not lines:
+            raise ValueError(f"the check said no verdict: {output[-2_000:]}")
+        return cls(**json.loads(lines[-1]))
 
 
 class _Storm(Protocol):

@@ -22,6 +22,7 @@ from quorumlog.v1 import data_plane_pb2, errors_pb2, groups_pb2
 TOPIC_ID = b"0123456789abcdef"
 Code = errors_pb2.ErrorCode
 Asked = TypeVar("Asked")
+Reply = TypeVar("Reply")
 
 
 class HandClock:
@@ -156,6 +157,11 @@ class HandDrivenCluster(Cluster):
 
     def request_refresh(self) -> None:
         self.refreshes += 1
+
+    async def ask_any(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
+        """Asks one node, however long it takes: who is asked beside it depends on the machine's time."""
+        node = self.candidates()[0]
+        return await node.call(ask(node, self.request_timeout_s))
 
     def show(
         self,

@@ -12,13 +12,19 @@ from quorumlog.v1.entry import Codec, build_batch, seal_batch
 
 
 def stored_batch(
-    offset: int, count: int, *, leader_epoch: int = 1, keys: Sequence[bytes | None] = (), size: int = 0
+    offset: int,
+    count: int,
+    *,
+    leader_epoch: int = 1,
+    keys: Sequence[bytes | None] = (),
+    size: int = 0,
+    codec: Codec = Codec.NONE,
 ) -> bytes:
     """An entry with the records ``offset`` and so on, whose values are their offsets, of at least ``size`` digits."""
     values = [b"%0*d" % (size, number) for number in range(offset, offset + count)]
-    made = encode(batch_from_columns(list(keys), values, array("q", [1_000_000] * count), {}), Codec.NONE)
+    made = encode(batch_from_columns(list(keys), values, array("q", [1_000_000] * count), {}), codec)
     batch = build_batch(
-        made.payload, record_count=count, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1,
+        made.payload, record_count=count, codec=codec, base_timestamp_ms=1, max_timestamp_ms=1,
         attributes=made.attributes,
     )  # fmt: skip
     return seal_batch(batch, group=1, term=leader_epoch, index=1 + offset, previous_hash=0, base_offset=offset)

@@ -22,6 +22,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
+from quorumlog.v1.entry import Codec
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 KIB = 1024
@@ -614,8 +615,9 @@ async def test_what_a_group_has_given_is_not_read_where_it_is_not_known_to_be_th
 
 async def test_bytes_that_are_queued_are_those_of_the_rows_once_they_are_decoded() -> None:
     bench = Bench()
-    await bench.answer(holds(0, stored_batch(0, 5), stored_batch(5, 7)))
-    assert bench[P0].queued_bytes == sum(rows.size_bytes for rows in bench[P0].queued) > 0
+    entries = [stored_batch(first, 5, size=2000, codec=Codec.ZSTD) for first in (0, 5)]
+    await bench.answer(holds(0, *entries))
+    assert bench[P0].queued_bytes == sum(rows.size_bytes for rows in bench[P0].queued) > 5 * sum(map(len, entries))
     bench.take()
     assert bench[P0].queued_bytes == 0
 

@@ -23,6 +23,7 @@ from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.producer.sender import Sender
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, decode
+from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import parse_header, seal_batch
 
@@ -35,6 +36,9 @@ class Bench:
     def __init__(self, leaders: Sequence[int] = (1,), **options: Any) -> None:
         self.cluster = HandDrivenCluster()
         self.config = ProducerConfig(**{"linger_ms": 0, "batch_size": 1, "retry_backoff_ms": 20} | options)
+        self.cluster.backoff = Backoff(
+            self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000, self.cluster.runtime
+        )
         self.accumulator = Accumulator(
             batch_size=max(1, self.config.batch_size),
             linger_s=self.config.linger_ms / 1000,
@@ -301,7 +305,8 @@ async def test_a_late_refusal_of_an_attempt_that_was_given_up_decides_nothing() 
     refused = data_plane_pb2.ProduceResult(error=refusal(Code.INVALID_TIMESTAMP, retriable=False))
     late.answer.set_result(data_plane_pb2.ProduceResponse(results=[refused]))
     await turn()
-    assert not handle.done()
+    await bench.after(0.1)
+    assert not handle.done() and len(bench.under_way()) == 1, "it is not sent a third time"
     await bench.acknowledge(offset=6)
     assert handle.result(0).offset == 6
 
@@ -575,3 +580,83 @@ async def test_timers_of_the_sender_end_with_it() -> None:
     bench.sender.wake = lambda: woken.append(True)  # type: ignore[method-assign]
     await asyncio.sleep(0.04)
     assert woken == []
+
+
+# --- left and come back to --------------------------------------------------------------------------------------------
+
+
+async def test_what_expires_in_a_pause_between_attempts_says_why_and_what_is_behind_goes_on() -> None:
+    bench = await Bench(
+        acks=1, delivery_timeout_ms=1000, retry_backoff_ms=30_000, retry_backoff_max_ms=30_000, max_in_flight=1
+    ).start()
+    first = bench.send()
+    await bench.refuse(refusal(Code.NOT_ENOUGH_REPLICAS))
+    await bench.after(0.9)
+    second = bench.send()
+    assert bench.under_way() == []
+    await bench.after(0.2)
+    error = error_of(first)
+    assert isinstance(error, RequestTimedOutError) and "not delivered to t-0 within 1 s; last: not_enough_replicas" in (
+        error.message
+    )
+    await bench.after(0.1)
+    await bench.acknowledge()
+    assert second.exception(0) is None and bench.accumulator.free_bytes == MEMORY
+
+
+async def test_news_of_a_leader_cut_a_pause_between_attempts_short() -> None:
+    bench = await Bench(retry_backoff_ms=30_000, retry_backoff_max_ms=30_000).start()
+    bench.send()
+    await bench.refuse(refusal(Code.NOT_LEADER_OR_FOLLOWER))
+    bench.cluster.nodes[2].suspect = True
+    await bench.after(1)
+    assert bench.under_way() == [] and bench.sent(2) == []
+    bench.cluster.show(2, epoch=2)
+    assert bench.sent(2) == [[0]]
+    assert not bench.cluster.nodes[2].suspect, "whatever failed there was before it was elected"
+
+
+async def test_partitions_that_a_topic_has_no_more_give_up_what_waits_and_what_is_under_way() -> None:
+    bench = await Bench((1, 1), max_in_flight=1).start()
+    under_way, waiting, stays = bench.send(partition=1), bench.send(partition=1), bench.send(partition=0)
+    bench.cluster.show(1, topic_id=b"another-topic-id")
+    for handle in (under_way, waiting):
+        error = error_of(handle)
+        assert error is not None and "was created anew and has no partition 1" in error.message
+    assert not stays.done() and len(bench.topic.partitions) == 1
+    await bench.acknowledge(number=-1)
+    assert stays.exception(0) is None and bench.accumulator.free_bytes == MEMORY
+
+
+async def test_a_named_producer_that_is_fenced_ends_with_all_that_it_has() -> None:
+    bench = await Bench((1, 1), producer_name="n", acks="all").start()
+    first, second = bench.send(), bench.send(partition=1)
+    await bench.refuse(refusal(Code.INVALID_PRODUCER_EPOCH, retriable=False))
+    assert len(bench.crashed) == 1
+    told = [error_of(handle) for handle in (first, second)]
+    assert [error is not None and error.definite for error in told] == [True, False]
+    assert bench.accumulator.free_bytes == MEMORY
+
+
+async def test_questions_and_claims_under_way_end_with_the_sender() -> None:
+    bench = Bench()
+    bench.send()
+    await turn()
+    bench.sender.close()
+    await turn(30)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+    bench = await Bench().start()
+    bench.send()
+    await bench.after(0.3)
+    assert bench.cluster.nodes[2].data_plane.asked("ListOffsets")
+    bench.sender.close()
+    await turn(30)
+    assert asyncio.all_tasks() == {asyncio.current_task()}
+
+
+async def test_a_partition_whose_leader_is_looked_for_is_asked_about_by_its_topic() -> None:
+    bench = await Bench(acks=1).start()
+    assert not bench.cluster._wanted
+    bench.send()
+    await bench.refuse(refusal(Code.NOT_LEADER_OR_FOLLOWER))
+    assert bench.cluster._wanted == {"t"}

@@ -5,12 +5,14 @@
 
 from __future__ import annotations
 
+import dataclasses
+import json
 from pathlib import Path
 
 import pytest
 
 from quorumlog.chaos.mutate import CheckError, Workshop, main
-from quorumlog.chaos.mutation.checks import seeded, seeds_of
+from quorumlog.chaos.mutation.checks import Verdict, seeded, seeds_of
 from quorumlog.chaos.mutation.mutant import (
     CHECKOUT,
     Mutant,
@@ -99,6 +101,14 @@ def test_a_check_that_does_not_end_has_no_say(tmp_path: Path) -> None:
     outcome = impatient.try_mutant(mutant(HARMLESS, checks=("storms 0..100000",)))
     assert outcome.verdict is None
     assert outcome.silent == ("storms 0..100000 (no end in 0 s)",)
+
+
+def test_a_verdict_is_found_above_what_the_interpreter_complains_of_at_its_end() -> None:
+    said = Verdict("it broke", "tests/x.py::test_y")
+    output = f"1 failed\n{json.dumps(dataclasses.asdict(said))}\nTask was destroyed but it is pending!\n"
+    assert Verdict.last_in(output) == said
+    with pytest.raises(ValueError, match="no verdict"):
+        Verdict.last_in("1 failed\n")
 
 
 def test_seeds_are_ranges_with_both_ends_or_lists() -> None:
