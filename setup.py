@@ -11,7 +11,7 @@ from setuptools.command.build_py import build_py
 ROOT = Path(__file__).resolve().parent
 
 #: What tests the log store itself needs a checkout: it stays out of wheels, and so does a room below one of these.
-CHECKOUT_ONLY = tuple(f"quorumlog.chaos.{room}" for room in ("models", "mutation", "seeds", "simulator"))
+CHECKOUT_ONLY = tuple(f"quorumlog.chaos.{room}" for room in ("clients", "models", "mutation", "seeds", "simulator"))
 CHECKOUT_ONLY_MODULES = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
 
 

@@ -5,6 +5,7 @@ Examples:
     python -m quorumlog.chaos.simulate --seed 4711 --reduce --out story.txt
     python -m quorumlog.chaos.simulate --seeds 20000 --minutes 25 --start 1000 --record run.json
     python -m quorumlog.chaos.simulate --seeds 5000 --groups
+    python -m quorumlog.chaos.simulate --seeds 5000 --clients
 """
 
 from __future__ import annotations
@@ -18,8 +19,10 @@ from collections.abc import Iterable, Iterator
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from pathlib import Path
 
+from quorumlog.chaos.seeds.client_simulation import ClientSimulation
 from quorumlog.chaos.seeds.reduction import reduce_faults
 from quorumlog.chaos.seeds.simulation import SeedResult, Simulation
+from quorumlog.chaos.seeds.story import Story, run_story
 from quorumlog.chaos.seeds.summary import Tally, counted, replay_line
 from quorumlog.chaos.seeds.transcript import transcript
 
@@ -27,34 +30,25 @@ from quorumlog.chaos.seeds.transcript import transcript
 PROGRESS_SEEDS = 200
 
 
-def run_seed(seed: int, with_groups: bool = False) -> SeedResult:
-    """One seed in this process."""
-    return Simulation(seed, with_groups=with_groups).run()
-
-
 def run_seeds(
-    seeds: Iterable[int], jobs: int, deadline: float | None = None, with_groups: bool = False
+    seeds: Iterable[int], jobs: int, deadline: float | None = None, story: Story = Story.NODES
 ) -> Iterator[SeedResult]:
-    """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``).
-
-    Arguments:
-        with_groups: every seed has consumer groups.
-    """
+    """Results as they come, from ``jobs`` processes, with no new seed after ``deadline`` (``time.monotonic``)."""
     waiting = iter(seeds)
     if jobs <= 1:
         for seed in waiting:
             if deadline is not None and time.monotonic() > deadline:
                 return
-            yield run_seed(seed, with_groups)
+            yield run_story(seed, story)
         return
     with ProcessPoolExecutor(jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
-        under_way = {pool.submit(run_seed, seed, with_groups) for seed in itertools.islice(waiting, 4 * jobs)}
+        under_way = {pool.submit(run_story, seed, story) for seed in itertools.islice(waiting, 4 * jobs)}
         while under_way:
             done, under_way = wait(under_way, return_when=FIRST_COMPLETED)
             for future in done:
                 yield future.result()
                 if deadline is None or time.monotonic() < deadline:
-                    under_way.update(pool.submit(run_seed, seed, with_groups) for seed in itertools.islice(waiting, 1))
+                    under_way.update(pool.submit(run_story, seed, story) for seed in itertools.islice(waiting, 1))
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -66,28 +60,39 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--start", type=int, default=1, help="the first seed (default 1)")
     parser.add_argument("--jobs", type=int, default=2, help="processes (default 2)")
     parser.add_argument("--record", type=Path, help="write the totals and violations there, as JSON")
-    parser.add_argument("--groups", action="store_true", help="every seed has consumer groups, not one in three")
+    stories = parser.add_mutually_exclusive_group()
+    stories.add_argument("--groups", action="store_true", help="every seed has consumer groups, not one in three")
+    stories.add_argument("--clients", action="store_true", help="the SDK's own clients; odd seeds have consumer groups")
     parser.add_argument("--history", type=Path, help="with --seed: write the clients' history there, as JSON lines")
     parser.add_argument("--reduce", action="store_true", help="with --seed: cut it down to the faults that matter")
     parser.add_argument("--out", type=Path, help="with --reduce: write the transcript there")
     chosen = parser.parse_args(arguments)
+    story = Story.CLIENTS if chosen.clients else Story.GROUPS if chosen.groups else Story.NODES
     if chosen.seed is not None and chosen.reduce:
+        if story is Story.CLIENTS:
+            parser.error("a seed of --clients cannot be cut down: its clients do other things when a fault is left out")
         return _reduce(chosen.seed, chosen.out, chosen.groups)
     if chosen.seed is not None:
-        return _replay(chosen.seed, chosen.history, chosen.groups)
+        return _replay(chosen.seed, chosen.history, story)
     if chosen.seeds is None and chosen.minutes is None:
         parser.error("say which: --seed N, --seeds N, or --minutes M")
-    return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record, chosen.groups)
+    return _run_many(chosen.start, chosen.seeds, chosen.minutes, chosen.jobs, chosen.record, story)
 
 
-def _replay(seed: int, history_path: Path | None, with_groups: bool) -> int:
+def _replay(seed: int, history_path: Path | None, story: Story) -> int:
     began = time.monotonic()
-    simulation = Simulation(seed, with_groups=with_groups)
-    result = simulation.run()
-    if history_path is not None:
-        simulation.history.save(history_path)
-        if len(simulation.group_history):
-            simulation.group_history.save(history_path.with_suffix(".groups" + history_path.suffix))
+    if story is Story.CLIENTS:
+        clients = ClientSimulation(seed, with_groups=seed % 2 == 1)
+        result = clients.run()
+        if history_path is not None:
+            clients.history.save(history_path)
+    else:
+        simulation = Simulation(seed, with_groups=story is Story.GROUPS)
+        result = simulation.run()
+        if history_path is not None:
+            simulation.history.save(history_path)
+            if len(simulation.group_history):
+                simulation.group_history.save(history_path.with_suffix(".groups" + history_path.suffix))
     print(
         f"seed {seed}: {result.events} events, {result.steps} steps, {result.elections} elections,"
         f" {result.acknowledged} records acknowledged, {result.operations} operations,"
@@ -126,17 +131,17 @@ def _reduce(seed: int, out: Path | None, with_groups: bool) -> int:
 
 
 def _run_many(
-    start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None, with_groups: bool
+    start: int, count: int | None, minutes: float | None, jobs: int, record: Path | None, story: Story
 ) -> int:
     began = time.monotonic()
     deadline = None if minutes is None else began + 60 * minutes
     seeds = itertools.count(start) if count is None else range(start, start + count)
-    tally = Tally(with_groups=with_groups)
-    for result in run_seeds(seeds, jobs, deadline, with_groups):
+    tally = Tally(story)
+    for result in run_seeds(seeds, jobs, deadline, story):
         tally.add(result)
         tally.wall_seconds = time.monotonic() - began
         if result.violation is not None:
-            print(replay_line(result, with_groups), flush=True)
+            print(replay_line(result, story), flush=True)
         if tally.seeds % PROGRESS_SEEDS == 0:
             print(f"{tally.seeds} seeds, {tally.events} events, {tally.wall_seconds:.0f} s", flush=True)
             if record is not None:

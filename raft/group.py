@@ -174,6 +174,11 @@ class RaftGroup(ReplicaState):
         return leading.replication.confirmed_round(leading.heartbeat_round) if leading.replication is not None else 0
 
     @property
+    def newest_round(self) -> int:
+        """Number of the newest round of heartbeats that this replica has sent; the next one has a higher number."""
+        return self._leading.heartbeat_round
+
+    @property
     def is_configuration_everywhere(self) -> bool:
         """True for a leader all of whose voters durably hold the change that made them voters, and all before it, with
         no other change under way.

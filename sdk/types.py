@@ -172,12 +172,18 @@ class BrokerDescription:
 
 @dataclass(slots=True, frozen=True)
 class ClusterDescription:
-    """The cluster as one node sees it. ``controller_id`` is None while there is no active controller."""
+    """The cluster as one node sees it.
+
+    Attributes:
+        controller_id: None while there is no active controller.
+        image_age_ms: what is shown was so at most this long ago (ms, by that node's clock); None while the node knows
+            of no bound.
+    """
 
     cluster_id: str
     controller_id: int | None
     brokers: tuple[BrokerDescription, ...]
-    image_age_ms: int
+    image_age_ms: int | None
 
 
 @dataclass(slots=True, frozen=True)

@@ -20,6 +20,10 @@ class NodeLimits:
     pending_produces: int = 10_000
     #: Fetches waiting for data.
     parked_fetches: int = 10_000
+    #: Look-ups of offsets waiting until a quorum has confirmed their leader.
+    waiting_look_ups: int = 10_000
+    #: Deletions of records waiting for their log start to move.
+    waiting_deletions: int = 1_000
     #: Fetch sessions, and partitions in all of them together. Clients beyond them name all partitions in each fetch.
     fetch_sessions: int = 1_000
     fetch_session_partitions: int = 100_000
@@ -53,7 +57,8 @@ class NodeLimits:
     compaction_pass_records: int = 4_000_000
     #: Bytes that compaction reads in a second at most, over all partitions.
     compaction_bytes_per_second: int = 32 << 20
-    #: Producers whose sequences a partition remembers. No setting: replicas must forget the same ones.
+    #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
+    #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
     storage_refuse_above: float = 0.85

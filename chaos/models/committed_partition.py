@@ -77,7 +77,7 @@ class CommittedPartition:
         deletable: records below it somebody has asked to delete.
         retentions: what its topic has allowed to go at some time.
         compaction: what its points leave.
-        most_producers: so many may write before one of them can be forgotten.
+        most_producers: so many others without a name must have written before one without a name can be forgotten.
     """
 
     group: int
@@ -152,10 +152,7 @@ class CommittedPartition:
         known = self._writers.get(producer)
         named = producer >= FIRST_NAMED_PRODUCER_ID
         expected = 0 if known is None or header.producer_epoch > known.epoch else known.next_sequence
-        forgotten = known is not None and (
-            known.index <= self._forgotten_up_to or len(self._writers) > self.most_producers
-        )
-        restarts = forgotten and not named and header.base_sequence == 0
+        restarts = known is not None and not named and header.base_sequence == 0 and self._is_forgotten(known)
         if known is not None and header.producer_epoch < known.epoch and not restarts:
             raise Violation(
                 f"group {self.group}: a batch of producer {producer}'s epoch {header.producer_epoch} is committed at"
@@ -167,6 +164,12 @@ class CommittedPartition:
                 f" {header.producer_epoch}, is committed at index {index}; {expected} comes next"
             )
         self._writers[producer] = _ProducerPlace(header.producer_epoch, header.next_sequence, index)
+
+    def _is_forgotten(self, known: _ProducerPlace) -> bool:
+        """Whether a producer without a name may be: by a command, or because too many such have written since."""
+        others = (place for number, place in self._writers.items() if number < FIRST_NAMED_PRODUCER_ID)
+        later = sum(place.index > known.index for place in others)
+        return known.index <= self._forgotten_up_to or later >= self.most_producers
 
     def _trim(self, index: int, start: int, wall_ms: int) -> None:
         if start <= self.log_start:
@@ -255,7 +258,7 @@ class CommittedPartition:
         Raises:
             Violation: a record would be lost, or the state is not that of the log.
         """
-        state = PartitionSnapshot.FromString(slices[-1])
+        state, slices = joined_state(slices)
         where = f"node {node} gives up group {self.group} up to entry {anchor} for a snapshot as of {state.table_index}"
         if state.table_index < anchor:
             raise Violation(f"{where}: its table is older than the log that follows it")
@@ -266,14 +269,24 @@ class CommittedPartition:
             raise Violation(f"{where}, next offset and log start {(state.next_offset, state.log_start_offset)}:"
                             f" the log says {expected}")  # fmt: skip
         progress = next((row.value for row in state.rows if row.key == OWN_PROGRESS_ROW), b"")
-        compacted = CompactionState.FromString(progress).compacted_offset if len(slices) > 1 else 0
+        compacted = CompactionState.FromString(progress).compacted_offset if slices else 0
         if state.next_offset > max(state.log_start_offset, compacted):
             raise Violation(f"{where}: records from {state.log_start_offset} to {state.next_offset} are lost by that")
-        if len(slices) > 1:
-            wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices[:-1], self.entries())
+        if slices:
+            wrong = self.compaction.wrong_in(compacted, state.log_start_offset, slices, self.entries())
             if wrong:
                 raise Violation(f"{where}, compacted up to {compacted}: {wrong}")
         rows = [(row.key, row.value) for row in state.rows if row.key != OWN_PROGRESS_ROW]
         known = self._tables.setdefault(state.table_index, rows)
         if known != rows:
             raise Violation(f"{where}: its table is another than some node had there")
+
+
+def joined_state(slices: list[bytes]) -> tuple[PartitionSnapshot, list[bytes]]:
+    """The state in a partition's snapshot, and the compacted batches before it."""
+    last = PartitionSnapshot.FromString(slices[-1])
+    batches = len(slices) - 1 - last.state_slices
+    state = PartitionSnapshot()
+    for part in slices[batches:]:
+        state.MergeFromString(part)
+    return state, slices[:batches]

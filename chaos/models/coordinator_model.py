@@ -30,6 +30,10 @@ class TopicIdPartition(NamedTuple):
         return f"{self.topic_id.hex()[:6]}-{self.number}"
 
 
+#: In a label: somebody who is no member, and commits for a group that has none.
+OUTSIDER = "-"
+
+
 class CommitLabel(NamedTuple):
     """What simulated members put beside each offset that they commit: whose it is."""
 
@@ -254,7 +258,7 @@ class CoordinatorModel:
         partition = TopicIdPartition(offset.topic_id, offset.partition)
         label = CommitLabel.parse(offset.metadata)
         known = before.offsets.get(partition)
-        if known is not None and known.offset > offset.offset:
+        if known is not None and known.offset > offset.offset and label.member != OUTSIDER:
             earlier = CommitLabel.parse(known.metadata)
             if earlier.member != label.member or earlier.number >= label.number:
                 raise Violation(
@@ -264,6 +268,10 @@ class CoordinatorModel:
         end = self.end_of(partition)
         if end is not None and offset.offset > end:
             raise Violation(f"{where}: {offset.offset} of {partition} is committed, its log ends at {end}")
+        if label.member == OUTSIDER:
+            if before.members:
+                raise Violation(f"{where}: somebody who is no member commits {offset.offset} of {partition}")
+            return
         owners = {name: each for name, each in sorted(before.members.items()) if partition in each.owned}
         member = before.members.get(label.member)
         first = member.row.member_epoch if member is not None and not owners else None

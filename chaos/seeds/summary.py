@@ -8,10 +8,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from quorumlog.chaos.seeds.simulation import LEAST_EVENTS, SeedResult
+from quorumlog.chaos.seeds.story import Story
 
 
-def _command(seed: int, with_groups: bool) -> str:
-    return f"python -m quorumlog.chaos.simulate --seed {seed}{' --groups' if with_groups else ''}"
+def _command(seed: int, story: Story) -> str:
+    return f"python -m quorumlog.chaos.simulate --seed {seed}{story.value}"
 
 
 def counted(counts: Counter[str]) -> str:
@@ -19,12 +20,13 @@ def counted(counts: Counter[str]) -> str:
     return ", ".join(f"{name} {number}" for name, number in sorted(counts.items())) or "none"
 
 
-def replay_line(result: SeedResult, with_groups: bool = False) -> str:
+def replay_line(result: SeedResult, story: Story = Story.NODES) -> str:
     """A failed seed and how to see it again."""
-    command = _command(result.seed, with_groups)
+    command = _command(result.seed, story)
+    cut_down = "" if story is Story.CLIENTS else f" (cut down: {command} --reduce)"
     return (
         f"seed {result.seed}: {result.violation}\n    after {result.events} events, {result.steps} steps,"
-        f" {len(result.struck)} faults; replay: {command} (cut down: {command} --reduce)"
+        f" {len(result.struck)} faults; replay: {command}{cut_down}"
     )
 
 
@@ -33,10 +35,10 @@ class Tally:
     """The sum of a run's seeds.
 
     Arguments:
-        with_groups: every seed was given consumer groups.
+        story: what the seeds were about.
     """
 
-    with_groups: bool = False
+    story: Story = Story.NODES
     seeds: int = 0
     first_seed: int | None = None
     last_seed: int | None = None
@@ -120,7 +122,7 @@ class Tally:
                     "steps": result.steps,
                     "virtual_us": result.virtual_us,
                     "trace": result.trace,
-                    "replay": _command(result.seed, self.with_groups),
+                    "replay": _command(result.seed, self.story),
                 }
                 for result in self.failed
             ],

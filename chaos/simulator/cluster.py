@@ -28,6 +28,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
 from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
@@ -78,14 +79,17 @@ class Witness(Protocol):
 class SimCluster:
     """Node processes and everything between them. Implements what network, processes and clients ask for.
 
-    ``narrator`` is told of every step, for a transcript.
+    ``narrator`` is told of every step, for a transcript. ``ages_told`` counts the answers with a bound on the age of
+    the metadata.
     """
 
     def __init__(self, scheduler: Scheduler, options: ClusterOptions) -> None:
         self.scheduler = scheduler
         self.options = options
         self.narrator: Witness | None = None
+        self.ages_told = 0
         self._keep_running = False
+        self._newest_image = -1
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
@@ -97,6 +101,11 @@ class SimCluster:
         self._lanes: dict[tuple[str, int], int] = {}
         self._numbers = {f"node-{number}:1": number for number in range(1, options.nodes + 1)}
         self._told: dict[int, tuple[int, int, int]] = {}
+        #: What partition each group is, or was, and the id of its topic.
+        self.partition_names: dict[int, tuple[PartitionName, bytes]] = {}
+        #: When each topic id was first in an image, and when (µs) it was first in none any more.
+        self.topics_seen: dict[bytes, tuple[str, int]] = {}
+        self.topics_gone: dict[bytes, int] = {}
         controllers = {number: address for address, number in list(self._numbers.items())[:3]}
         if options.nodes >= 5:
             controllers = {number: address for address, number in self._numbers.items()}
@@ -201,6 +210,7 @@ class SimCluster:
                     applied,
                     lambda: table.to_snapshot(applied),  # noqa: B023
                 )
+        self._judge_ages(process, effects)
         for _, frame in effects.frames:
             for group, message in frame.messages:
                 durable = process.disk.synced.get(group)
@@ -212,10 +222,39 @@ class SimCluster:
             process.node_id, image.applied_index, lambda: image_digest(image)
         ):
             self.invariants.topics_at(image.applied_index, image.topic_table)
+            self._note_topics(image)
             for group, partition in image.partitions.items():
                 self.invariants.model(group).log.retentions.add(retention_of(partition.topic.configs))
+                self.partition_names.setdefault(
+                    group, (PartitionName(partition.topic.name, partition.number), partition.topic.topic_id)
+                )
                 if partition.leader != NO_NODE:
                     self.invariants.leader_reported(group, partition.leader, partition.leader_epoch)
+
+    def _note_topics(self, image: MetadataImage) -> None:
+        if image.applied_index <= self._newest_image:
+            return
+        self._newest_image = image.applied_index
+        now = self.scheduler.now
+        for topic_id, topic in image.topics_by_id.items():
+            self.topics_seen.setdefault(topic_id, (topic.name, now))
+        for topic_id in self.topics_seen:
+            if topic_id not in image.topics_by_id:
+                self.topics_gone.setdefault(topic_id, now)
+
+    def rename(self, node: int, address: str) -> None:
+        """The node's next process listens at another address; peers that were told the former one still find it."""
+        self._numbers[address] = node
+        self.processes[node].move_to(address)
+
+    def _judge_ages(self, process: SimProcess, effects: Effects) -> None:
+        """How old a node says its metadata are is a bound, but for what its clock goes wrong."""
+        for reply in effects.replies:
+            answer = reply.message
+            if isinstance(answer, pb.MetadataResponse) and answer.image_age_ms != UNKNOWN_AGE_MS:
+                applied = process.image.applied_index if process.image is not None else 0
+                self.ages_told += 1
+                self.invariants.image_age_told(process.node_id, applied, process.true_us(answer.image_age_ms * 1_000))
 
     def identify(self, node: int, address: str) -> None:
         """Asks the node at an address who it is, if it can be reached."""
@@ -255,7 +294,7 @@ class SimCluster:
         when = self._arrival(client, node)
         process = self.processes[node]
         if isinstance(message, admin_pb2.DeleteRecordsRequest):
-            self._may_delete(message)
+            self.may_delete(message)
 
         def arrive() -> None:
             if process.running and (not stream or process.has_stream(stream)):
@@ -298,7 +337,7 @@ class SimCluster:
         leaders = self.invariants.model(group).leaders
         return bool(leaders) and leaders[max(leaders)] == node
 
-    def _may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
+    def may_delete(self, request: admin_pb2.DeleteRecordsRequest) -> None:
         """Somebody asks for it: a request that nobody answers may still be carried out, and late."""
         images = [process.image for process in self.processes.values() if process.image is not None]
         for wanted in request.partitions:

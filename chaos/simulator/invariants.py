@@ -7,6 +7,7 @@ ids at one place mean equal logs up to there, so single comparisons stand for wh
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -127,6 +128,8 @@ class ClusterInvariants:
         self._seen: dict[tuple[int, int], _Seen] = {}
         self._places: dict[tuple[int, str], int] = {}
         self._image_indexes: dict[int, int] = {}
+        #: When each entry of the metadata log was first known to be committed.
+        self._metadata_commits: list[int] = []
         self._left: set[tuple[int, int]] = set()
         self._newest_table: tuple[int, int, frozenset[int]] = (0, 0, frozenset())
 
@@ -267,6 +270,8 @@ class ClusterInvariants:
             )
         model.committed.append(identity)
         model.committed_terms.append(replica.term)
+        if group == METADATA_GROUP:
+            self._metadata_commits.append(self.now_us)
         if group in self.coordinators:
             self.coordinators.commit(group, entry, self.now_us)
         elif group != METADATA_GROUP:
@@ -410,6 +415,20 @@ class ClusterInvariants:
         if known not in (None, found):
             raise Violation(f"metadata images differ at index {applied}: node {node} has another than some node had")
         return known is None
+
+    def image_age_told(self, node: int, applied: int, age_us: int) -> None:
+        """A node answers metadata from an image that stands at ``applied``, and gives it an age.
+
+        Raises:
+            Violation: the image lacks what was committed before that.
+        """
+        due = bisect_left(self._metadata_commits, self.now_us - age_us)
+        if applied < due:
+            behind = (self.now_us - self._metadata_commits[applied]) // 1000
+            raise Violation(
+                f"node {node} says that its image of the metadata is at most {age_us // 1000} ms old: entry"
+                f" {applied + 1}, committed {behind} ms ago, is not in it"
+            )
 
     def leader_reported(self, group: int, leader: int, epoch: int) -> None:
         """The metadata names a leader: it must have led that epoch.

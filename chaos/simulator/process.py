@@ -21,6 +21,7 @@ from quorumlog.server.events import (
     Event,
     FrameReceived,
     Job,
+    Reply,
     StopRequested,
     StreamClosed,
 )
@@ -33,6 +34,8 @@ from quorumlog.server.process.job_thread import carry_out
 #: How long a job takes, in µs.
 JOB_US = (50, 5_000)
 EPOCH_MS = 1_700_000_000_000
+#: Requests and streams that come by way of the node's services have numbers from here on.
+DOOR_NUMBERS = 1 << 40
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,6 +51,22 @@ class _PendingRequest:
 
 def _nobody(answer: ProtoMessage | Unanswered) -> None:
     """Takes the answer of whoever has gone."""
+
+
+class Door(Protocol):
+    """The services of a running process, by way of which clients may come."""
+
+    def reply(self, reply: Reply) -> None:
+        """The node has answered a request that came this way."""
+
+    def pause(self) -> None:
+        """The process stands still."""
+
+    def resume(self) -> None:
+        """It goes on."""
+
+    def close(self, silent: bool) -> None:
+        """The process is gone; ``silent``: with its machine, so that nobody is told."""
 
 
 class Observer(Protocol):
@@ -101,6 +120,18 @@ class SimProcess:
         self._streams = 0
         self._open_streams: set[int] = set()
         self._pending: dict[int, _PendingRequest] = {}
+        #: Makes the services of each life, if there are any.
+        self.make_door: Callable[[], Door] | None = None
+        self.door: Door | None = None
+
+    @property
+    def address(self) -> str:
+        """Where it listens, or will when it starts."""
+        return self._options.address
+
+    def move_to(self, address: str) -> None:
+        """The next process listens at another address."""
+        self._options = replace(self._options, address=address)
 
     @property
     def running(self) -> bool:
@@ -129,6 +160,8 @@ class SimProcess:
             self._options, self.disk, random.Random(seed), self._now(), self.wall_ms, self._rng.getrandbits(63)
         )
         self._scheduler.trace(f"{self.node_id} starts life {self.life}")
+        if self.make_door is not None:
+            self.door = self.make_door()
         self._wake()
 
     def die(self, silent: bool) -> None:
@@ -143,6 +176,9 @@ class SimProcess:
         self._step_timer = self._deadline_timer = None
         self.disk.crash()
         self._network.process_died(self.node_id, silent)
+        door, self.door = self.door, None
+        if door is not None:
+            door.close(silent)
         pending, self._pending = self._pending, {}
         self._open_streams.clear()
         for each in pending.values():
@@ -152,6 +188,8 @@ class SimProcess:
     def pause(self) -> None:
         """SIGSTOP."""
         self.paused = True
+        if self.door is not None:
+            self.door.pause()
 
     def resume(self) -> None:
         """SIGCONT."""
@@ -159,6 +197,8 @@ class SimProcess:
         if self.node is not None:
             self._inbox = self._interleaved(self._inbox)
             self._wake()
+        if self.door is not None:
+            self.door.resume()
 
     def stop(self) -> None:
         """SIGTERM."""
@@ -226,6 +266,10 @@ class SimProcess:
 
     def _source(self, event: Event) -> object:
         """What arrives in order."""
+        if isinstance(event, ClientRequest | ClientGone) and event.request_id >= DOOR_NUMBERS:
+            return "door"
+        if isinstance(event, StreamClosed) and event.stream >= DOOR_NUMBERS:
+            return "door"
         if isinstance(event, ClientRequest | StreamClosed) and event.stream:
             return event.stream
         if isinstance(event, ClientGone):
@@ -278,6 +322,10 @@ class SimProcess:
         for job in effects.jobs:
             self._scheduler.after(self._rng.randint(*JOB_US), lambda job=job: self._work(job, life))  # type: ignore[misc]
         for reply in effects.replies:
+            if reply.request_id >= DOOR_NUMBERS:
+                if self.door is not None:
+                    self.door.reply(reply)
+                continue
             if reply.request_id not in self._pending:
                 kind = type(reply.message).__name__
                 raise Violation(
@@ -310,6 +358,10 @@ class SimProcess:
 
     def _now(self) -> int:
         return self._clock_offset_us + self._scheduler.now * self._clock_rate // 1_000_000
+
+    def true_us(self, own_us: int) -> int:
+        """How long that really was which its monotonic clock has measured, rounded up."""
+        return -(-own_us * 1_000_000 // self._clock_rate) + 1
 
     @property
     def wall_ms(self) -> int:

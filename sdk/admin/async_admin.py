@@ -34,6 +34,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import (
     BrokerDescription,
@@ -58,12 +59,18 @@ from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
+#: The age that a node gives for its image while it knows of no bound.
+_UNKNOWN_AGE_MS = (1 << 64) - 1
 
 
 class AsyncAdmin:
-    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop."""
+    """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
-    def __init__(self, **options: Unpack[AdminOptions]) -> None:
+    Arguments:
+        runtime: where time, chance and channels come from, for a simulation.
+    """
+
+    def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[AdminOptions]) -> None:
         config = build_config(AdminConfig, options)
         self.config = config
         self._limit_s = config.request_timeout_ms / 1000
@@ -74,8 +81,9 @@ class AsyncAdmin:
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=self._limit_s,
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
-            backoff=Backoff(),
+            backoff=Backoff(runtime=runtime),
             client_id=config.client_id,
+            runtime=runtime,
         )
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)
@@ -383,7 +391,7 @@ class AsyncAdmin:
                 BrokerDescription(b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version)
                 for b in sorted(response.brokers, key=lambda broker: broker.node_id)
             ),
-            image_age_ms=response.image_age_ms,
+            image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
         )
 
     async def describe_quorum(self) -> QuorumDescription:

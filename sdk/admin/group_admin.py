@@ -8,9 +8,9 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
-from quorumlog.sdk.cluster.metadata import MetadataCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
     GroupIdNotFoundError,
@@ -176,15 +176,16 @@ class GroupAdmin:
         """Commits offsets on behalf of a group without members."""
         if not offsets:
             return
+        ids = await require_topic_ids(self._cluster, (tp.topic for tp in offsets), self._limit_s)
         await self._check_ranges(offsets)
-        pending = _PendingPartitions(self._cluster, offsets)
+        pending = _PendingPartitions(self._cluster, offsets, ids, self._limit_s)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.CommitOffsetsResponse]:
             missing = pending.ask_for()
             request = groups_pb2.CommitOffsetsRequest(
                 group_id=group_id,
                 member_epoch=-1,
-                offsets=_offsets_on_wire(self._cluster.metadata, {tp: offsets[tp] for tp in missing}),
+                offsets=_offsets_on_wire(ids, {tp: offsets[tp] for tp in missing}),
                 timeout_ms=self._timeout_ms,
             )
             return node.groups.CommitOffsets(request, timeout=self._rpc_s)
@@ -217,17 +218,14 @@ class GroupAdmin:
         if not partitions:
             return
         # As of now: of an id from before its topic was created anew there is nothing to delete, and no word of that.
-        topics = sorted({tp.topic for tp in partitions})
-        await self._cluster.retrying(
-            lambda: self._cluster.ask_metadata(topics, linearizable=True), self._limit_s, "the metadata request"
-        )
+        ids = await require_topic_ids(self._cluster, (tp.topic for tp in partitions), self._limit_s)
         await self._cluster.require_partitions(partitions, self._limit_s)
-        pending = _PendingPartitions(self._cluster, partitions)
+        pending = _PendingPartitions(self._cluster, partitions, ids, self._limit_s)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
             request = groups_pb2.DeleteOffsetsRequest(
                 group_id=group_id,
-                topics=_partitions_on_wire(self._cluster.metadata, pending.ask_for()),
+                topics=_partitions_on_wire(ids, pending.ask_for()),
                 timeout_ms=self._timeout_ms,
             )
             return node.groups.DeleteOffsets(request, timeout=self._rpc_s)
@@ -243,19 +241,26 @@ class GroupAdmin:
 
 
 class _PendingPartitions:
-    """The partitions for which a call has not succeeded yet."""
+    """The partitions for which a call has not succeeded yet.
 
-    def __init__(self, cluster: Cluster, partitions: Iterable[TopicPartition]) -> None:
+    Arguments:
+        ids: of their topics when the call began. An attempt that is made again means the same topics.
+    """
+
+    def __init__(
+        self, cluster: Cluster, partitions: Iterable[TopicPartition], ids: Mapping[str, bytes], limit_s: float
+    ) -> None:
         self._cluster = cluster
+        self._ids = ids
+        self._limit_s = limit_s
         self._missing = list(partitions)
         self._asked: dict[tuple[bytes, int], TopicPartition] = {}
         self.attempts = 0
 
     def ask_for(self) -> list[TopicPartition]:
-        """What is to be asked for; topics go by the ids that they have now."""
+        """What is to be asked for."""
         self.attempts += 1
-        topics = self._cluster.metadata.topics
-        self._asked = {(topics[tp.topic].topic_id, tp.partition): tp for tp in self._missing}
+        self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in self._missing}
         return list(self._missing)
 
     async def settle(self, results: Sequence[groups_pb2.PartitionOutcome]) -> None:
@@ -280,15 +285,14 @@ class _PendingPartitions:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 
     async def _look_up(self, topics: Iterable[str]) -> None:
-        """Takes in the ids of topics that have been created anew, under which a coordinator knows them.
+        """Looks whether a coordinator has yet to hear of topics, or they are gone.
 
         Raises:
-            UnknownTopicOrPartitionError: one was deleted.
+            UnknownTopicOrPartitionError: one was deleted; another one that may have its name is not meant.
         """
-        response = await self._cluster.ask_metadata(sorted(topics))
-        for topic in response.topics:
-            if topic.HasField("error"):
-                raise UnknownTopicOrPartitionError(f"topic {topic.name!r} was deleted meanwhile", retriable=False)
+        for topic, topic_id in (await topic_ids_of(self._cluster, topics, self._limit_s)).items():
+            if topic_id != self._ids[topic]:
+                raise UnknownTopicOrPartitionError(f"topic {topic!r} was deleted meanwhile", retriable=False)
 
 
 def _state(state: groups_pb2.GroupState.ValueType) -> GroupState:
@@ -335,12 +339,12 @@ def _partitions(topics: Iterable[groups_pb2.TopicPartitions]) -> tuple[TopicPart
 
 
 def _offsets_on_wire(
-    metadata: MetadataCache, offsets: Mapping[TopicPartition, OffsetAndMetadata]
+    ids: Mapping[str, bytes], offsets: Mapping[TopicPartition, OffsetAndMetadata]
 ) -> list[groups_pb2.CommittedOffset]:
-    """Offsets to commit, in their order; their topics are known."""
+    """Offsets to commit, in their order; the ids of their topics are known."""
     return [
         groups_pb2.CommittedOffset(
-            topic_id=metadata.topics[tp.topic].topic_id,
+            topic_id=ids[tp.topic],
             partition=tp.partition,
             offset=committed.offset,
             leader_epoch=-1 if committed.leader_epoch is None else committed.leader_epoch,
@@ -361,13 +365,10 @@ def _offsets_of(offsets: Iterable[groups_pb2.CommittedOffset]) -> dict[TopicPart
 
 
 def _partitions_on_wire(
-    metadata: MetadataCache, partitions: Iterable[TopicPartition]
+    ids: Mapping[str, bytes], partitions: Iterable[TopicPartition]
 ) -> list[groups_pb2.TopicPartitions]:
-    """Partitions by topic; the topics are known."""
+    """Partitions by topic; the ids of the topics are known."""
     by_topic: dict[str, list[int]] = {}
     for topic, partition in partitions:
         by_topic.setdefault(topic, []).append(partition)
-    return [
-        groups_pb2.TopicPartitions(topic_id=metadata.topics[topic].topic_id, partitions=numbers)
-        for topic, numbers in by_topic.items()
-    ]
+    return [groups_pb2.TopicPartitions(topic_id=ids[topic], partitions=numbers) for topic, numbers in by_topic.items()]

@@ -8,6 +8,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each, one_node
 from quorumlog.sdk.cluster.leader_calls import ask_leaders
+from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     QuorumlogError,
@@ -43,8 +44,9 @@ class PartitionAdmin:
         """
         request = admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms)
         if partitions is not None:
+            ids = await topic_ids_of(self._cluster, (tp.topic for tp in partitions), self._limit_s)
             for topic, partition in partitions:
-                request.partitions.add(topic=topic, partition=partition)
+                request.partitions.add(topic=topic, partition=partition, topic_id=ids[topic])
             if not request.partitions:
                 return {}
 
@@ -69,11 +71,14 @@ class PartitionAdmin:
             QuorumlogError: the first that could not be taken on; others may have been.
         """
         wishes = {tp: _replicas(tp, nodes) for tp, nodes in wanted.items()}
+        ids = await topic_ids_of(self._cluster, (tp.topic for tp in wishes), self._limit_s)
 
         async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, ItemResult]]:
             request = admin_pb2.ReassignPartitionsRequest(timeout_ms=self._timeout_ms, validate_only=validate_only)
             for tp in part:
-                request.reassignments.add(topic=tp.topic, partition=tp.partition, replicas=wishes[tp])
+                request.reassignments.add(
+                    topic=tp.topic, partition=tp.partition, replicas=wishes[tp], topic_id=ids[tp.topic]
+                )
             response = await node.call(node.admin.ReassignPartitions(request, timeout=self._limit_s))
             return [(TopicPartition(result.topic, result.partition), result) for result in response.results]
 
@@ -111,6 +116,7 @@ class PartitionAdmin:
         Raises:
             QuorumlogError: the first that could not be done; others may have been.
         """
+        ids = await require_topic_ids(self._cluster, (tp.topic for tp in before), self._limit_s)
         await self._cluster.require_partitions(before, self._limit_s)
         starts: dict[TopicPartition, int] = {}
         attempt_s = min(self._limit_s, LEADER_ATTEMPT_S)
@@ -118,18 +124,29 @@ class PartitionAdmin:
         async def ask(node: NodeConnection, part: list[TopicPartition]) -> Sequence[admin_pb2.DeleteRecordsResult]:
             request = admin_pb2.DeleteRecordsRequest(timeout_ms=int(attempt_s * 1000))
             for tp in part:
-                topic_id = self._cluster.metadata.topics[tp.topic].topic_id
-                request.partitions.add(topic_id=topic_id, partition=tp.partition, before_offset=before[tp])
+                request.partitions.add(topic_id=ids[tp.topic], partition=tp.partition, before_offset=before[tp])
             response = await node.call(node.admin.DeleteRecords(request, timeout=attempt_s + 1))
             return response.results
 
         def take_start(tp: TopicPartition, result: admin_pb2.DeleteRecordsResult) -> None:
             starts[tp] = result.log_start_offset
 
-        async def attempt() -> None:
-            await ask_leaders(self._cluster, before.keys() - starts.keys(), ask, take_start)
+        uncertain = False
 
-        await self._cluster.retrying(attempt, self._limit_s, "the deletion of records")
+        async def attempt() -> None:
+            nonlocal uncertain
+            try:
+                await ask_leaders(self._cluster, before.keys() - starts.keys(), ask, take_start)
+            except QuorumlogError as error:
+                uncertain |= not error.definite
+                raise
+
+        try:
+            await self._cluster.retrying(attempt, self._limit_s, "the deletion of records")
+        except (
+            QuorumlogError
+        ) as error:  # The topic may be gone by now, and an earlier attempt may have been carried out.
+            raise (error.as_indefinite() if uncertain else error) from None
         return {tp: starts[tp] for tp in before}
 
 

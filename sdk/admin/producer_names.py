@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import takewhile
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
@@ -17,13 +18,48 @@ MAX_REQUEST_NAMES = 1_000
 
 async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[ProducerListing]:
     """The producer names that begin with ``prefix``, in their order. Each page is as of when it was asked for."""
+    return await _list(cluster, prefix, (), limit_s)
+
+
+async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_before_ms: int, limit_s: float) -> None:
+    """Deletes producer names until each is gone, or cannot be deleted.
+
+    What is deleted is who has the names now. One that is claimed meanwhile stays, however often this has to be asked.
+
+    Arguments:
+        claimed_before_ms: only if they were claimed last before this time; 0: whenever it was.
+
+    Raises:
+        QuorumlogError: of the first that could not be deleted; others may have been.
+    """
+
+    claims = await _claims_of(cluster, names, limit_s)
+
+    async def ask(node: NodeConnection, part: list[str]) -> list[tuple[str, ItemResult]]:
+        request = admin_pb2.DeleteProducersRequest(
+            names=part,
+            claimed_before_ms=claimed_before_ms,
+            timeout_ms=int(limit_s * 1000),
+            claims=[claims[name] for name in part],
+        )
+        response = await node.call(node.admin.DeleteProducers(request, timeout=limit_s))
+        return [(result.name, result) for result in response.results]
+
+    def is_gone(name: str, refusal: QuorumlogError) -> bool:
+        return isinstance(refusal, ProducerNameNotFoundError)
+
+    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=MAX_REQUEST_NAMES)
+
+
+async def _list(cluster: Cluster, prefix: str, names: Sequence[str], limit_s: float) -> list[ProducerListing]:
+    """Those that begin with ``prefix``; of some names only, if any are given."""
     found: list[ProducerListing] = []
 
     async def attempt() -> None:
         more = True
         while more:
             request = admin_pb2.ListProducersRequest(
-                prefix=prefix, after=found[-1].name if found else "", timeout_ms=int(limit_s * 1000)
+                prefix=prefix, after=found[-1].name if found else "", timeout_ms=int(limit_s * 1000), names=names
             )
             response = await page(request)
             if response.HasField("error"):
@@ -41,24 +77,22 @@ async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[
     return found
 
 
-async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_before_ms: int, limit_s: float) -> None:
-    """Deletes producer names until each is gone, or cannot be deleted.
+async def _claims_of(cluster: Cluster, names: Sequence[str], limit_s: float) -> dict[str, admin_pb2.ProducerClaim]:
+    """The newest claim of each name, as of now; one of id -1 where nobody has it."""
+    claims = {name: admin_pb2.ProducerClaim(producer_id=-1, producer_epoch=-1) for name in names}
+    wanted = sorted(claims)
+    for first in range(0, len(wanted), MAX_REQUEST_NAMES):
+        part = wanted[first : first + MAX_REQUEST_NAMES]
+        # A node of a version that cannot look up single names tells of all that begin like these.
+        for each in await _list(cluster, _common_prefix(part[0], part[-1]), part, limit_s):
+            if each.name in claims:
+                claims[each.name] = admin_pb2.ProducerClaim(
+                    producer_id=each.producer_id, producer_epoch=each.producer_epoch
+                )
+    return claims
 
-    Arguments:
-        claimed_before_ms: only if they were claimed last before this time; 0: whenever it was.
 
-    Raises:
-        QuorumlogError: of the first that could not be deleted; others may have been.
-    """
-
-    async def ask(node: NodeConnection, part: list[str]) -> list[tuple[str, ItemResult]]:
-        request = admin_pb2.DeleteProducersRequest(
-            names=part, claimed_before_ms=claimed_before_ms, timeout_ms=int(limit_s * 1000)
-        )
-        response = await node.call(node.admin.DeleteProducers(request, timeout=limit_s))
-        return [(result.name, result) for result in response.results]
-
-    def is_gone(name: str, refusal: QuorumlogError) -> bool:
-        return isinstance(refusal, ProducerNameNotFoundError)
-
-    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=MAX_REQUEST_NAMES)
+def _common_prefix(first: str, last: str) -> str:
+    """What names begin with that are between these two in their order."""
+    same = takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    return "".join(character for character, _ in same)

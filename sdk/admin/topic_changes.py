@@ -10,6 +10,7 @@ from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
+from quorumlog.sdk.cluster.topic_ids import topic_ids_of
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     InvalidPartitionsError,
@@ -79,17 +80,17 @@ class TopicChanges:
     async def delete(self, names: Sequence[str]) -> None:
         """Deletes topics."""
         items = [admin_pb2.TopicResult(name=name) for name in names]
-        before = await self._cluster.retrying(
-            lambda: self._cluster.ask_metadata(names), self._limit_s, "the metadata request"
-        )
-        old = {topic.topic_id for topic in before.topics if topic.topic_id}
+        ids = await topic_ids_of(self._cluster, names, self._limit_s)
 
         def send(node: NodeConnection, pending: list[admin_pb2.TopicResult]) -> Awaitable[_Response]:
-            request = admin_pb2.DeleteTopicsRequest(names=[item.name for item in pending], timeout_ms=self._timeout_ms)
+            request = admin_pb2.DeleteTopicsRequest(timeout_ms=self._timeout_ms)
+            for item in pending:
+                request.names.append(item.name)
+                request.topic_ids.append(ids[item.name])
             return node.call(node.admin.DeleteTopics(request, timeout=self._limit_s))
 
         def still_there(topic: data_plane_pb2.TopicMetadata) -> str | None:
-            return topic.name if topic.topic_id in old else None
+            return topic.name if topic.topic_id == ids[topic.name] else None
 
         await self._change("delete_topics", items, send, UnknownTopicOrPartitionError)
         await self._until_seen(dict.fromkeys(names, still_there), "was deleted, but is still shown")
@@ -99,6 +100,7 @@ class TopicChanges:
         by_topic = checked_by_topic(wanted, "how many partitions each is to have")
         items = [_new_partitions(name, partitions) for name, partitions in by_topic.items()]
         totals = {item.name: item.total_count for item in items}
+        ids = await self._add_ids(items)
 
         def send(node: NodeConnection, pending: list[admin_pb2.NewPartitions]) -> Awaitable[_Response]:
             request = admin_pb2.CreatePartitionsRequest(
@@ -107,6 +109,8 @@ class TopicChanges:
             return node.call(node.admin.CreatePartitions(request, timeout=self._limit_s))
 
         def too_few(topic: data_plane_pb2.TopicMetadata) -> str | None:
+            if topic.topic_id not in (b"", ids[topic.name]):
+                return None  # It was deleted, and another one has its name.
             return topic.name if len(topic.partitions) < totals[topic.name] else _unserved(topic)
 
         await self._change("create_partitions", items, send, InvalidPartitionsError)
@@ -118,6 +122,7 @@ class TopicChanges:
         by_topic = checked_by_topic(configs, "the settings to change")
         items = [_altered(name, changes) for name, changes in by_topic.items()]
         changes = {item.name: item for item in items}
+        ids = await self._add_ids(items)
 
         def send(node: NodeConnection, pending: list[admin_pb2.AlterTopicConfig]) -> Awaitable[_Response]:
             request = admin_pb2.AlterConfigsRequest(
@@ -126,6 +131,8 @@ class TopicChanges:
             return node.call(node.admin.AlterConfigs(request, timeout=self._limit_s))
 
         def unaltered(topic: data_plane_pb2.TopicMetadata) -> str | None:
+            if topic.topic_id not in (b"", ids[topic.name]):
+                return None  # It was deleted, and another one has its name.
             change = changes[topic.name]
             is_set = all(topic.configs.get(key) == value.strip() for key, value in change.set.items())
             return None if is_set and not any(key in topic.configs for key in change.clear) else topic.name
@@ -155,6 +162,15 @@ class TopicChanges:
         return await self._cluster.retrying(attempt, self._limit_s, "describe_configs")
 
     # --- how ---------------------------------------------------------------------------------------------------------
+
+    async def _add_ids(
+        self, items: Sequence[admin_pb2.NewPartitions] | Sequence[admin_pb2.AlterTopicConfig]
+    ) -> dict[str, bytes]:
+        """Says in each change which topic is meant; returns the ids by name."""
+        ids = await topic_ids_of(self._cluster, (item.name for item in items), self._limit_s)
+        for item in items:
+            item.topic_id = ids[item.name]
+        return ids
 
     async def _change(
         self,

@@ -10,5 +10,6 @@ May import: `sdk` itself, `runtime`, `records`.
 - ``offset_search``: what a search for offsets has found and what to ask next, without I/O.
 - ``offset_lookup``: runs such a search at the leaders.
 - ``coordinators``: which node coordinates which consumer group.
+- ``topic_ids``: which topics names mean, looked up once before a change.
 - ``itemised_change``: a change of several things, each of which succeeds or fails on its own.
 """

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
@@ -24,6 +26,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
 )
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 
@@ -67,6 +70,7 @@ class Cluster:
         bootstrap_timeout_s: how long to look for any node at all before giving up.
         backoff: between attempts.
         client_id: what nodes see the client as.
+        runtime: makes channels.
     """
 
     def __init__(
@@ -77,17 +81,20 @@ class Cluster:
         bootstrap_timeout_s: float,
         backoff: Backoff,
         client_id: str,
+        runtime: ClientRuntime = SYSTEM_RUNTIME,
     ) -> None:
         self.bootstrap_servers = tuple(bootstrap_servers)
         self.metadata = MetadataCache.empty()
         self.backoff = backoff
         self._client_id = client_id
+        self._runtime = runtime
+        self._correlation_ids = itertools.count(1)
         self.request_timeout_s = request_timeout_s
         self._bootstrap_timeout_s = bootstrap_timeout_s
         self._connections: dict[str, NodeConnection] = {}
         self._wanted: set[str] = set()
         self._refreshing: asyncio.Task[None] | None = None
-        self._background: set[asyncio.Task[None]] = set()
+        self._background: dict[asyncio.Task[None], None] = {}
         self._listeners: list[Callable[[], None]] = []
         self._rotation = 0
         self._reached = False
@@ -103,7 +110,9 @@ class Cluster:
             raise ClientClosedError("the client is closed")
         found = self._connections.get(address)
         if found is None:
-            found = self._connections[address] = NodeConnection(address, self._client_id)
+            found = self._connections[address] = NodeConnection(
+                address, self._client_id, self._runtime, partial(next, self._correlation_ids)
+            )
         return found
 
     def node(self, node_id: int) -> NodeConnection | None:
@@ -119,11 +128,16 @@ class Cluster:
         node = self.node(view.leader)
         return (view, node) if node is not None else None
 
-    def learn_from(self, topic: str, partition: int, error: errors_pb2.Error) -> bool:
-        """Takes in the leader that an error names; True if it was news."""
+    def learn_from(self, topic: str, topic_id: bytes, partition: int, error: errors_pb2.Error) -> bool:
+        """Takes in the leader that an error names; True if it was news.
+
+        Arguments:
+            topic_id: of the topic that the answer is about.
+        """
         if not error.HasField("leader"):
             return False
-        news = self.metadata.learn_leader(topic, partition, error.leader.node_id, error.leader.leader_epoch)
+        hint = error.leader
+        news = self.metadata.learn_leader(topic, topic_id, partition, hint.node_id, hint.leader_epoch)
         if news and (node := self.node(error.leader.node_id)) is not None:
             node.suspect = False  # Whatever failed there was before it was elected.
         return news
@@ -131,8 +145,8 @@ class Cluster:
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs something of the client's until it is closed, which waits for its end."""
         task = asyncio.get_running_loop().create_task(work)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
+        self._background[task] = None
+        task.add_done_callback(lambda ended: self._background.pop(ended, None))
         if self._closed:
             task.cancel()
         return task
@@ -270,7 +284,7 @@ class Cluster:
     async def _ask_round(self, ask: Callable[[NodeConnection, float], Awaitable[Reply]]) -> Reply:
         limit_s = min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s, max(0.1, self._bootstrap_timeout_s))
         waiting = self.candidates()
-        running: set[asyncio.Task[Reply]] = set()
+        running: list[asyncio.Task[Reply]] = []
         failure: QuorumlogError | None = None
         try:
             while waiting or running:
@@ -278,11 +292,13 @@ class Cluster:
                     node = waiting.pop(0)
                     asked = asyncio.ensure_future(node.call(ask(node, limit_s)))
                     asked.add_done_callback(_look_at_error)
-                    running.add(asked)
-                done, running = await asyncio.wait(
+                    running.append(asked)
+                done, _ = await asyncio.wait(
                     running, timeout=_HEDGE_AFTER_S if waiting else None, return_when=asyncio.FIRST_COMPLETED
                 )
-                for task in done:
+                # In the order in which they were asked: a set of tasks has none that a second run would repeat.
+                ended, running = [t for t in running if t in done], [t for t in running if t not in done]
+                for task in ended:
                     error = task.exception()
                     if error is None:
                         return task.result()

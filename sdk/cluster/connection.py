@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -14,7 +13,7 @@ import grpc.aio
 
 from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
 from quorumlog.sdk.records.produce_request import OutgoingProduce
-from quorumlog.sdk.runtime.fork import connecting
+from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.v1 import (
     admin_pb2_grpc,
     data_plane_pb2,
@@ -23,30 +22,9 @@ from quorumlog.v1 import (
     groups_pb2_grpc,
 )
 
-#: Answers larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
-MAX_MESSAGE_BYTES = 256 * 1024 * 1024
-
-_CHANNEL_OPTIONS = (
-    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
-    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
-    # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
-    ("grpc.initial_reconnect_backoff_ms", 50),
-    ("grpc.max_reconnect_backoff_ms", 500),
-    ("grpc.min_reconnect_backoff_ms", 1000),
-    # Retries are this client's own: it knows what may be sent twice.
-    ("grpc.enable_retries", 0),
-    # Two clients in a process must not share one connection's flow control.
-    ("grpc.use_local_subchannel_pool", 1),
-    # Brokers are reached directly, whatever proxy the environment names for the web.
-    ("grpc.enable_http_proxy", 0),
-)
-
 #: How long a closing client waits until a node has read what was posted to it, and for a stream to end.
 CLOSE_TIMEOUT_S = 1.0
 
-#: One count for all streams: a coordinator takes a member's heartbeats in the order of their ids, over all streams that
-#: the member has had, and drops those that come late.
-_correlation_ids = itertools.count(1)
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
@@ -69,6 +47,8 @@ class ClientStream(Generic[Request, Response]):
         open_call: makes the gRPC call.
         address: of the node, for messages.
         on_health: told True at each answer and False at each loss.
+        next_correlation_id: the client's, one count for all its streams: a coordinator takes a member's heartbeats in
+            the order of their ids, over all streams that the member has had, and drops those that come late.
 
     Attributes:
         life: counts the streams that have been opened: what was bound to an earlier one is gone.
@@ -79,7 +59,9 @@ class ClientStream(Generic[Request, Response]):
         open_call: Callable[..., grpc.aio.StreamStreamCall[Request, Response]],
         address: str,
         on_health: Callable[[bool], None],
+        next_correlation_id: Callable[[], int],
     ) -> None:
+        self._next_correlation_id = next_correlation_id
         self._open_call = open_call
         self._address = address
         self._on_health = on_health
@@ -115,7 +97,7 @@ class ClientStream(Generic[Request, Response]):
         return self.life
 
     def _enqueue(self, request: Request) -> None:
-        request.correlation_id = next(_correlation_ids)
+        request.correlation_id = self._next_correlation_id()
         self._outgoing.append(request)
         self._wake.set()
         self.open()
@@ -199,19 +181,20 @@ class NodeConnection:
 
     Arguments:
         client_id: goes into the user agent that nodes see.
+        runtime: makes the channel.
+        next_correlation_id: the client's count of the requests on all its streams.
 
     Attributes:
         address: ``host:port``.
         suspect: something failed here and nothing has succeeded since; others are asked first.
     """
 
-    def __init__(self, address: str, client_id: str) -> None:
-        connecting(self)
+    def __init__(
+        self, address: str, client_id: str, runtime: ClientRuntime, next_correlation_id: Callable[[], int]
+    ) -> None:
         self.address = address
         self.suspect = False
-        self._channel = grpc.aio.insecure_channel(
-            address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id))
-        )
+        self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
         self._admin = admin_pb2_grpc.AdminStub(self._channel)
@@ -224,12 +207,13 @@ class NodeConnection:
             ),
             address,
             self._heard,
+            next_correlation_id,
         )
         self.fetch: ClientStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = ClientStream(
-            self._data_plane.Fetch, address, self._heard
+            self._data_plane.Fetch, address, self._heard, next_correlation_id
         )
         self.heartbeats: ClientStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
-            ClientStream(self._groups.Heartbeat, address, self._heard)
+            ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id)
         )
 
     @property

@@ -144,7 +144,7 @@ class CoordinatorCache:
         """Takes in who leads a partition, unless something newer is known."""
         known = self._leaders.get(found.partition)
         if found.node_id >= 0 and (known is None or found.leader_epoch >= known.leader_epoch):
-            self._cluster.metadata.addresses[found.node_id] = f"{found.host}:{found.port}"
+            self._cluster.metadata.learn_address(found.node_id, found.host, found.port, found.broker_epoch)
             self._leaders[found.partition] = _Leader(found.node_id, found.leader_epoch)
         return self._leader(found.partition)
 

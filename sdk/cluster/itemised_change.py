@@ -75,7 +75,9 @@ async def change_each(
                 if refusal is None or (key in unsure and done_already(key, refusal)):
                     pending.pop(key, None)
                     continue
-                if not refusal.definite:
+                if key in unsure:
+                    refusal = refusal.as_indefinite()
+                elif not refusal.definite:
                     unsure.add(key)
                 if failure is None or not refusal.retriable:
                     failure = refusal

@@ -67,7 +67,7 @@ async def _ask_one(
     failures: list[QuorumlogError] = []
     for tp, result in zip(partitions, results, strict=True):
         if result.HasField("error"):
-            cluster.learn_from(tp.topic, tp.partition, result.error)
+            cluster.learn_from(tp.topic, result.topic_id, tp.partition, result.error)
             failures.append(error_from_proto(result.error))
         else:
             take_result(tp, result)

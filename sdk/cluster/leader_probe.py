@@ -57,9 +57,9 @@ class LeaderProbes:
         news = False
         for tp, result in zip(partitions, response.results, strict=False):
             if result.HasField("error"):
-                news |= self._cluster.learn_from(tp.topic, tp.partition, result.error)
+                news |= self._cluster.learn_from(tp.topic, result.topic_id, tp.partition, result.error)
             else:
-                news |= metadata.learn_leader(tp.topic, tp.partition, node_id, result.leader_epoch)
+                news |= metadata.learn_leader(tp.topic, result.topic_id, tp.partition, node_id, result.leader_epoch)
         if news:
             self._on_news()
 

@@ -1,14 +1,23 @@
-"""What a client knows of the cluster: immutable views, merged so that older news never replaces newer."""
+"""What a client knows of the cluster: immutable views, merged so that older news never replaces newer.
+
+Nodes answer from images of different ages, and a node that was away or is cut off answers, too. What is newer is
+therefore never decided by who was asked last, but by the order of the metadata log: of two topics of one name the one
+with the higher Raft groups was created later; of two answers the one from the image of the higher index is newer; of
+two addresses of one node the one of the higher registration; of two leaders of a partition the one of the higher epoch,
+which may be known before any image shows it.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
-from quorumlog.sdk.errors import QuorumlogError, error_from_proto
+from quorumlog.sdk.errors import QuorumlogError, UnknownTopicOrPartitionError, error_from_proto
 from quorumlog.v1 import data_plane_pb2
 
 #: Where a topic does not say.
 DEFAULT_MAX_MESSAGE_BYTES = 1 << 20
+#: Names without a topic that are remembered; past this, those that were heard of first are forgotten.
+MAX_ABSENT = 10_000
 
 
 @dataclass(slots=True, frozen=True)
@@ -23,61 +32,100 @@ class PartitionView:
 
 @dataclass(slots=True, frozen=True)
 class TopicView:
-    """One topic; ``partitions`` by number. ``compacted``: of each key it keeps the last record, so every one needs a
-    key. ``max_message_bytes``: the largest batch that it takes."""
+    """One topic.
+
+    Arguments:
+        partitions: by number.
+        compacted: of each key it keeps the last record, so every one needs a key.
+        max_message_bytes: the largest batch that it takes.
+        first_group: the Raft group of its first partition: higher than that of any topic that was created before.
+        described_at: the index of the newest image that has described it; 0 where none said.
+    """
 
     name: str
     topic_id: bytes
     partitions: tuple[PartitionView, ...]
     compacted: bool = False
     max_message_bytes: int = DEFAULT_MAX_MESSAGE_BYTES
+    first_group: int = 0
+    described_at: int = field(default=0, compare=False)
 
 
 @dataclass(slots=True)
 class MetadataCache:
-    """Brokers' addresses and topics' leaders, as last heard from any node."""
+    """Brokers' addresses and topics' leaders, as heard from any nodes.
+
+    A topic that is deleted stays in ``topics``: who still uses it is told by the nodes, which go by its id.
+    """
 
     addresses: dict[int, str]
     topics: dict[str, TopicView]
-    names: dict[bytes, str]
+    #: Which cluster this is; empty until a node of one has answered.
+    cluster_id: str = ""
+    #: The registration that each address is of.
+    _registrations: dict[int, int] = field(default_factory=dict)
+    #: Names that had no topic, each with the index of the newest image that said so.
+    _absent: dict[str, int] = field(default_factory=dict)
 
     @classmethod
     def empty(cls) -> MetadataCache:
         """Knows nothing."""
-        return cls({}, {}, {})
+        return cls({}, {})
 
     def merge(self, response: data_plane_pb2.MetadataResponse) -> dict[str, QuorumlogError]:
-        """Takes in an answer. Returns the error of each topic that could not be described.
-
-        Nodes answer from images of different ages. Of two answers about a partition, the one with the higher leader
-        epoch is right. Otherwise a node that lags would send the client back to a leader that is gone.
-        """
+        """Takes in an answer. Returns the error of each topic that could not be described, or that an answer from a
+        newer image has shown to be deleted."""
+        self._enter(response.cluster_id)
         for broker in response.brokers:
-            self.addresses[broker.node_id] = f"{broker.host}:{broker.port}"
+            self.learn_address(broker.node_id, broker.host, broker.port, broker.broker_epoch)
         errors: dict[str, QuorumlogError] = {}
         for topic in response.topics:
             if topic.HasField("error"):
                 errors[topic.name] = error_from_proto(topic.error)
-                continue
-            known = self.topics.get(topic.name)
-            if known is not None and known.topic_id != topic.topic_id:
-                if topic.topic_id in self.names:
-                    continue  # The topic was created anew since: the answer is older.
-                known = None
-            partitions = tuple(
-                _newer(
-                    PartitionView(p.partition, p.leader, p.leader_epoch, tuple(p.replicas)),
-                    known.partitions[p.partition] if known and p.partition < len(known.partitions) else None,
-                )
-                for p in sorted(topic.partitions, key=lambda p: p.partition)
-            )
-            if known is not None and len(partitions) < len(known.partitions):
-                partitions += known.partitions[len(partitions) :]  # Topics never shrink: the answer is older.
-            compacted = topic.configs.get("cleanup.policy") == "compact"
-            largest = int(topic.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES))
-            self.topics[topic.name] = TopicView(topic.name, topic.topic_id, partitions, compacted, largest)
-            self.names[topic.topic_id] = topic.name
+                if isinstance(errors[topic.name], UnknownTopicOrPartitionError):
+                    self._note_absent(topic.name, response.applied_index)
+            elif 0 < response.applied_index < self._absent.get(topic.name, 0):
+                errors[topic.name] = UnknownTopicOrPartitionError(f"topic {topic.name!r} was deleted")
+            else:
+                self._absent.pop(topic.name, None)
+                self._describe(topic, response.applied_index)
         return errors
+
+    def _enter(self, cluster_id: str) -> None:
+        """Another cluster has formed behind the addresses. Its log has its own order: nothing known compares with it,
+        and whatever it says replaces that."""
+        if cluster_id in ("", self.cluster_id):
+            return
+        self.cluster_id = cluster_id
+        self._registrations.clear()
+        self._absent.clear()
+        for name, view in self.topics.items():
+            self.topics[name] = replace(view, first_group=0, described_at=0)
+
+    def _note_absent(self, name: str, index: int) -> None:
+        index = max(index, self._absent.pop(name, 0))
+        if len(self._absent) >= MAX_ABSENT:
+            del self._absent[next(iter(self._absent))]
+        self._absent[name] = index
+
+    def _describe(self, topic: data_plane_pb2.TopicMetadata, index: int) -> None:
+        heard = _topic_view(topic, index)
+        known = self.topics.get(topic.name)
+        if known is not None and known.topic_id != heard.topic_id:
+            if heard.first_group < known.first_group:
+                return  # The topic was created anew since: the answer is older.
+            known = None
+        self.topics[topic.name] = heard if known is None else _merged(known, heard)
+
+    def learn_address(self, node_id: int, host: str, port: int, broker_epoch: int) -> None:
+        """Takes in where a node is reached, unless a later registration of it is known.
+
+        Arguments:
+            broker_epoch: of the registration; 0 where nobody said.
+        """
+        if broker_epoch >= self._registrations.get(node_id, 0):
+            self._registrations[node_id] = broker_epoch
+            self.addresses[node_id] = f"{host}:{port}"
 
     def partition(self, topic: str, partition: int) -> PartitionView | None:
         """What is known of a partition, if anything."""
@@ -86,10 +134,14 @@ class MetadataCache:
             return None
         return view.partitions[partition]
 
-    def learn_leader(self, topic: str, partition: int, leader: int, leader_epoch: int) -> bool:
-        """Takes in a hint from a node that does not lead; True if it was news."""
+    def learn_leader(self, topic: str, topic_id: bytes, partition: int, leader: int, leader_epoch: int) -> bool:
+        """Takes in a hint from a node that does not lead; True if it was news.
+
+        Arguments:
+            topic_id: of the topic that the hint is about. Leader epochs of another one of its name do not compare.
+        """
         view = self.topics.get(topic)
-        if view is None or partition >= len(view.partitions) or leader < 0:
+        if view is None or view.topic_id != topic_id or partition >= len(view.partitions) or leader < 0:
             return False
         known = view.partitions[partition]
         if leader_epoch < known.leader_epoch or (leader_epoch == known.leader_epoch and known.leader == leader):
@@ -100,10 +152,35 @@ class MetadataCache:
         return True
 
 
-def _newer(heard: PartitionView, known: PartitionView | None) -> PartitionView:
-    if known is None or heard.leader_epoch > known.leader_epoch:
-        return heard
-    if heard.leader_epoch == known.leader_epoch:
-        # One epoch has one leader; an image may show the epoch before it shows who.
-        return heard if heard.leader >= 0 or known.leader < 0 else known
-    return replace(known, replicas=heard.replicas)
+def _topic_view(topic: data_plane_pb2.TopicMetadata, index: int) -> TopicView:
+    described = sorted(topic.partitions, key=lambda p: p.partition)
+    return TopicView(
+        topic.name,
+        topic.topic_id,
+        tuple(PartitionView(p.partition, p.leader, p.leader_epoch, tuple(p.replicas)) for p in described),
+        topic.configs.get("cleanup.policy") == "compact",
+        int(topic.configs.get("max.message.bytes", DEFAULT_MAX_MESSAGE_BYTES)),
+        described[0].group_id if described else 0,
+        index,
+    )
+
+
+def _merged(known: TopicView, heard: TopicView) -> TopicView:
+    """One topic, described twice. An index that was not told is taken for the newest."""
+    newer, older = (known, heard) if 0 < heard.described_at < known.described_at else (heard, known)
+    partitions = [_newer(*both) for both in zip(newer.partitions, older.partitions, strict=False)]
+    # Topics never shrink: who has more partitions has heard of them.
+    partitions += newer.partitions[len(partitions) :] or older.partitions[len(partitions) :]
+    return replace(
+        newer, partitions=tuple(partitions), described_at=max(known.described_at, heard.described_at),
+    )  # fmt: skip
+
+
+def _newer(newer: PartitionView, older: PartitionView) -> PartitionView:
+    """One partition, as two images show it: what follows from the metadata is the newer one's. The leader is that of
+    the higher epoch."""
+    if newer.leader_epoch > older.leader_epoch:
+        return newer
+    # One epoch has one leader; an image may show the epoch before it shows who.
+    same = newer.leader_epoch == older.leader_epoch
+    return newer if same and newer.leader >= 0 else replace(older, replicas=newer.replicas)

@@ -103,6 +103,8 @@ class PartitionState:
         self.queued.clear()
         self.queued_bytes = 0
         self.session = None
+        # A look-up under way is for the generation before, and ends without a word: given back, it begins anew.
+        self.resetting = False
 
     def move(self, offset: int | None, reset: str) -> None:
         """Starts over at an offset, or at one to be looked up."""
@@ -134,8 +136,9 @@ class Assignment:
         self.lock = threading.Lock()
         self.states: dict[TopicPartition, PartitionState] = {}
         self._partition_limit_bytes = partition_limit_bytes
-        self._listeners: set[Callable[[], None]] = set()
+        self._listeners: list[Callable[[], None]] = []
         self._turn = 0
+        self._error_was_said = False
         #: By :attr:`clock`: from then on nothing is handed out, because the group may have given it to others.
         self.valid_until_s = float("inf")
         #: Where the partitions were before what was handed out last.
@@ -185,7 +188,8 @@ class Assignment:
             the rows, and whether a partition may be fetched for that was full before.
 
         Raises:
-            QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again.
+            QuorumlogError: of a failed partition with nothing more to take. Said once; then it is tried again, and what
+                others have is handed out before the next error.
         """
         taken: list[FetchedRows] = []
         drained = False
@@ -194,9 +198,13 @@ class Assignment:
             if self.clock() >= self.valid_until_s:
                 return [], False
             states = [state for state in self.states.values() if not state.revoked]
+            # One that fails again and again must not keep the records of all others for ever.
+            others_first = self._error_was_said and self.has_records()
+            self._error_was_said = False
             for state in states:
-                if state.error is not None and not state.paused and not state.queued:
+                if state.error is not None and not state.paused and not state.queued and not others_first:
                     error, state.error, state.failures = state.error, None, 0
+                    self._error_was_said = True
                     raise error
             self._turn += 1
             start = self._turn % len(states) if states else 0
@@ -260,7 +268,7 @@ class Assignment:
 
     def listen(self, callback: Callable[[], None]) -> None:
         """Calls ``callback`` on the loop's thread whenever something has been queued, has failed or has moved."""
-        self._listeners.add(callback)
+        self._listeners.append(callback)
 
     def notify(self) -> None:
         """Tells the listeners. Not under the lock."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from types import TracebackType
@@ -24,6 +23,7 @@ from quorumlog.sdk.consumer.subscription import (
 )
 from quorumlog.sdk.errors import IllegalArgumentError, RequestTimedOutError
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
     ConsumerRecord,
@@ -43,6 +43,9 @@ CLOSE_TIMEOUT_S = 5.0
 class AsyncConsumer:
     """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
 
+    Arguments:
+        runtime: where time, chance and channels come from, for a simulation.
+
     Example::
 
         async with AsyncConsumer("orders", bootstrap_servers="127.0.0.1:19092") as consumer:
@@ -50,8 +53,10 @@ class AsyncConsumer:
                 ...
     """
 
-    def __init__(self, *topics: str, **options: Unpack[ConsumerOptions]) -> None:
-        self._core = ConsumerCore(topics, options)
+    def __init__(
+        self, *topics: str, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[ConsumerOptions]
+    ) -> None:
+        self._core = ConsumerCore(topics, options, runtime)
         self._news = asyncio.Event()
         self._core.assignment.listen(self._news.set)
 
@@ -107,7 +112,7 @@ class AsyncConsumer:
         core = self._core
         core.check_usable()
         await core.ensure_assigned()
-        deadline = time.monotonic() + timeout_ms / 1000
+        deadline = core.clock() + timeout_ms / 1000
         with core.in_poll():
             core.came_back()
             while True:
@@ -115,7 +120,7 @@ class AsyncConsumer:
                 core.check_usable()
                 await self._settle()
                 rows = core.take_fetched(max_records)
-                left = deadline - time.monotonic()
+                left = deadline - core.clock()
                 if rows or left <= 0:
                     return rows
                 with suppress(TimeoutError):  # asyncio.wait_for would lose a cancellation that comes with the news.
@@ -147,12 +152,12 @@ class AsyncConsumer:
     async def __anext__(self) -> ConsumerRecord:
         """The next record; waits for it, at most ``consumer_timeout_ms``."""
         core = self._core
-        deadline = time.monotonic() + core.config.consumer_timeout_ms / 1000
+        deadline = core.clock() + core.config.consumer_timeout_ms / 1000
         while True:
             record = core.next_record()
             if record is not None:
                 return record
-            left_ms = (deadline - time.monotonic()) * 1000
+            left_ms = (deadline - core.clock()) * 1000
             if left_ms <= 0:
                 raise StopAsyncIteration
             core.iteration.add(await self._take(min(left_ms, 60_000.0), core.config.max_poll_records))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -41,6 +40,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.records.fetched import FetchedRows, to_records
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import (
     ConsumerGroupMetadata,
@@ -62,26 +62,30 @@ class ConsumerCore:
     Coroutines belong to one event loop; the other methods to the one thread that consumes.
     """
 
-    def __init__(self, topics: Iterable[str], options: Mapping[str, Any]) -> None:
+    def __init__(
+        self, topics: Iterable[str], options: Mapping[str, Any], runtime: ClientRuntime = SYSTEM_RUNTIME
+    ) -> None:
         self.config = build_config(ConsumerConfig, options)
         names = checked_topics(topics)
         #: What is read, unless it is assigned by hand.
         self.subscription = Subscription(names) if names else None
         self.fork = ForkGuard("Consumer")
         self.closed = False
-        self.assignment = Assignment(self.config.max_partition_fetch_bytes)
+        self.clock = runtime.monotonic_s
+        self.assignment = Assignment(self.config.max_partition_fetch_bytes, self.clock)
         self.cluster = Cluster(
             parse_bootstrap_servers(self.config.bootstrap_servers),
             request_timeout_s=self.config.request_timeout_ms / 1000,
             bootstrap_timeout_s=self.config.bootstrap_timeout_ms / 1000,
-            backoff=Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000),
+            backoff=Backoff(self.config.retry_backoff_ms / 1000, self.config.retry_backoff_max_ms / 1000, runtime),
             client_id=self.config.client_id,
+            runtime=runtime,
         )
-        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, time.monotonic)
+        self.fetcher = Fetcher(self.config, self.cluster, self.assignment, self.clock)
         self.iteration = Iteration(self.assignment, self._to_records)
         self.group: GroupConsumer | None = None
         if self.config.group_id is not None:
-            self.group = GroupConsumer(self.config, self.cluster, self.assignment, time.monotonic, self.fetcher.wake)
+            self.group = GroupConsumer(self.config, self.cluster, self.assignment, runtime, self.fetcher.wake)
         self.assigned = False
         #: Commits that are through, whose callbacks are called when the application is there.
         self.completed: deque[Callable[[], object]] = deque()
@@ -138,7 +142,8 @@ class ConsumerCore:
     async def _watch_for_partitions(self, topics: Sequence[str]) -> None:
         """Reads partitions that the topics gain, from their beginning, whatever ``auto_offset_reset`` says.
 
-        Without this, what is written between their creation and our noticing would be skipped in silence.
+        Without this, what is written between their creation and our noticing would be skipped in silence. A topic that
+        was created anew may have fewer: those that are no more would fail in every poll.
         """
         while True:
             await asyncio.sleep(self.config.metadata_max_age_ms / 1000)
@@ -148,6 +153,9 @@ class ConsumerCore:
             except QuorumlogError:
                 continue  # Asked again after the next interval; fetching notices and reports on its own.
             known = [self.cluster.metadata.topics[name] for name in topics if name in self.cluster.metadata.topics]
+            counts = {view.name: len(view.partitions) for view in known}
+            gone = [tp for tp in self.assignment.states if tp.partition >= counts.get(tp.topic, tp.partition + 1)]
+            self.assignment.remove(gone)
             self.assignment.add(
                 (TopicPartition(view.name, p.partition) for view in known for p in view.partitions), "earliest"
             )

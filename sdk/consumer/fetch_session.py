@@ -83,7 +83,7 @@ class FetchSession:
     life: int
     incremental: bool
     known: dict[tuple[bytes, int], Known] = field(default_factory=dict)
-    in_flight: set[Fetch] = field(default_factory=set)
+    in_flight: dict[Fetch, None] = field(default_factory=dict)
     _epoch: int = 0
 
     def next_fetch(self, wanted: Sequence[Wanted], now_s: float, max_bytes: int, limit_bytes: int) -> Fetch | None:
@@ -115,7 +115,7 @@ class FetchSession:
             )
             state.session = self
         fetch = Fetch(self, request, self._epoch, now_s, max_bytes, [one.state.tp for one in news])
-        self.in_flight.add(fetch)
+        self.in_flight[fetch] = None
         return fetch
 
     def _differs(self, wanted: Wanted) -> bool:
@@ -138,7 +138,7 @@ class FetchSession:
 
     def answered(self, fetch: Fetch) -> None:
         """A request has been answered, or will not be."""
-        self.in_flight.discard(fetch)
+        self.in_flight.pop(fetch, None)
         if not self.incremental:
             self.known = {key: known for key, known in self.known.items() if known.epoch != fetch.epoch}
 

@@ -127,6 +127,8 @@ class Fetcher:
                     wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
                     continue
                 known = self._check_identity(state)
+                if state.error is not None:
+                    continue  # Of a topic that is another one: said first, as what has failed before.
                 if known and state.fetch_offset is None:
                     state.resetting = True
                     to_reset.append(state)
@@ -152,7 +154,8 @@ class Fetcher:
             self._arm_timer(wanted_at)
 
     def _check_identity(self, state: PartitionState) -> bool:
-        """A topic that was deleted and created anew is read from its beginning, whatever ``auto_offset_reset`` says.
+        """A topic that was deleted and created anew is read from its beginning, also where ``auto_offset_reset`` says
+        ``latest``; where it says ``none``, the application is told.
 
         Otherwise what was written before we noticed would be skipped in silence, or a position of the old topic would
         be taken for one of the new topic. A consumer group says itself who reads the new topic.
@@ -165,11 +168,12 @@ class Fetcher:
             return topic is not None and topic.topic_id == state.topic_id and state.tp.partition < len(topic.partitions)
         if topic is None or topic.topic_id == state.topic_id:
             return True
-        if state.topic_id is not None:
-            if self._config.auto_offset_reset == "none":
-                state.error = OffsetOutOfRangeError(
-                    f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
-                )
+        if state.topic_id is not None and self._config.auto_offset_reset == "none":
+            state.move(None, "none")
+            state.error = OffsetOutOfRangeError(
+                f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
+            )
+        elif state.topic_id is not None:
             state.move(None, "earliest")
         state.topic_id = topic.topic_id
         return True
@@ -352,11 +356,14 @@ class Fetcher:
     def _failed(
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
-        news = self._cluster.learn_from(*state.tp, result.error)
+        topic, partition = state.tp
+        news = self._cluster.learn_from(topic, result.topic_id, partition, result.error)
         if not news and result.leader_epoch > state.leader_epoch:
-            view = self._cluster.metadata.partition(*state.tp)
+            view = self._cluster.metadata.partition(topic, partition)
             if view is not None:
-                news = self._cluster.metadata.learn_leader(*state.tp, view.leader, result.leader_epoch)
+                news = self._cluster.metadata.learn_leader(
+                    topic, result.topic_id, partition, view.leader, result.leader_epoch
+                )
         if isinstance(error, OffsetOutOfRangeError):
             self._out_of_range(state, offset, error, result, now)
             return

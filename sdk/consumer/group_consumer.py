@@ -30,6 +30,7 @@ from quorumlog.sdk.consumer.group_membership import (
 from quorumlog.sdk.consumer.group_session import GroupSession
 from quorumlog.sdk.consumer.subscription import Rebalance, RebalanceStep, Subscription
 from quorumlog.sdk.errors import CommitFailedError, IllegalStateError, QuorumlogError, UnknownServerError
+from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 
 #: How long leaving the group may take when a consumer closes.
@@ -44,7 +45,7 @@ class GroupConsumer:
     But for :attr:`pending` and :meth:`came_back` it belongs to the event loop.
 
     Arguments:
-        clock: monotonic seconds.
+        runtime: where time and member ids come from.
         wake: has the fetcher look again.
 
     Attributes:
@@ -57,14 +58,14 @@ class GroupConsumer:
         config: ConsumerConfig,
         cluster: Cluster,
         assignment: Assignment,
-        clock: Callable[[], float],
+        runtime: ClientRuntime,
         wake: Callable[[], None],
     ) -> None:
         assert config.group_id is not None
         self._config = config
         self._cluster = cluster
         self._assignment = assignment
-        self._clock = clock
+        self._clock = clock = runtime.monotonic_s
         self._wake = wake
         coordinators = CoordinatorCache(cluster)
         self.membership = GroupMembership(
@@ -77,7 +78,7 @@ class GroupConsumer:
                 rebalance_timeout_ms=int(config.max_poll_interval_ms),
                 heartbeat_interval_ms=int(config.heartbeat_interval_ms),
             ),
-            lambda: uuid.uuid4().hex,
+            lambda: uuid.UUID(int=runtime.rng.getrandbits(128), version=4).hex,
             cluster.backoff.delay_s,
         )
         self._session = GroupSession(self.membership, cluster, coordinators, clock, self._changed, self._failed)
@@ -96,7 +97,7 @@ class GroupConsumer:
         self._committed_before_release: set[TopicPartition] = set()
         self._losses = 0
         self._error: QuorumlogError | None = None
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
         self._auto_commit: asyncio.Task[None] | None = None
         self._next_commit_s = clock() + config.auto_commit_interval_ms / 1000
         self._last_poll_s = clock()
@@ -496,17 +497,17 @@ class GroupConsumer:
             self._session.close()
             if self._poll_timer is not None:
                 self._poll_timer.cancel()
-            for task in self._tasks:
+            for task in list(self._tasks):
                 task.cancel()
 
     def _run(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = self._cluster.in_background(work)
-        self._tasks.add(task)
+        self._tasks[task] = None
         task.add_done_callback(self._look_at)
         return task
 
     def _look_at(self, task: asyncio.Task[None]) -> None:
-        self._tasks.discard(task)
+        self._tasks.pop(task, None)
         if not task.cancelled() and isinstance(error := task.exception(), Exception):
             self._failed(error)
 

@@ -28,7 +28,7 @@ class PositionLookUps:
         self._assignment = assignment
         self._wake = wake
         self._limit_s = config.request_timeout_ms / 1000
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: dict[asyncio.Task[None], None] = {}
 
     def reset(self, states: Sequence[PartitionState]) -> None:
         """Looks up where partitions without a position begin; they say where that is."""
@@ -85,8 +85,8 @@ class PositionLookUps:
 
     def _start(self, look_up: Coroutine[Any, Any, None]) -> None:
         task = self._cluster.in_background(look_up)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._tasks[task] = None
+        task.add_done_callback(lambda ended: self._tasks.pop(ended, None))
 
     def close(self) -> None:
         """Gives up what is under way."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-import time
 from collections.abc import Callable, Iterable
 from functools import partial
 from types import TracebackType
@@ -42,6 +41,7 @@ from quorumlog.sdk.records.record_batch import (
     without_dead_headers,
 )
 from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import Headers
 from quorumlog.v1.payload import KEY
@@ -59,22 +59,23 @@ class ProducerCore:
     Made on any thread; :meth:`start` and the sender belong to one event loop, :meth:`try_send` to every thread.
     """
 
-    def __init__(self, config: ProducerConfig, loop: asyncio.AbstractEventLoop | None = None) -> None:
+    def __init__(self, config: ProducerConfig, runtime: ClientRuntime = SYSTEM_RUNTIME) -> None:
         self.config = config
         self.fork = ForkGuard("Producer")
         #: False once closed or broken: one look instead of two on the way of every record.
         self.usable = True
         self.closed = False
         self._defect: Exception | None = None
-        self._loop = loop
-        self._clock = time.monotonic
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._wall_ns = runtime.wall_ns
+        self.clock = runtime.monotonic_s
         self._wake_pending = False
         self._started = False
         self.accumulator = Accumulator(
             batch_size=max(config.batch_size, 1),
             linger_s=config.linger_ms / 1000,
             buffer_memory=config.buffer_memory,
-            clock=self._clock,
+            clock=self.clock,
             wake=self._wake,
             cut_by_time=not config.replayable,
         )
@@ -82,10 +83,11 @@ class ProducerCore:
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=config.request_timeout_ms / 1000,
             bootstrap_timeout_s=config.bootstrap_timeout_ms / 1000,
-            backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000),
+            backoff=Backoff(config.retry_backoff_ms / 1000, config.retry_backoff_max_ms / 1000, runtime),
             client_id=config.client_id,
+            runtime=runtime,
         )
-        self.sender = Sender(config, self.cluster, self.accumulator, self._clock, self._broke)
+        self.sender = Sender(config, self.cluster, self.accumulator, self.clock, self._broke)
         self.arrow_batch_bytes = min(config.max_request_size, max(config.batch_size, _ARROW_BATCH_BYTES))
         self._plain = config.key_serializer is None and config.value_serializer is None
         self._sticky = config.partitioner == "sticky"
@@ -156,7 +158,7 @@ class ProducerCore:
         if timestamp_ms is None:
             if self.config.replayable:
                 raise _not_replayable("no timestamp_ms")
-            timestamp_ns = time.time_ns()
+            timestamp_ns = self._wall_ns()
         elif isinstance(timestamp_ms, int) and 0 <= timestamp_ms <= _LARGEST_TIMESTAMP_MS:
             timestamp_ns = timestamp_ms * 1_000_000
         else:
@@ -186,7 +188,7 @@ class ProducerCore:
         """
         if partition is not None and not (isinstance(partition, int) and 0 <= partition < len(buffers.partitions)):
             raise _no_such_partition(buffers, partition)
-        table = to_log_schema(data, time.time_ns() // 1_000_000)
+        table = to_log_schema(data, self._wall_ns() // 1_000_000)
         if buffers.compacted and table.column(KEY).null_count:
             raise _no_key(buffers)
         if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
@@ -270,6 +272,9 @@ class ProducerCore:
 class AsyncProducer:
     """Sends records, from asyncio. Same options as :class:`quorumlog.sdk.Producer`; use it on one event loop.
 
+    Arguments:
+        runtime: where time, chance and channels come from, for a simulation.
+
     Example::
 
         async with AsyncProducer(bootstrap_servers="127.0.0.1:19092") as producer:
@@ -277,8 +282,8 @@ class AsyncProducer:
             metadata = await handle
     """
 
-    def __init__(self, **options: Unpack[ProducerOptions]) -> None:
-        self._core = ProducerCore(build_config(ProducerConfig, options))
+    def __init__(self, *, runtime: ClientRuntime = SYSTEM_RUNTIME, **options: Unpack[ProducerOptions]) -> None:
+        self._core = ProducerCore(build_config(ProducerConfig, options), runtime)
 
     async def start(self) -> None:
         """Connects, so that a wrong address is noticed here. Optional: the first send does it too."""
@@ -313,7 +318,7 @@ class AsyncProducer:
         core = self._core
         if checked_topic(topic) not in core.accumulator.topics:
             await core.load_topic(topic)
-        deadline = time.monotonic() + core.config.max_block_ms / 1000
+        deadline = core.clock() + core.config.max_block_ms / 1000
         while True:
             core.check_usable()
             taken = attempt()
@@ -323,7 +328,7 @@ class AsyncProducer:
             if taken is not None:
                 return taken
             try:
-                async with asyncio.timeout(deadline - time.monotonic()):
+                async with asyncio.timeout(deadline - core.clock()):
                     await room
             except TimeoutError:
                 raise core.buffer_full() from None

@@ -83,7 +83,8 @@ class Sender:
         self._pipelines: dict[TopicPartition, PartitionPipeline] = {}
         #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
         self._troubled: dict[PartitionPipeline, None] = {}
-        self._attempts: set[_ProduceAttempt] = set()
+        #: In the order of their sending.
+        self._attempts: dict[_ProduceAttempt, None] = {}
         self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -249,7 +250,7 @@ class Sender:
         )
         for batch in batches:
             batch.attempt = attempt
-        self._attempts.add(attempt)
+        self._attempts[attempt] = None
         if self._config.wire_acks == 0:
             node.produce.post(request).add_done_callback(
                 lambda done: self._guarded(lambda: self._written(attempt, done))
@@ -260,7 +261,7 @@ class Sender:
 
     def _written(self, attempt: _ProduceAttempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
-        self._attempts.discard(attempt)
+        self._attempts.pop(attempt, None)
         error = _error_of(future)
         if self._closed:
             return
@@ -272,7 +273,7 @@ class Sender:
         self._pump()
 
     def _answered(self, attempt: _ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
-        self._attempts.discard(attempt)
+        self._attempts.pop(attempt, None)
         error = _error_of(future)
         if self._closed:
             return
@@ -301,7 +302,7 @@ class Sender:
             return
         if batch.attempt is not attempt:
             return
-        news = self._cluster.learn_from(batch.topic, batch.partition, result.error)
+        news = self._cluster.learn_from(batch.topic, result.topic_id, batch.partition, result.error)
         # What is news to the first of several pipelined batches holds for the others too.
         leader = self._cluster.leader(batch.topic, batch.partition)
         elsewhere = leader is not None and leader[1] is not attempt.node and not leader[1].suspect
@@ -462,16 +463,16 @@ class Sender:
         if now >= self._refresh_at_s:
             self._refresh_at_s = now + self._config.metadata_max_age_ms / 1000
             self._cluster.request_refresh()
-        silent: set[TopicPartition] = set()
+        silent: dict[TopicPartition, None] = {}
         for attempt in list(self._attempts):
             age = now - attempt.sent_at_s
             if age >= self._request_s:
-                self._attempts.discard(attempt)
+                self._attempts.pop(attempt, None)
                 error = RequestTimedOutError(f"{attempt.node.address} did not answer within {self._request_s:g} s")
                 for batch in attempt.batches:
                     self._failed(attempt, batch, error)
             elif age >= _SILENCE_S:
-                silent.update(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches)
+                silent.update(dict.fromkeys(TopicPartition(batch.topic, batch.partition) for batch in attempt.batches))
         if silent:
             self._cluster.request_refresh()
             self._probes.ask_about(silent)

@@ -4,16 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tenacity import (
-    AsyncRetrying,
-    RetryCallState,
-    retry_if_exception,
-    wait_combine,
-    wait_exponential,
-    wait_random,
-)
+from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential
 
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 
 
 @dataclass(slots=True, frozen=True)
@@ -26,16 +20,17 @@ class Backoff:
 
     initial_s: float = 0.02
     longest_s: float = 0.5
+    runtime: ClientRuntime = SYSTEM_RUNTIME
 
-    def _wait(self) -> wait_combine:
+    def _wait_s(self, state: RetryCallState) -> float:
         growing = wait_exponential(multiplier=self.initial_s, max=self.longest_s, exp_base=1.5)
-        return wait_combine(growing, wait_random(0, self.initial_s))
+        return growing(state) + self.runtime.rng.uniform(0, self.initial_s)
 
     def delay_s(self, failures: int) -> float:
         """The wait after the ``failures``-th failure in a row (from 1)."""
         state = RetryCallState(retry_object=_NEVER_RUN, fn=None, args=(), kwargs={})
         state.attempt_number = max(1, failures)
-        return self._wait()(state)
+        return self._wait_s(state)
 
     def retrying(
         self, limit_s: float, brief: tuple[type[QuorumlogError], ...] = (), brief_s: float = 0.0
@@ -45,13 +40,15 @@ class Backoff:
         Arguments:
             brief: errors that are an answer, and are believed once ``brief_s`` has passed.
         """
+        began_s = self.runtime.monotonic_s()
 
         def is_over(state: RetryCallState) -> bool:
-            assert state.outcome is not None and state.seconds_since_start is not None, "an attempt has ended"
+            assert state.outcome is not None, "an attempt has ended"
             is_brief = isinstance(state.outcome.exception(), brief)
-            return state.seconds_since_start >= (min(limit_s, brief_s) if is_brief else limit_s)
+            passed_s = self.runtime.monotonic_s() - began_s
+            return passed_s >= (min(limit_s, brief_s) if is_brief else limit_s)
 
-        return AsyncRetrying(retry=retry_if_exception(_is_retriable), wait=self._wait(), stop=is_over, reraise=True)
+        return AsyncRetrying(retry=retry_if_exception(_is_retriable), wait=self._wait_s, stop=is_over, reraise=True)
 
 
 def _is_retriable(error: BaseException) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence, Set
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,7 +11,19 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange, TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
-from quorumlog.sdk.spark.runs import Name, WriteRun
+from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends
+
+
+class StoredBatch(NamedTuple):
+    """What is stored of one batch.
+
+    Attributes:
+        follows: whether it begins behind the one before of its producer, or is the first.
+    """
+
+    target: TargetPartition
+    batch: pa.RecordBatch
+    follows: bool
 
 
 class Stored(NamedTuple):
@@ -43,21 +55,51 @@ def written_before(bootstrap_servers: str, name: Name, run: WriteRun, shapes: Ma
     Raises:
         QuorumlogError: a partition stayed without a leader, or failed for good.
     """
-    targets = [
-        TargetPartition(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)
-    ]
-    bounds = ClusterCatalog(bootstrap_servers, newest=False).bounds(shapes, targets)
+    starts = {
+        target: run.note.ends.get(target, 0)
+        for topic, shape in shapes.items()
+        for target in (TargetPartition(topic, number) for number in range(shape.partition_count))
+    }
     found: dict[TargetPartition, list[pa.RecordBatch]] = {}
     is_whole = True
-    for target in targets:
-        start = max(run.note.ends.get(target, 0), bounds[target].log_start)
-        topic_id, end = shapes[target.topic].topic_id, bounds[target].high_watermark
-        wanted = OffsetRange(target.topic, topic_id, target.partition, start, end)
-        next_sequence = 0
-        for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False):
-            if (rows.producer_id, rows.producer_epoch) != (run.producer_id, name.epoch):
-                continue
-            is_whole = is_whole and rows.sequence == next_sequence
-            next_sequence = rows.sequence + rows.columns.num_rows
-            found.setdefault(target, []).append(rows.columns)
+    for rows in _stored(bootstrap_servers, {run.producer_id}, name.epoch, starts, shapes):
+        is_whole = is_whole and rows.follows
+        found.setdefault(rows.target, []).append(rows.batch)
     return Stored(found, is_whole)
+
+
+def written_by(
+    bootstrap_servers: str, claims: Sequence[Claim], epoch: int, shapes: Mapping[str, TopicShape]
+) -> Iterator[StoredBatch]:
+    """The batches that the log has of several tasks' runs of a piece of work.
+
+    Arguments:
+        shapes: the topics to look at, as they are now.
+
+    Raises:
+        QuorumlogError: a partition stayed without a leader, or failed for good.
+    """
+    starts: dict[TargetPartition, int] = {}
+    for claim in claims:
+        for target, end in first_ends(claim.note, shapes).items():
+            starts[target] = min(end, starts.get(target, end))
+    return _stored(bootstrap_servers, {claim.producer_id for claim in claims}, epoch, starts, shapes)
+
+
+def _stored(
+    bootstrap_servers: str,
+    producer_ids: Set[int],
+    epoch: int,
+    starts: Mapping[TargetPartition, int],
+    shapes: Mapping[str, TopicShape],
+) -> Iterator[StoredBatch]:
+    bounds = ClusterCatalog(bootstrap_servers, newest=False).bounds(shapes, list(starts))
+    for target, first in starts.items():
+        start, end = max(first, bounds[target].log_start), bounds[target].high_watermark
+        wanted = OffsetRange(target.topic, shapes[target.topic].topic_id, target.partition, start, end)
+        next_sequences = dict.fromkeys(producer_ids, 0)
+        for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False):
+            if rows.producer_epoch != epoch or rows.producer_id not in producer_ids:
+                continue
+            yield StoredBatch(target, rows.columns, rows.sequence == next_sequences[rows.producer_id])
+            next_sequences[rows.producer_id] = rows.sequence + rows.columns.num_rows

@@ -42,6 +42,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 _TYPES = {"topic": pa.string(), "partition": pa.int32(), **{field.name: field.type for field in LOG_SCHEMA}}
 
 
+#: A record's key, value, timestamp and headers.
+Record = tuple[Any, ...]
 #: Rows that follow each other and go to one partition: (its number, first row, row after the last).
 Run = tuple[int, int, int]
 
@@ -281,9 +283,9 @@ def _without(records: pa.Table, found: pa.Table, target: TargetPartition) -> pa.
     """Records that are not found yet, in their order; each counts as often as it is there."""
     if records.slice(0, found.num_rows).equals(found):
         return records.slice(found.num_rows)
-    left = Counter(_as_tuples(found))
+    left = Counter(as_tuples(found))
     new: list[int] = []
-    for place, record in enumerate(_as_tuples(records)):
+    for place, record in enumerate(as_tuples(records)):
         if left[record] > 0:
             left[record] -= 1
         else:
@@ -302,7 +304,8 @@ def _other_rows(target: TargetPartition, count: int) -> DeliveryError:
     )
 
 
-def _as_tuples(records: pa.Table) -> Iterator[tuple[Any, ...]]:
+def as_tuples(records: pa.Table) -> Iterator[Record]:
+    """Records that can be compared and counted."""
     headers = (
         None if pairs is None else tuple((pair["key"], pair["value"]) for pair in pairs)
         for pairs in records.column("headers").to_pylist()

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeVar
 
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes, Patience
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
+from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 from quorumlog.v1 import data_plane_pb2 as pb
+
+_Response = TypeVar("_Response", pb.InitProducerIdResponse, admin_pb2.ListProducersResponse)
 
 #: Bytes of a note that a cluster keeps.
 _MAX_NOTE_BYTES = 1024
@@ -24,8 +27,6 @@ _TIMEOUT_S = 10.0
 #: Where ends are too many to be kept exactly they are rounded down, to multiples of 2 to the power of one of these: a
 #: later run reads a little more than it must, instead of whole logs.
 _ROUNDINGS = (0, 10, 14, 18, 22, 26, 30)
-#: How many tasks beyond its own a run looks for.
-_LOST_TASKS = 2
 
 
 class Name(NamedTuple):
@@ -126,6 +127,59 @@ def _fingerprint(topics: list[str]) -> int:
     return zlib.crc32("\n".join(topics).encode())
 
 
+def first_ends(kept: bytes, shapes: Mapping[str, TopicShape]) -> dict[TargetPartition, int]:
+    """From where on each partition may have what the runs wrote that go by a note.
+
+    Arguments:
+        kept: what ``Note.to_bytes`` gave, of a task that may have written to other topics.
+        shapes: the topics to look at, as they are now.
+
+    Returns:
+        nothing of the topics that it certainly did not write to, 0 where the note does not say.
+    """
+    try:
+        parsed = json.loads(kept)
+    except ValueError:
+        parsed = {}  # Not a note of ours, or one from a node that does not tell notes.
+    found: dict[TargetPartition, int] = {}
+    for topic, shape in shapes.items():
+        checksum, ends = zlib.crc32(shape.topic_id), []
+        if "i" in parsed:
+            if checksum not in parsed["i"]:
+                continue
+            if "e" in parsed:
+                ends = [end << parsed["b"] for end in parsed["e"][parsed["i"].index(checksum)]]
+        for number in range(shape.partition_count):
+            found[TargetPartition(topic, number)] = ends[number] if number < len(ends) else 0
+    return found
+
+
+class WorkRun(NamedTuple):
+    """A run of a whole piece of work, all tasks of it.
+
+    Attributes:
+        is_first: whether no other run has begun it before.
+        timestamp_ms: when the first run began: all its tasks, and those of later runs, give it to records that have no
+            timestamp of their own.
+    """
+
+    is_first: bool
+    timestamp_ms: int
+
+
+class Claim(NamedTuple):
+    """What the cluster knows of one task's name, claimed for some epoch.
+
+    Attributes:
+        producer_id: what the log knows the name by.
+        note: what all runs of the task go by, as it is kept.
+    """
+
+    task: int
+    producer_id: int
+    note: bytes
+
+
 class WriteRun(NamedTuple):
     """A run that may write.
 
@@ -138,6 +192,24 @@ class WriteRun(NamedTuple):
     producer_id: int
     note: Note
     is_repeated: bool
+
+
+def begin_work(nodes: Nodes, name: Name, run: str, now_ms: int) -> WorkRun:
+    """Claims the epoch for all tasks of a piece of work.
+
+    Arguments:
+        name: of any task of it.
+        run: drawn once for all tasks of this run: another run has another.
+        now_ms: milliseconds since the epoch.
+
+    Raises:
+        InvalidProducerEpochError: a later piece of the same work has begun: another instance of the query runs.
+        QuorumlogError: nobody answers.
+    """
+    own = json.dumps({"n": run, "t": now_ms}, separators=(",", ":")).encode()
+    response = _ask(nodes, pb.InitProducerIdRequest(name=f"{name.work}-begun", epoch=name.epoch, note=own))
+    kept = json.loads(response.note or own)
+    return WorkRun(kept["n"] == run, kept["t"])
 
 
 def begin(nodes: Nodes, name: Name, topics: list[str], note: Note) -> WriteRun:
@@ -188,7 +260,7 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
         records: that it had written, or found written.
 
     Raises:
-        DeliveryError: an earlier run had more tasks, or another one has come to another end.
+        DeliveryError: another run has come to another end.
         InvalidProducerEpochError: a later piece of the same work is over: another instance of the query runs.
         QuorumlogError: nobody answers.
     """
@@ -200,13 +272,37 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
             " added to those. Two instances of the query run on copies of one checkpoint, or the rows are not the same"
             " each time, or a transactionId is used for more than one job"
         )
-    for task in range(tasks, tasks + _LOST_TASKS):
-        if _newest_epoch(nodes, Name(work, epoch, task).producer) == epoch:
-            raise DeliveryError(
-                f"an earlier run of this batch was divided into more than {tasks} tasks: what the others of them wrote"
-                " may be in the log twice now. A batch that has begun has to be repeated with as many tasks: start it"
-                " anew with another checkpoint, or another transactionId"
-            )
+
+
+def claims_of(nodes: Nodes, work: str, epoch: int) -> list[Claim]:
+    """The tasks, of any run, that have begun a piece of work.
+
+    Raises:
+        QuorumlogError: nobody answers.
+    """
+    prefix, found, after = f"{work}-", list[Claim](), ""
+    while True:
+        request = admin_pb2.ListProducersRequest(prefix=prefix, after=after, notes=True)
+        page = _listed(nodes, request)
+        for each in page.producers:
+            number = each.name.removeprefix(prefix)
+            # Not the names of other works that begin as this one does, nor those of all its tasks.
+            if each.producer_epoch == epoch and number.isdecimal() and number == str(int(number)):
+                found.append(Claim(int(number), each.producer_id, each.note))
+        if not page.more:
+            return found
+        after = page.producers[-1].name
+
+
+def _listed(nodes: Nodes, request: admin_pb2.ListProducersRequest) -> admin_pb2.ListProducersResponse:
+    request.timeout_ms = int(_TIMEOUT_S * 1000)
+
+    def ask(address: str) -> admin_pb2.ListProducersResponse:
+        stub = admin_pb2_grpc.AdminStub(nodes.channel(address))
+        response: admin_pb2.ListProducersResponse = stub.ListProducers(request, timeout=_TIMEOUT_S)
+        return response
+
+    return _answered(nodes, ask)
 
 
 def _end_of(work: str) -> str:
@@ -230,12 +326,20 @@ def _newest_epoch(nodes: Nodes, producer: str) -> int:
 
 def _ask(nodes: Nodes, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
     request.timeout_ms = int(_TIMEOUT_S * 1000)
+
+    def ask(address: str) -> pb.InitProducerIdResponse:
+        response: pb.InitProducerIdResponse = nodes.stub(address).InitProducerId(request, timeout=_TIMEOUT_S)
+        return response
+
+    return _answered(nodes, ask)
+
+
+def _answered(nodes: Nodes, ask: Callable[[str], _Response]) -> _Response:
+    """What the nodes answer in the end, other than that they cannot at the moment."""
     patience = Patience()
     while True:
         try:
-            response: pb.InitProducerIdResponse = nodes.first_answer(
-                lambda address: nodes.stub(address).InitProducerId(request, timeout=_TIMEOUT_S)
-            )
+            response = nodes.first_answer(ask)
         except QuorumlogError as error:
             patience.pause(error)
             continue

@@ -25,16 +25,19 @@ from quorumlog.sdk.producer.producer import Producer
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.spark import rows_to_records, runs
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
-from quorumlog.sdk.spark.earlier_runs import written_before
+from quorumlog.sdk.spark.earlier_runs import Stored, StoredBatch, written_before, written_by
 from quorumlog.sdk.spark.errors import DeliveryError, plain_errors
 from quorumlog.sdk.spark.nodes import Patience, nodes_at
 from quorumlog.sdk.spark.planning import TopicShape
 from quorumlog.sdk.spark.rows_to_records import Spread, TargetPartition
 from quorumlog.sdk.spark.sending import BatchSender, Piece
+from quorumlog.sdk.spark.shared_rows import Placed, set_aside, without_lost
 from quorumlog.sdk.spark.write_options import WriteOptions
 
 #: Rows of one task are in memory until they are known to be written. More of them are for more tasks.
 MAX_TASK_BYTES = 1 << 30
+#: Rows of one task that equal what others have written wait in the driver's memory for the end of a repeated run.
+MAX_HELD_BYTES = 64 << 20
 #: Rows are sent by so many bytes: enough for whole batches of several partitions.
 _PORTION_BYTES = 8 << 20
 #: What a producer may have under way.
@@ -53,10 +56,29 @@ class Written(WriterCommitMessage):
 
     Attributes:
         name: whose it was; None for what is written without one.
+        topics: that it writes to.
+        held: rows that may be those of another run's tasks; None where there are none.
     """
 
     records: int
     name: runs.Name | None = None
+    topics: tuple[str, ...] = ()
+    held: Held | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Held:
+    """Rows of a task that other tasks of an earlier run may have written: the end of the run decides.
+
+    Attributes:
+        run: that may write them.
+        stored: how many records of the epoch each partition has without them.
+        rows: those that are left out so far.
+    """
+
+    run: runs.WriteRun
+    stored: Mapping[tuple[str, int], int]
+    rows: list[Placed]
 
 
 class LogStreamWriter(DataSourceStreamArrowWriter):
@@ -64,6 +86,8 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        # Spark makes a writer for each run of a micro-batch, and hands copies of it to the tasks.
+        self._run = _new_run()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Writes the rows of one task of a micro-batch."""
@@ -72,7 +96,8 @@ class LogStreamWriter(DataSourceStreamArrowWriter):
         query, batch = task.getLocalProperty("sql.streaming.queryId"), task.getLocalProperty("streaming.sql.batchId")
         assert query is not None and batch is not None, "Spark names the query and the micro-batch of a task"
         with plain_errors():
-            return write_once(self._options, runs.Name(f"spark-{query}", int(batch), task.partitionId()), iterator)
+            name = runs.Name(f"spark-{query}", int(batch), task.partitionId())
+            return write_once(self._options, name, iterator, self._run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Notes that all tasks of a micro-batch are done."""
@@ -85,6 +110,7 @@ class LogWriter(DataSourceArrowWriter):
 
     def __init__(self, options: WriteOptions) -> None:
         self._options = options
+        self._run = _new_run()
 
     def write(self, iterator: Iterator[Any]) -> WriterCommitMessage:
         """Writes the rows of one task."""
@@ -95,7 +121,7 @@ class LogWriter(DataSourceArrowWriter):
             if transaction_id is None:
                 return write_through(self._options, number, iterator)
             name = runs.Name(transaction_id, self._options.transaction_epoch, number)
-            return write_once(self._options, name, iterator)
+            return write_once(self._options, name, iterator, self._run)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         """Notes that all tasks of a job with a ``transactionId`` are done."""
@@ -125,8 +151,17 @@ def write_through(options: WriteOptions, task: int, batches: Iterable[pa.RecordB
     return Written(records)
 
 
-def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.RecordBatch]) -> Written:
+def _new_run() -> str:
+    return secrets.token_hex(8)
+
+
+def write_once(
+    options: WriteOptions, name: runs.Name, batches: Iterable[pa.RecordBatch], run_of_work: str | None = None
+) -> Written:
     """Writes rows that no run under this name has written yet.
+
+    Arguments:
+        run_of_work: the same for all tasks of one run, another for each run; None: a run of its own.
 
     Raises:
         DeliveryError: rows cannot be written, or are others than those of an earlier run; names the topic and the
@@ -138,14 +173,16 @@ def write_once(options: WriteOptions, name: runs.Name, batches: Iterable[pa.Reco
     topics = _topics_of(options, pa.concat_tables(come)) if come else []
     shapes = _shapes_in_time(options, topics)
     nodes = nodes_at(options.bootstrap_servers)
-    run = runs.begin(nodes, name, topics, first_look(options, shapes))
+    work = runs.begin_work(nodes, name, run_of_work or _new_run(), time.time_ns() // 1_000_000)
+    run = runs.begin(nodes, name, topics, first_look(options, shapes, work.timestamp_ms))
     note = run.note.seen_with(shapes)
     how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
-    is_new = bool(come) and not run.is_repeated and not runs.is_complete(nodes, name)
+    is_new = bool(come) and work.is_first and not run.is_repeated and not runs.is_complete(nodes, name)
+    held = None
     if not (is_new and _write_first(options, name, run, how, come, coming)):
         come.extend(coming)
-        _write_rest(options, name, run._replace(note=note), how, come)
-    return Written(sum(rows.num_rows for rows in come), name)
+        held = _write_rest(options, name, run._replace(note=note), how, come, is_first=work.is_first)
+    return Written(sum(rows.num_rows for rows in come), name, tuple(topics), held)
 
 
 def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -157,10 +194,49 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
     Raises:
         DeliveryError: other runs of it have written more, or less.
     """
-    written = [message for message in messages if isinstance(message, Written) and message.name is not None]
-    for name in {(message.name.work, message.name.epoch) for message in written if message.name is not None}:
-        records = sum(message.records for message in written)
-        runs.complete(nodes_at(options.bootstrap_servers), *name, len(written), records)
+    nodes = nodes_at(options.bootstrap_servers)
+    by_work: dict[tuple[str, int], list[Written]] = {}
+    for message in messages:
+        if isinstance(message, Written) and message.name is not None:
+            by_work.setdefault((message.name.work, message.name.epoch), []).append(message)
+    for (work, epoch), written in by_work.items():
+        # Those of a run that had more tasks.
+        lost = [claim for claim in runs.claims_of(nodes, work, epoch) if claim.task >= len(written)]
+        is_open = bool(lost) or any(message.held for message in written)
+        if is_open and not runs.is_complete(nodes, runs.Name(work, epoch, 0)):
+            _settle(options, epoch, written, lost)
+        runs.complete(nodes, work, epoch, len(written), sum(message.records for message in written))
+
+
+def _settle(options: WriteOptions, epoch: int, written: Sequence[Written], lost: Sequence[runs.Claim]) -> None:
+    """Writes what the tasks have set aside, without what tasks have written that this run does not have."""
+    shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
+    held = [(message, rows) for message in written if message.held for rows in message.held.rows]
+    stored = _whole(written_by(options.bootstrap_servers, lost, epoch, shapes))
+    missing = without_lost([rows for _, rows in held], stored, len(written))
+    for message in written:
+        rest = [rows for (whose, _), rows in zip(held, missing, strict=True) if whose is message and rows[1].num_rows]
+        if not rest:
+            continue
+        assert message.held is not None and message.name is not None, "rows are set aside under a name"
+        how = Spread(shapes, message.held.run.note.timestamp_ms, message.name.turn)
+        if not _add(options, message.name, message.held.run, how, rest, message.held.stored):
+            raise DeliveryError(
+                f"another run has written under {message.name.producer} since this one's task was done: two instances"
+                " of the query run on one checkpoint, or a task that was given up still runs. This run has added"
+                " nothing more there. Start it again when only one is left"
+            )
+
+
+def _whole(stored: Iterable[StoredBatch]) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
+    for each in stored:
+        if not each.follows:
+            raise DeliveryError(
+                f"an earlier run of this batch had more tasks, and what they wrote to {each.target} cannot be read"
+                " back as a whole: retention or compaction has removed some of it, which may be in the log again now."
+                " Start it anew with another checkpoint, or another transactionId"
+            )
+        yield each.target, each.batch
 
 
 def _write_first(
@@ -197,28 +273,74 @@ def _kept(coming: Iterator[pa.Table], come: list[pa.Table]) -> Iterator[pa.Table
         yield rows
 
 
-def _write_rest(options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread, come: list[pa.Table]) -> None:
-    """Writes what of the rows earlier runs have not written."""
+def _write_rest(
+    options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread, come: list[pa.Table], *, is_first: bool
+) -> Held | None:
+    """Writes what of the rows earlier runs have not written.
+
+    Arguments:
+        is_first: whether no other run of the work has begun before: then no task of another one can have them.
+
+    Returns:
+        those rows whose like other tasks have written.
+    """
     rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
     while True:
         stored = written_before(options.bootstrap_servers, name, run, how.shapes)
-        rest = rows_to_records.rest_of(rows, stored.batches, how) if stored.is_whole else []
+        # Where some of it may be gone, all rows may have to be written.
+        here = stored.batches if stored.is_whole else {}
+        rest = rows_to_records.rest_of(rows, here, how)
         if stored.is_whole and not rest:
-            return
+            return None
         if runs.is_complete(nodes_at(options.bootstrap_servers), name):
-            return  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
-        if stored.is_whole and _add(options, name, run, how, rest, stored.records):
-            return
+            return None  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
+        shared: list[Placed] = []
+        if not is_first:
+            rest, shared = set_aside(rest, _of_other_tasks(options, name, how))
+            _check_held(name, shared)
+        if stored.is_whole and (not rest or _add(options, name, run, how, rest, stored.records)):
+            return _held(run, stored, rest, shared)
         # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
         # many. Those of another are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
-            if _write_first(options, name, run, how, come, iter(())):
-                return
+            if not shared and _write_first(options, name, run, how, come, iter(())):
+                return None
             raise _gone(name)
         found = sum(stored.records.values())
         in_vain, known = (in_vain + 1, known) if found == known else (1, found)
         time.sleep(backoff.delay_s(in_vain))
+
+
+def _of_other_tasks(
+    options: WriteOptions, name: runs.Name, how: Spread
+) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
+    """What other tasks have written of the same piece of work, in this run or another."""
+    claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
+    others = [claim for claim in claims if claim.task != name.task]
+    for stored in written_by(options.bootstrap_servers, others, name.epoch, how.shapes):
+        yield stored.target, stored.batch
+
+
+def _check_held(name: runs.Name, shared: Sequence[Placed]) -> None:
+    """They travel to the driver, which has them all in memory."""
+    size_bytes = sum(records.nbytes for _, records in shared)
+    if size_bytes > MAX_HELD_BYTES:
+        raise DeliveryError(
+            f"{size_bytes >> 20} MiB of the rows that {name.producer} has to write equal rows that other tasks have"
+            f" written in an earlier run, which is more than {MAX_HELD_BYTES >> 20}: whether they are the same can only"
+            " be told for fewer. This task has added nothing. Start it anew with another checkpoint, or another"
+            " transactionId, and limit what a micro-batch reads (maxOffsetsPerTrigger)"
+        )
+
+
+def _held(run: runs.WriteRun, stored: Stored, added: Sequence[Placed], shared: list[Placed]) -> Held | None:
+    if not shared:
+        return None
+    counts = dict(stored.records)
+    for target, records in added:
+        counts[*target,] = counts.get((*target,), 0) + records.num_rows
+    return Held(run, counts, shared)
 
 
 def _add(
@@ -273,14 +395,18 @@ def _topics_of(options: WriteOptions, rows: pa.Table) -> list[str]:
     return rows_to_records.topics_of(rows) if options.topic is None else [options.topic]
 
 
-def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape]) -> runs.Note:
-    """What a first run leaves for those after it."""
+def first_look(options: WriteOptions, shapes: Mapping[str, TopicShape], timestamp_ms: int) -> runs.Note:
+    """What a first run leaves for those after it.
+
+    Arguments:
+        timestamp_ms: of records that have none of their own.
+    """
     partitions = [
         TargetPartition(topic, number) for topic, shape in shapes.items() for number in range(shape.partition_count)
     ]
     bounds = _catalog(options).bounds(shapes, partitions)
     return runs.Note(
-        timestamp_ms=time.time_ns() // 1_000_000,
+        timestamp_ms=timestamp_ms,
         partition_counts={topic: shape.partition_count for topic, shape in shapes.items()},
         ends={target: bounds[target].high_watermark for target in partitions},
         ids={topic: zlib.crc32(shape.topic_id) for topic, shape in shapes.items()},

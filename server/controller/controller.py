@@ -223,8 +223,12 @@ class Controller:
         refused = check_deletion(request)
         if refused is not None:
             return refusal(number, refused)
-        body = metadata_log_pb2.DeleteProducers(names=request.names, claimed_before_ms=request.claimed_before_ms)
-        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, delete_producers=body)
+        body = metadata_log_pb2.DeleteProducers(
+            names=request.names, claimed_before_ms=request.claimed_before_ms, claims=request.claims
+        )
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms)
+        # A command of its own: a node of a version that does not know of claims would delete whoever has the name.
+        (command.delete_producer_claims if request.claims else command.delete_producers).CopyFrom(body)
         return ControllerDecision(number, commands=(command,))
 
 

@@ -80,12 +80,6 @@ class MetadataReplica:
         self.last_applied = snapshot.last if snapshot is not None else ORIGIN
         self._pending: dict[int, _PendingDecision] = {}
         self._rows_due = False
-        #: When the leader of the metadata group was heard last (µs).
-        self.leader_heard_at = 0
-
-    def image_age_ms(self, now: int) -> int:
-        """How long ago the leader was heard, after which the image may be out of date."""
-        return 0 if self.raft.is_leader else (now - self.leader_heard_at) // 1000
 
     # -- the state machine ------------------------------------------------------------------------------------
 

@@ -49,7 +49,7 @@ class ReassignmentDecisions:
         return ControllerDecision(number, commands=commands, merge=lambda results: _response(request, plans, results))
 
     def _plan(self, wall_ms: int, wish: admin_pb2.Reassignment, times: int, coming: Counter[int]) -> _Plan:
-        topic = self._image.topics.get(wish.topic)
+        topic = self._image.topic_table.named(wish.topic, wish.topic_id)
         if topic is None:
             problem = f"topic {wish.topic[:80]!a} does not exist: check its name"
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, problem)

@@ -80,7 +80,15 @@ class TopicDecisions:
                 dry = request.alter_configs.validate_only
             case _:
                 assert kind == "delete_topics"
-                wanted = [(name, partial(self._plan_deletion, name)) for name in request.delete_topics.names]
+                named = request.delete_topics.names
+                ids = request.delete_topics.topic_ids or [b""] * len(named)
+                if len(ids) != len(named):
+                    problem = f"{len(named)} names come with {len(ids)} ids: give one for each, or none"
+                    return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
+                wanted = [
+                    (name, partial(self._plan_deletion, name, topic_id))
+                    for name, topic_id in zip(named, ids, strict=True)
+                ]
         names = [name for name, _ in wanted]
         if len(names) > self._limits.request_topics:
             problem = f"{len(names)} topics in one request: at most {self._limits.request_topics} are allowed"
@@ -117,7 +125,7 @@ class TopicDecisions:
         return metadata_log_pb2.MetadataCommand(create_topic=plan)
 
     def _plan_partitions(self, now: int, wanted: admin_pb2.NewPartitions) -> _Plan:
-        topic = self._changeable(wanted.name)
+        topic = self._changeable(wanted.name, wanted.topic_id)
         if isinstance(topic, errors_pb2.Error):
             return topic
         plan = plan_partitions(self._image, self._placements(), topic, wanted, self._limits)
@@ -127,7 +135,7 @@ class TopicDecisions:
         return metadata_log_pb2.MetadataCommand(add_partitions=plan)
 
     def _plan_configs(self, wanted: admin_pb2.AlterTopicConfig) -> _Plan:
-        topic = self._changeable(wanted.name)
+        topic = self._changeable(wanted.name, wanted.topic_id)
         if isinstance(topic, errors_pb2.Error):
             return topic
         try:
@@ -138,14 +146,14 @@ class TopicDecisions:
         body = metadata_log_pb2.ChangeTopicConfig(topic_id=topic.topic_id, set=values, clear=wanted.clear)
         return metadata_log_pb2.MetadataCommand(change_topic_config=body)
 
-    def _plan_deletion(self, name: str) -> _Plan:
-        topic = self._changeable(name)
+    def _plan_deletion(self, name: str, topic_id: bytes) -> _Plan:
+        topic = self._changeable(name, topic_id)
         if isinstance(topic, errors_pb2.Error):
             return topic
         return metadata_log_pb2.MetadataCommand(delete_topic=metadata_log_pb2.DeleteTopic(topic_id=topic.topic_id))
 
-    def _changeable(self, name: str) -> Topic | errors_pb2.Error:
-        topic = self._image.topics.get(name)
+    def _changeable(self, name: str, topic_id: bytes) -> Topic | errors_pb2.Error:
+        topic = self._image.topic_table.named(name, topic_id)
         if topic is None:
             shown = name if name.isprintable() and len(name) <= 80 else ascii(name[:80])
             return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"topic {shown} does not exist: check its name")

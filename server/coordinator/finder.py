@@ -121,6 +121,7 @@ class CoordinatorFinder:
             found.error.CopyFrom(_unavailable(f"{record.name} has no leader at the moment"))
         else:
             found.node_id, found.host, found.port = leader, broker.host, broker.port
+            found.broker_epoch = broker.epoch
 
 
 def _failed(problem: errors_pb2.Error) -> FindCoordinatorsResponse:

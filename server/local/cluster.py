@@ -126,6 +126,7 @@ class LocalCluster:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.shutdown()
+        self._give_up_ports()
 
     # -- what there is --------------------------------------------------------------------------------------------
 
@@ -251,8 +252,14 @@ class LocalCluster:
         self._release()
         if self._temporary:
             shutil.rmtree(self._root, ignore_errors=True)
+            self._give_up_ports()
         else:
             self._save()
+
+    def _give_up_ports(self) -> None:
+        """What keeps its data may come up again at the same ports, until it is left."""
+        if self._ports is not None:
+            self._ports.close()
 
     # -- single nodes ---------------------------------------------------------------------------------------------
 

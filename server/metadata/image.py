@@ -121,6 +121,8 @@ class MetadataImage:
                 result = ApplyResult(self.named_producers.claim(command.claim_producer, command.timestamp_ms))
             case "delete_producers":
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
+            case "delete_producer_claims":
+                result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
             case _:
                 raise MetadataLogError(
                     f"entry {index} of the metadata log holds a command of a later version: upgrade this node"

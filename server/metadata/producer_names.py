@@ -16,7 +16,8 @@ new where the partition has forgotten the identity. The index of the last deleti
 
 from __future__ import annotations
 
-from itertools import islice, takewhile
+from collections.abc import Iterable
+from itertools import islice, repeat, takewhile
 
 from sortedcontainers import SortedDict
 
@@ -58,9 +59,24 @@ class NamedProducers:
         """The newest epoch with which an id was claimed; -1 when it is not known."""
         return self._epochs.get(producer_id, -1)
 
+    def is_claimed(self, producer_id: int) -> bool:
+        """Whether a name has an id now."""
+        return producer_id in self._epochs
+
     def is_deleted(self, producer_id: int) -> bool:
         """Whether an id belonged to a name that was deleted; False as well where it has not been given out yet."""
         return FIRST_NAMED_PRODUCER_ID <= producer_id < self.next_id and producer_id not in self._epochs
+
+    def claim_of(self, name: str) -> admin_pb2.ProducerClaim:
+        """The id and the newest epoch of a name; id -1 where nobody has it."""
+        known = self._by_name.get(name)
+        if known is None:
+            return admin_pb2.ProducerClaim(producer_id=-1, producer_epoch=-1)
+        return admin_pb2.ProducerClaim(producer_id=known.producer_id, producer_epoch=known.epoch)
+
+    def listed(self, names: Iterable[str]) -> list[metadata_log_pb2.NamedProducer]:
+        """Those of some names that somebody has, in their order."""
+        return [self._by_name[name] for name in sorted(set(names)) if name in self._by_name]
 
     def page(self, prefix: str, after: str, size: int) -> list[metadata_log_pb2.NamedProducer]:
         """The first names, in order, that begin with a prefix and come after one."""
@@ -132,18 +148,28 @@ class NamedProducers:
         # Also what was claimed before ids were counted: then their number was the next one.
         self.next_id = max(self.next_id, producer.producer_id + 1)
 
-    def check_deletion(self, name: str, claimed_before_ms: int) -> errors_pb2.Error | None:
+    def check_deletion(
+        self, name: str, claimed_before_ms: int, meant: admin_pb2.ProducerClaim | None
+    ) -> errors_pb2.Error | None:
         """Why a name cannot be deleted, or None.
 
         Arguments:
             claimed_before_ms: it must have been claimed last before this time, in milliseconds since the epoch; 0:
                 whenever it was.
+            meant: the claim that is to be deleted. A deletion that comes late, or comes again because its answer was
+                lost, must not take the name from whoever has claimed it since. None: whoever has it.
         """
         known = self._by_name.get(name)
-        if known is None:
+        if known is None or (meant is not None and meant.producer_id != known.producer_id):
             return error(
                 ErrorCode.PRODUCER_NAME_NOT_FOUND,
                 f"there is no producer name {name!r}: nobody claimed it, or it is gone",
+            )
+        if meant is not None and meant.producer_epoch != known.epoch:
+            return error(
+                ErrorCode.PRODUCER_NAME_IN_USE,
+                f"producer name {name!r} was claimed with epoch {known.epoch}, after its deletion was asked for in"
+                f" epoch {meant.producer_epoch}: it is in use and stays",
             )
         if claimed_before_ms and known.claimed_ms >= claimed_before_ms:
             return error(
@@ -160,8 +186,9 @@ class NamedProducers:
             index: of the entry.
         """
         response = peer_pb2.ControllerResponse(delete_producers=admin_pb2.DeleteProducersResponse())
-        for name in deletion.names:
-            refused = self.check_deletion(name, deletion.claimed_before_ms)
+        claims = deletion.claims or repeat(None, len(deletion.names))
+        for name, meant in zip(deletion.names, claims, strict=True):
+            refused = self.check_deletion(name, deletion.claimed_before_ms, meant)
             response.delete_producers.results.add(name=name, error=refused)
             if refused is None:
                 del self._epochs[self._by_name.pop(name).producer_id]
@@ -210,6 +237,8 @@ def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Erro
         problem = f"producer names claimed before {request.claimed_before_ms} ms: times are counted from 1970 on"
     elif any(len(name) > MAX_NAME_LENGTH for name in request.names):
         problem = f"producer names have at most {MAX_NAME_LENGTH} characters"
+    elif len(request.claims) not in (0, len(request.names)):
+        problem = f"{len(request.names)} producer names come with {len(request.claims)} claims: give one each, or none"
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)

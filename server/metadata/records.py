@@ -16,6 +16,8 @@ FIRST_PARTITION_GROUP = 1000
 INTERNAL_PREFIX = "__"
 #: The topic whose partitions are no logs but coordinators of consumer groups.
 GROUPS_TOPIC = "__groups"
+#: Stands for the id of a topic where there is none: no topic has it.
+NO_TOPIC_ID = bytes(16)
 #: Producer ids are given to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
 #: The feature level of a new cluster, and the highest that this version supports.

@@ -37,6 +37,16 @@ class TopicTable:
         self._is_fenced = is_fenced
         self._names: dict[str, str] = {}
 
+    def named(self, name: str, topic_id: bytes) -> Topic | None:
+        """The topic of a name, if it is the one that is meant: a change that comes late, or comes again because its
+        answer was lost, must not hit the next topic of that name.
+
+        Arguments:
+            topic_id: of the topic that is meant; empty: whichever has the name.
+        """
+        topic = self.by_name.get(name)
+        return None if topic is None or topic_id not in (b"", topic.topic_id) else topic
+
     def colliding(self, name: str) -> str | None:
         """An existing topic whose name is the same but for '.' and '_'; metric names cannot tell the two apart."""
         other = self._names.get(_collision_key(name))

@@ -34,6 +34,7 @@ from quorumlog.server.partition.partition import Partition
 from quorumlog.server.requests.cluster_requests import ClusterRequests
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
+from quorumlog.server.requests.image_age import ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
 from quorumlog.server.requests.topics import TopicRequests
@@ -100,10 +101,16 @@ class ClusterMember:
         shared, options = self._resources, self._resources.options
         metadata, controller = self.metadata.replica, self.controller_traffic.client
         limit = options.limits.controller_requests
-        self._topic_requests = TopicRequests(metadata, controller, limit, shared.replies)
         self._metadata_reads = MetadataReads(options, metadata, controller, rounds)
+        self._topic_requests = TopicRequests(metadata, controller, self._metadata_reads, limit, shared.replies)
+        self._image_age = ImageAge(options, metadata, controller, self._time.now)
         self._metadata_queries = MetadataQueries(
-            self.metadata.membership.cluster_id, metadata, self.partitions, self._metadata_reads, shared.replies
+            self.metadata.membership.cluster_id,
+            metadata,
+            self._image_age,
+            self.partitions,
+            self._metadata_reads,
+            shared.replies,
         )
         self._cluster_requests = ClusterRequests(metadata, self.broker, controller, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
@@ -135,6 +142,7 @@ class ClusterMember:
                 self._election_requests,
                 self._reassignments,
                 self._metadata_reads,
+                self._image_age,
                 self._metadata_queries,
                 self._cluster_requests,
                 self.logs.producer_expiry,
@@ -183,6 +191,7 @@ class ClusterMember:
             self._known_controller = raft.leader_id
             self.broker.controller_changed(now)
         self._metadata_reads.after_round()
+        self._image_age.after_round()
         self._coordinators.metadata_changed()
         self._endings.leave()
         self.logs.deleted_producers.metadata_changed(now)
@@ -191,7 +200,7 @@ class ClusterMember:
     def may_sleep(self, group: int, reachable: Container[int]) -> bool:
         """Whether nothing is left to be said of a led Raft group beside its log.
 
-        The metadata group never sleeps: its heartbeats tell every node how old its image is.
+        The metadata group never sleeps: its heartbeats confirm to every node how old its image may be.
         """
         return group != METADATA_GROUP and self._reports.is_settled(self.partitions[group], reachable)
 

@@ -39,8 +39,8 @@ class LogServices:
         self._conditions = conditions
         self.produce = ProduceRequests(host, replicas, limits, conditions, replies, absent)
         self.fetches = FetchRequests(replicas, limits, replies, absent)
-        self.offset_requests = OffsetRequests(replicas, storage, limits.parked_fetches, replies, absent, rounds)
-        self.record_deletions = RecordDeletions(host, replicas, limits.parked_fetches, replies, absent)
+        self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
+        self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
         self.checkpoints = PartitionCheckpoints(host, storage, logs, snapshots)
         self.retention = LogRetention(host, storage, logs)
         self.compactions = CompactionRunner(

@@ -44,7 +44,6 @@ class MetadataMember(NodeService):
         self.peers_changed = True
         self._known_peers: dict[int, str] = {}
         self.replica = self._open(raft_groups, state, listener, now)
-        self.replica.leader_heard_at = now
 
     def _open(
         self, raft_groups: RaftGroupFactory, state: RaftGroupState, listener: MetadataListener, now: int

@@ -13,7 +13,6 @@ from collections.abc import Callable, Mapping
 
 from quorumlog.raft.errors import MalformedMessageError
 from quorumlog.raft.types import (
-    AppendRequest,
     Heartbeat,
     InstallSnapshot,
     Message,
@@ -322,9 +321,6 @@ class Node:
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
             return
-        if group == METADATA_GROUP and isinstance(message, Heartbeat | AppendRequest | InstallSnapshot):
-            assert self._member is not None
-            self._member.metadata.replica.leader_heard_at = self._time.now
         raft = replica.raft
         if raft.quiescent and message.sender != raft.leader_id and not raft.sleeps_through(message):
             self._leases.stir(self._time.now, raft)

@@ -18,5 +18,6 @@ May import: `hosting`, `metadata`, `server` itself.
 - `compaction_runner`: carries out the points on this node, in the background.
 - `compaction_pass`: the pass itself, with Arrow.
 - `content_hash`: a hash of records that does not depend on how they are cut into batches.
-- `compacted_log`: what a partition's snapshot holds: compacted batches, and the state.
+- `compacted_log`: what a partition's snapshot holds before the state: compacted batches.
+- `state_slices`: the state in a partition's snapshot, cut into slices.
 """

@@ -7,7 +7,14 @@ from quorumlog.server.partition.acknowledgements import ACKS_ALL
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
-from quorumlog.v1.entry import Attributes, BatchHeader, CorruptEntryError, TimestampType, verify_batch
+from quorumlog.v1.entry import (
+    SEQUENCE_MODULUS,
+    Attributes,
+    BatchHeader,
+    CorruptEntryError,
+    TimestampType,
+    verify_batch,
+)
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Timestamps further ahead of the node's clock are refused: they would keep retention from ever removing them.
@@ -52,6 +59,11 @@ def _check_unsealed(batch: bytes) -> BatchHeader:
 
 
 def _check_rules(header: BatchHeader, acks: int, wall_ms: int) -> errors_pb2.Error | None:
+    if header.record_count >= SEQUENCE_MODULUS:
+        # It would come round to a sequence that its producer has used: what follows could not be told from what was.
+        return error(
+            ErrorCode.INVALID_RECORD, f"a batch of {header.record_count} records: at most {SEQUENCE_MODULUS - 1} fit"
+        )
     # A negative id is nobody's: it would be taken in as idempotent and never be recognised again.
     idempotent = header.producer_id >= 0
     if idempotent != (header.producer_epoch >= 0) or idempotent != (header.base_sequence >= 0):

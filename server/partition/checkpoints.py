@@ -88,9 +88,9 @@ class PartitionCheckpoints(NodeService):
         next_offset = needed.base_offset if needed is not None else last.last_offset + 1
         if anchor <= raft.anchor.index:
             return
-        state = partition.state(next_offset).SerializeToString(deterministic=True)
-        partition.state_bytes = len(state)
         checkpoint = self._snapshots.checkpoints.open(group)
-        checkpoint.add(state)
+        for part in partition.state_slices(next_offset):
+            checkpoint.add(part)
+        partition.state_bytes = checkpoint.size_bytes
         checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
         self._host.after_durable(self.begin_due)

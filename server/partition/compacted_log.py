@@ -11,6 +11,7 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
 from quorumlog.raft.types import SnapshotData
+from quorumlog.server.partition.state_slices import snapshot_state
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
 
@@ -33,14 +34,20 @@ class CompactedLog:
 
     @classmethod
     def of_snapshot(cls, reader: StorageReader, group: int, data: SnapshotData) -> CompactedLog:
-        """The compacted log of a partition's snapshot; its last slice says what the others hold."""
+        """The compacted log of a partition's snapshot; the state in its last slices says what the others hold."""
         state = snapshot_state(reader, group, data)
         ends, times = array("q", state.batch_end_offsets), array("q", state.batch_max_timestamps_ms)
-        assert len(ends) == data.slices - 1, f"group {group}: {len(ends)} batches in {data.slices} slices"
+        batches = data.slices - 1 - state.state_slices
+        assert len(ends) == batches, f"group {group}: {len(ends)} batches, {batches} of {data.slices} slices"
         return cls(reader, group, data.stage, ends, times)
 
     def __len__(self) -> int:
         return len(self._ends)
+
+    def describe(self, state: PartitionSnapshot) -> None:
+        """Puts into the state that follows the batches what it says of them."""
+        state.batch_end_offsets.extend(self._ends)
+        state.batch_max_timestamps_ms.extend(self._times)
 
     def batches(self) -> Iterator[bytes]:
         """All batches, in order; read as they are asked for."""
@@ -73,12 +80,3 @@ class CompactedLog:
 
     def _batch(self, number: int) -> bytes:
         return self._reader.snapshot_slice(self._group, self.stage, number)
-
-
-def snapshot_state(reader: StorageReader, group: int, data: SnapshotData) -> PartitionSnapshot:
-    """The state in a partition's snapshot whose slices are durable here: the last slice, after the compacted batches.
-
-    Raises:
-        DamageError: it is not what was written.
-    """
-    return PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))

@@ -324,10 +324,9 @@ class CompactionRunner(NodeService):
         assert run.content_hash is not None
         log = CompactedLog(self._reader, group, run.checkpoint.stage, run.ends, run.times)
         partition.compacted(end, run.content_hash if run.section.known else b"", log)
-        snapshot = partition.state(end)
-        snapshot.batch_end_offsets.extend(run.ends)
-        snapshot.batch_max_timestamps_ms.extend(run.times)
-        run.checkpoint.add(snapshot.SerializeToString(deterministic=True))
+        # With one transaction, for the table must not be older than the log that the same transaction gives up.
+        for part in partition.state_slices(end, log):
+            run.checkpoint.add(part)
         run.checkpoint.finish(run.section.target, partition.raft.configuration, partition.checkpointed)
         self._log(
             "info",

@@ -61,8 +61,11 @@ class EpochDigests:
         return len(self._sequences)
 
     def append(self, sequence: int, digest: int) -> None:
-        """A leader appended a batch."""
-        assert not self._sequences or sequence > self._sequences[-1]
+        """A leader appended a batch.
+
+        Sequences rise within an epoch. A log from before that was checked may hold one that has come round: it is kept
+        as it is, and the epoch takes nothing more.
+        """
         self._sequences.append(sequence)
         self._digests.append(digest)
 

@@ -23,11 +23,12 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
 from quorumlog.server.partition.commands import apply_command
-from quorumlog.server.partition.compacted_log import CompactedLog, snapshot_state
+from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
+from quorumlog.server.partition.state_slices import cut_state, snapshot_state
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
@@ -35,6 +36,8 @@ from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot, TableRow
 
+#: Where offsets end: 64 bits with a sign.
+MAX_OFFSET = (1 << 63) - 1
 META_ROW = b"m"
 _META = struct.Struct("<QqqQ")
 
@@ -135,14 +138,21 @@ class Partition:
         self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
         self._rows_due = self._all_rows_due = True
 
-    def state(self, next_offset: int) -> PartitionSnapshot:
-        """The state now, for a snapshot that ends before ``next_offset``."""
-        return PartitionSnapshot(
+    def state_slices(self, next_offset: int, compacted: CompactedLog | None = None) -> list[bytes]:
+        """The state now, for a snapshot that ends before ``next_offset``, cut into slices.
+
+        Arguments:
+            compacted: the batches that come before it in the snapshot.
+        """
+        state = PartitionSnapshot(
             next_offset=next_offset,
             log_start_offset=self.log_start_offset,
             table_index=max(self._applied, self._table_index),
             rows=[TableRow(key=key, value=value) for key, value in sorted(self._all_rows().items())],
         )
+        if compacted is not None:
+            compacted.describe(state)
+        return cut_state(state, self._limits.snapshot_slice_bytes)
 
     def checkpointed(self, snapshot: Snapshot) -> None:
         """A snapshot of this partition is durable: from now on it is the one to offer."""
@@ -176,7 +186,8 @@ class Partition:
             return None
         if self.compaction.log is None and self.snapshot is not None and self.snapshot.data.slices > 1:
             self.compaction.log = CompactedLog.of_snapshot(self._reader, self.group, self.snapshot.data)
-        return self.compaction.log
+        # The slices may all be of the state.
+        return self.compaction.log or None
 
     def trim(self, log_start_offset: int, index: int) -> None:
         """A committed command, the entry at ``index``: records before an offset are not kept any more."""
@@ -320,6 +331,12 @@ class Partition:
         header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
         if isinstance(header, errors_pb2.Error):
             return header
+        if self.log_end_offset + header.record_count > MAX_OFFSET:
+            # Counts are the client's word: with few bytes it can use up the offsets, and none beyond can be written.
+            return error(
+                ErrorCode.INVALID_RECORD,
+                f"{self.name} has no offsets left for {header.record_count} records: use another topic",
+            )
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)

@@ -15,7 +15,8 @@ silent for longest in the order of the log.
 Named identities are forgotten when their names are deleted, never before; a batch of one too many is refused. A leader
 that has not heard of the deletion yet could then append a second time what they had sent. So the command that forgets
 them says which entry of the metadata log deleted them. A node that has not applied that entry takes nothing of a named
-identity that is not known here.
+identity that is not known here. Nor does any node of one that it has not heard of: ids that nobody was given would
+take up all the places, and nobody could delete them.
 """
 
 from __future__ import annotations
@@ -69,8 +70,9 @@ class ProducerTable:
     """Producers of one partition.
 
     Arguments:
-        limit: producers remembered, up to four fifths of them named. The same on every replica: beyond it the one
-            without a name that has been silent for longest (in log order) is forgotten, as batches are applied.
+        limit: producers without a name that are remembered, and beside them four fifths as many with one. The same on
+            every replica: beyond it the one without a name that has been silent for longest (in log order) is
+            forgotten, as batches are applied.
         names: gives the named identities as far as this node knows them.
     """
 
@@ -106,7 +108,7 @@ class ProducerTable:
         known = self._known(header.producer_id)
         newest = known.epoch if known is not None else -1
         if is_named(header.producer_id):
-            refused = self._check_deleted(header.producer_id, known)
+            refused = self._check_identity(header.producer_id, known)
             if refused is not None:
                 return refused
             # The log fences by the epochs that it has seen; where the new holder has not written yet, the metadata do.
@@ -129,8 +131,8 @@ class ProducerTable:
             return self._check_replayable(header, digest, known)
         return _check_sequence(header, known)
 
-    def _check_deleted(self, producer_id: int, known: ProducerState | None) -> Refused | None:
-        """Whether a named identity may have been deleted."""
+    def _check_identity(self, producer_id: int, known: ProducerState | None) -> Refused | None:
+        """Whether a named identity exists, as far as this node knows, and has not been deleted."""
         names = self._names()
         if names.is_deleted(producer_id):
             return Refused(
@@ -143,6 +145,14 @@ class ProducerTable:
             # recognise them any more: a retry of the first would be appended once more.
             return Refused(
                 ErrorCode.SERVER_BUSY, "this node has yet to hear which producer names were deleted; try again shortly"
+            )
+        if known is None and not names.is_claimed(producer_id):
+            # Made up, or so new that this node has yet to hear of it. Taken, a made-up one would have a place for good:
+            # there is no name to delete.
+            return Refused(
+                ErrorCode.SERVER_BUSY,
+                f"no name has producer id {producer_id}, as far as this node knows; try again shortly if it was claimed"
+                " just now, otherwise claim a name",
             )
         return None
 
@@ -182,7 +192,8 @@ class ProducerTable:
     ) -> DuplicateBatch | Refused | None:
         digests = self._digests[header.producer_id, known.epoch]
         if header.base_sequence == known.next_sequence:
-            if len(digests) < MAX_EPOCH_BATCHES and header.base_sequence + header.record_count < SEQUENCE_MODULUS:
+            # Counted, not taken from the sequence: of an epoch that has come round nothing could be recognised.
+            if len(digests) < MAX_EPOCH_BATCHES and known.records + header.record_count < SEQUENCE_MODULUS:
                 return None
             return Refused(
                 ErrorCode.PRODUCER_LIMIT_EXCEEDED,
@@ -256,7 +267,8 @@ class ProducerTable:
         tail = self._tail.get(producer)
         if tail is not None and tail.last.log_index <= index:
             del self._tail[producer]
-        if len(self) > self._limit and self._applied:
+        # Those with a name have a limit of their own: they must not shorten how long the others are remembered.
+        if len(self._applied) > self._limit:
             self._forget(next(iter(self._applied)))
 
     def _mark_digests(self, producer: int, first: int, end: int) -> None:

@@ -83,10 +83,11 @@ class RecordDeletions(NodeService):
             return self._absent.problem(wanted.topic_id, wanted.partition)
         before = partition.high_watermark if wanted.before_offset == HIGH_WATERMARK else wanted.before_offset
         problem = partition.check_readable(-1) or _check_allowed(partition, before)
-        if problem is None and (partition.group in deletion.waiting or self._deletions.full):
+        if problem is None and partition.group in deletion.waiting:
             problem = error(ErrorCode.INVALID_REQUEST, f"{partition.name} is named twice; name each partition once")
-            if partition.group not in deletion.waiting:
-                problem = error(ErrorCode.SERVER_BUSY, "too many deletions wait here; try again after a pause")
+        if problem is None and self._deletions.full:
+            waiting = f"{len(self._deletions)} deletions wait here already; try again after a pause"
+            problem = error(ErrorCode.SERVER_BUSY, waiting)
         if problem is not None:
             return problem
         slot = len(deletion.response.results) - 1

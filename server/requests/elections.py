@@ -38,7 +38,10 @@ class ElectionRequests(NodeService):
         response = admin_pb2.ElectLeadersResponse()
         slots: dict[int, list[admin_pb2.ElectLeadersResult]] = {}
         groups: dict[int, list[int]] = {}
+        meant = {(p.topic, p.partition): p.topic_id for p in request.partitions}
         for name, number, record in self._replicas.named((p.topic, p.partition) for p in request.partitions):
+            if record is not None and meant.get((name, number), b"") not in (b"", record.topic.topic_id):
+                record = None  # The next topic of that name is not meant.
             leader = NO_NODE if record is None else self._replicas.known_leader(record)[0]
             if record is not None and leader == record.replicas[0] and not request.partitions:
                 continue

@@ -123,7 +123,9 @@ class MetadataReads(NodeService):
         heartbeat = None
         # Before an entry of its term is committed a leader does not know what is committed (raft.md 15).
         if raft.leads_committed and not self._confirmations.full:
-            heartbeat = self._rounds.begin(now, METADATA_GROUP)
+            unhurried = request.metadata_read_index.unhurried
+            # One that has been sent may have been answered before the question came: only the next can confirm it.
+            heartbeat = raft.newest_round + 1 if unhurried else self._rounds.begin(now, METADATA_GROUP)
         if heartbeat is None:
             respond(self._not_controller(request.request_id))
             return

@@ -98,10 +98,14 @@ class OffsetRequests(NodeService):
             result.error.CopyFrom(self._absent.problem(wanted.topic_id, wanted.partition))
             return
         problem = partition.check_readable(wanted.leader_epoch) or _check_timestamp(wanted.timestamp_ms)
+        if problem is None and self._lookups.full:
+            # Before a heartbeat is sent for it: who asks again and again would cause as many rounds.
+            waiting = f"{len(self._lookups)} look-ups wait here already; try again after a pause"
+            problem = error(ErrorCode.SERVER_BUSY, waiting)
         heartbeat = None
         if problem is None:
             heartbeat = self._rounds.begin(now, partition.group)
-            if heartbeat is None or self._lookups.full:
+            if heartbeat is None:
                 problem = error(ErrorCode.SERVER_BUSY, f"the leader of {partition.name} is stalled; try again shortly")
         if problem is not None:
             result.error.CopyFrom(problem)

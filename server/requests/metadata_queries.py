@@ -11,6 +11,7 @@ from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS, ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
@@ -24,12 +25,14 @@ class MetadataQueries(NodeService):
         self,
         cluster_id: str,
         metadata: MetadataReplica,
+        age: ImageAge,
         partitions: Replicas,
         reads: MetadataReads,
         replies: Replies,
     ) -> None:
         self._cluster_id = cluster_id
         self._metadata = metadata
+        self._age = age
         self._partitions = partitions
         self._reads = reads
         self._replies = replies
@@ -52,8 +55,7 @@ class MetadataQueries(NodeService):
             if problem is None:
                 self._describe_cluster(time.now, asked.request_id, request)
             else:
-                failed = data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem)
-                self._replies.reply(asked.request_id, failed)
+                self._replies.reply(asked.request_id, failed_description(request, problem))
 
         self._reads.read(time.now, request.timeout_ms, answer)
 
@@ -62,7 +64,8 @@ class MetadataQueries(NodeService):
         response = data_plane_pb2.MetadataResponse(
             cluster_id=self._cluster_id,
             controller_id=self._metadata.raft.leader_id,
-            image_age_ms=self._metadata.image_age_ms(now),
+            image_age_ms=self._age.bound_ms(now),
+            applied_index=image.applied_index,
         )
         for broker in image.brokers.values():
             response.brokers.add(
@@ -160,7 +163,11 @@ class MetadataQueries(NodeService):
             response = admin_pb2.ListProducersResponse(error=problem)
             if problem is None:
                 names = self._metadata.image.named_producers
-                found = names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                found = (
+                    names.listed(request.names)
+                    if request.names
+                    else names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                )
                 response.more = len(found) > MAX_REQUEST_NAMES
                 for each in found[:MAX_REQUEST_NAMES]:
                     response.producers.add(
@@ -168,17 +175,24 @@ class MetadataQueries(NodeService):
                         producer_id=each.producer_id,
                         producer_epoch=each.epoch,
                         claimed_ms=each.claimed_ms,
+                        note=each.note if request.notes else b"",
                     )
             self._replies.reply(asked.request_id, response)
 
-        self._reads.read(time.now, request.timeout_ms, answer)
+        if len(request.names) > MAX_REQUEST_NAMES:
+            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_REQUEST_NAMES}"
+            answer(error(ErrorCode.INVALID_REQUEST, problem))
+        else:
+            self._reads.read(time.now, request.timeout_ms, answer)
 
 
 def failed_description(
     request: data_plane_pb2.MetadataRequest, problem: errors_pb2.Error
 ) -> data_plane_pb2.MetadataResponse:
     """The answer where there is no metadata yet: an error only for who asked for what is certain."""
-    return data_plane_pb2.MetadataResponse(controller_id=NO_NODE, error=problem if request.linearizable else None)
+    return data_plane_pb2.MetadataResponse(
+        controller_id=NO_NODE, image_age_ms=UNKNOWN_AGE_MS, error=problem if request.linearizable else None
+    )
 
 
 def failed_configs(

@@ -9,9 +9,10 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
-from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
+from quorumlog.server.partition.acknowledgements import ACKS_NONE, ProduceCall
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
@@ -78,15 +79,14 @@ class ProduceRequests(NodeService):
             self._calls.add(call)
 
     def _refuse_all(self, request: data_plane_pb2.ProduceRequest) -> errors_pb2.Error | None:
-        if request.acks not in (ACKS_NONE, ACKS_LEADER, ACKS_ALL):
-            return error(ErrorCode.INVALID_REQUIRED_ACKS, f"acks={request.acks}: say 0, 1 or -1 (all)")
+        senseless = check_acks(request.acks) or check_request_size(
+            sum(len(batch.batch) for batch in request.batches), self._limits.request_bytes
+        )
+        if senseless is not None:
+            return senseless
         if self._calls.full:
             return error(
                 ErrorCode.SERVER_BUSY, f"{len(self._calls)} produce requests wait here already; try again after a pause"
-            )
-        if sum(len(batch.batch) for batch in request.batches) > self._limits.request_bytes:
-            return error(
-                ErrorCode.RECORD_TOO_LARGE, f"a produce request carries at most {self._limits.request_bytes} bytes"
             )
         return self._conditions.refusal()
 

@@ -1,5 +1,8 @@
 """Changes of topics, as any node serves them: each goes to the controller. Producer names are deleted in the same way.
 
+What is to be changed goes to the controller with its id (``change_targets.py``), so that a request which is late on its
+way there hits nothing else that has the name by then.
+
 An answer to a change comes once this node's own image shows it, so that who asks the same node next sees what it did.
 """
 
@@ -17,18 +20,13 @@ from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.change_targets import TargetedChange, add_ids, check_targets, names_only
+from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-TopicChange: TypeAlias = (
-    admin_pb2.CreateTopicsRequest
-    | admin_pb2.DeleteTopicsRequest
-    | admin_pb2.CreatePartitionsRequest
-    | admin_pb2.AlterConfigsRequest
-    | admin_pb2.ReassignPartitionsRequest
-    | admin_pb2.DeleteProducersRequest
-)
+TopicChange: TypeAlias = admin_pb2.CreateTopicsRequest | TargetedChange
 
 _RESPONSES: dict[type[ProtoMessage], tuple[str, type[ProtoMessage]]] = {
     admin_pb2.CreateTopicsRequest: ("create_topics", admin_pb2.CreateTopicsResponse),
@@ -54,11 +52,20 @@ class TopicRequests(NodeService):
     """Serves creation, deletion and change of topics.
 
     Arguments:
+        reads: look up what is meant by requests that bring names only.
         limit: changes that may wait for an image that shows them.
     """
 
-    def __init__(self, current: CurrentImage, controller: ControllerClient, limit: int, replies: Replies) -> None:
+    def __init__(
+        self,
+        current: CurrentImage,
+        controller: ControllerClient,
+        reads: MetadataReads,
+        limit: int,
+        replies: Replies,
+    ) -> None:
         self._current = current
+        self._reads = reads
         self._controller = controller
         self._replies = replies
         #: Changes that wait until this node's own image shows them.
@@ -71,6 +78,32 @@ class TopicRequests(NodeService):
     def change(self, time: StepTime, asked: ClientRequest, request: TopicChange) -> None:
         """Passes the request on, and answers once this node's own image shows what the answer says."""
         request_id, deadline = asked.request_id, time.now + wait_us(request.timeout_ms)
+        if isinstance(request, admin_pb2.CreateTopicsRequest):
+            self._pass_on(request_id, deadline, request)
+            return
+        refused = check_targets(request)
+        if refused is not None:
+            self._replies.reply(request_id, failed_change(request, refused))
+        elif not names_only(request):
+            self._pass_on(request_id, deadline, request)
+        else:
+            self._look_up(time.now, request_id, deadline, request)
+
+    def _look_up(self, now: int, request_id: int, deadline: int, request: TargetedChange) -> None:
+        """Passes a request on with the ids that its names have by now, as the controller knows them."""
+
+        def known(problem: errors_pb2.Error | None) -> None:
+            if problem is not None:
+                self._replies.reply(request_id, failed_change(request, problem))
+                return
+            meant = type(request)()
+            meant.CopyFrom(request)  # type: ignore[arg-type]  # of the same type
+            add_ids(self._current.image, meant)
+            self._pass_on(request_id, deadline, meant)
+
+        self._reads.read(now, request.timeout_ms, known)
+
+    def _pass_on(self, request_id: int, deadline: int, request: TopicChange) -> None:
         kind = _RESPONSES[type(request)][0]
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:

@@ -7,11 +7,14 @@ import grpc.aio
 
 from quorumlog.server.metrics import Meters
 from quorumlog.server.options import NodeLimits
+from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.request_stream import OpenStreams, RequestStream, invalid, parse
+from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.transport.unary_calls import BUSY, TOPIC_ID_BYTES, Context, Handlers, unary_handler
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 SERVICE = "quorumlog.v1.DataPlane"
@@ -55,36 +58,22 @@ class DataPlaneService:
     async def _take_produce(self, data: bytes, stream: RequestStream) -> None:
         request = await parse(pb.ProduceRequest, data, stream.context)
         await self._check_shape(stream.context, [(b.topic_id, b.partition) for b in request.batches], "batch")
-        if request.acks not in (-1, 0, 1):
-            await invalid(
-                stream.context,
-                f"acks is {request.acks}: use 0, 1 or -1 (all)",
-                ErrorCode.INVALID_REQUIRED_ACKS,
-            )
+        wrong_acks = check_acks(request.acks)
+        if wrong_acks is not None:
+            await refuse(stream.context, wrong_acks)
         self._meters.produce_requests += 1
         self._meters.produce_bytes += len(data)
-        if not self._requests.has_room_for(len(data)) or len(data) > self._limits.request_bytes:
+        refusal = check_request_size(len(data), self._limits.request_bytes)
+        if refusal is None and not self._requests.has_room_for(len(data)):
+            refusal = error(ErrorCode.SERVER_BUSY, BUSY)
+        if refusal is not None:
+            self._meters.requests_refused += 1
             if request.acks != 0:
-                stream.answer(self._refused_produce(request, len(data)))
+                stream.answer(_refused_produce(request, refusal))
         elif request.acks == 0:
             self._requests.submit_unanswered(request)
         else:
             stream.submit(request, len(data))
-
-    def _refused_produce(self, request: pb.ProduceRequest, size_bytes: int) -> pb.ProduceResponse:
-        self._meters.requests_refused += 1
-        refusal = error(ErrorCode.SERVER_BUSY, BUSY)
-        if size_bytes > self._limits.request_bytes:
-            limit = self._limits.request_bytes
-            refusal = error(
-                ErrorCode.RECORD_TOO_LARGE,
-                f"the request has {size_bytes} bytes, the node takes {limit}: send fewer batches in one request",
-            )
-        results = [
-            pb.ProduceResult(topic_id=batch.topic_id, partition=batch.partition, error=refusal, base_offset=-1)
-            for batch in request.batches
-        ]
-        return pb.ProduceResponse(correlation_id=request.correlation_id, results=results)
 
     async def _take_fetch(self, data: bytes, stream: RequestStream) -> None:
         request = await parse(pb.FetchRequest, data, stream.context)
@@ -124,3 +113,11 @@ class DataPlaneService:
                 await invalid(context, f"a topic id has {len(topic_id)} bytes, not {TOPIC_ID_BYTES}: ask Metadata")
             if partition < 0:
                 await invalid(context, f"partition {partition}: partitions are numbered from 0")
+
+
+def _refused_produce(request: pb.ProduceRequest, refusal: errors_pb2.Error) -> pb.ProduceResponse:
+    results = [
+        pb.ProduceResult(topic_id=batch.topic_id, partition=batch.partition, error=refusal, base_offset=-1)
+        for batch in request.batches
+    ]
+    return pb.ProduceResponse(correlation_id=request.correlation_id, results=results)

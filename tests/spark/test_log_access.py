@@ -144,6 +144,17 @@ def test_offsets_that_retention_removed_are_data_loss_or_skipped(node: StandIn) 
     assert read(node, 1, 8, strict=False) == [b"5", b"6", b"7"], "not what the batch holds before the log's start"
 
 
+def test_a_new_leader_that_does_not_know_its_end_yet_is_no_data_loss(node: StandIn) -> None:
+    """It has been elected and serves up to its high watermark: offsets beyond it are there, only not served yet."""
+    (log,) = node.create("t")
+    log.append([b"a", b"b"])
+    log.append([b"c"])
+    behind = errors_pb2.Error(code=errors_pb2.OFFSET_OUT_OF_RANGE)
+    for position in (0, 2):
+        node.fetch_errors = [behind, behind]
+        assert read(node, position, 3) == [b"a", b"b", b"c"][position:]
+
+
 def test_a_topic_created_anew_is_not_mistaken_for_the_one_planned(node: StandIn) -> None:
     (log,) = node.create("t")
     log.append([b"old"])

@@ -118,6 +118,34 @@ def test_a_second_run_adds_what_the_first_one_has_not_written_whatever_the_order
     }
 
 
+@pytest.mark.parametrize(
+    ("column", "mine", "theirs"),
+    [
+        ("key", [b"k", b"l"], [b"k", b"m"]),
+        ("timestamp", [1, 2], [1, 3]),
+        ("headers", [[("a", b"1")], [("b", b"1")]], [[("a", b"1")], [("b", b"2")]]),
+        ("headers", [[("a", b"1")], [("b", b"1")]], [[("a", b"1")], None]),
+        ("headers", [[("a", b"1")], [("b", None)]], [[("a", b"1")], [("c", None)]]),
+    ],
+)
+def test_a_repeated_task_whose_rows_are_shuffled_differs_in_any_column(
+    column: str, mine: list[Any], theirs: list[Any]
+) -> None:
+    """In another order they are compared one by one, and not as a whole."""
+
+    def made(given: list[Any]) -> pa.Table:
+        kind = {"timestamp": pa.timestamp("us", "UTC"), "headers": HEADERS_TYPE}.get(column)
+        if column == "headers":
+            given = [None if each is None else [{"key": key, "value": value} for key, value in each] for each in given]
+        return rows(value=[b"v", b"v"], **{column: pa.array(given, kind)})
+
+    by = how(rows_before=None, t=1)
+    there = stored(made(mine[::-1]), by, 0)
+    assert rest_of(made(mine), there, by) == []
+    with pytest.raises(DeliveryError, match="1 records that an earlier run"):
+        rest_of(made(theirs), there, by)
+
+
 def test_rows_that_may_come_again_in_another_order_go_to_the_same_partitions_whatever_the_order() -> None:
     """Of two runs at the same time one would else put into one partition what the other puts into another."""
     numbers = [b"%d" % number for number in range(3 * KEYLESS_RUN)]

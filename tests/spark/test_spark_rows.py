@@ -128,6 +128,16 @@ def test_offsets_of_a_compacted_batch_stay_and_its_gaps_are_no_loss() -> None:
         list(exact([gaps, stored(9, [b"9"])], OffsetRange("t", b"", 7, 3, 10), fail_on_data_loss=True))
 
 
+def test_a_gap_behind_what_is_compacted_is_data_loss() -> None:
+    """A batch beyond the compaction point is whole: what is missing before it was removed by something else."""
+    below = stored(0, [b"0", b"4"])._replace(offsets=pa.array([0, 4]), compacted_offset=6)
+    behind = stored(8, [b"8", b"9"])._replace(compacted_offset=6)
+    with pytest.raises(DataLossError, match=r"offsets \[5, 8\) are gone"):
+        list(exact([below, behind], OffsetRange("t", b"", 7, 0, 10), fail_on_data_loss=True))
+    at = stored(6, [b"6", b"7"])._replace(compacted_offset=6)
+    assert [rows.offset for rows in exact([below, at], OffsetRange("t", b"", 7, 0, 8), True)] == [0, 6]
+
+
 def test_a_range_is_read_exactly() -> None:
     log = [stored(0, [b"0", b"1", b"2"]), stored(3, [b"3", b"4"]), stored(5, [b"5", b"6"])]
     pieces = exact(log, OffsetRange("t", b"", 7, 2, 6), fail_on_data_loss=True)

@@ -123,6 +123,26 @@ def test_a_plan_that_shuffles_is_written_once_too(
     assert sorted(map(int, values)) == list(range(450))
 
 
+def test_a_micro_batch_that_broke_off_is_run_again_with_fewer_tasks(
+    spark: SparkSession, quorumlog_cluster: LocalCluster, tmp_path: Path
+) -> None:
+    create(quorumlog_cluster, "many-tasks", 3)
+    create(quorumlog_cluster, "few-tasks", 2)
+    write(quorumlog_cluster, "many-tasks", 0, 300)
+
+    def copy(plan: Callable[[DataFrame], DataFrame]) -> Copy:
+        return Copy(spark, quorumlog_cluster, "many-tasks", "few-tasks", tmp_path / "checkpoint", plan)
+
+    last_fails = "if(spark_partition_id() = 5, cast(raise_error('it breaks off') AS binary), value) AS value"
+    with pytest.raises(StreamingQueryException, match="it breaks off"):
+        copy(lambda rows: rows.repartition(6).selectExpr("key", last_fails)).drain()
+    lost = read(quorumlog_cluster, "few-tasks").num_rows
+    assert 0 < lost < 300, "the first run breaks off in the middle"
+    copy(lambda rows: rows.select("key", "value").coalesce(1)).drain()
+    values = read(quorumlog_cluster, "few-tasks").column("value").to_pylist()
+    assert sorted(values) == sorted(b"%d" % number for number in range(300))
+
+
 def test_a_batch_job_under_a_transaction_id_adds_nothing_when_it_is_run_again(
     spark: SparkSession, quorumlog_cluster: LocalCluster
 ) -> None:

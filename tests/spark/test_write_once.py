@@ -58,7 +58,8 @@ def broken_off(options: WriteOptions, who: runs.Name, rows: pa.RecordBatch, part
     """A first run that ends after some partitions."""
     assert options.topic is not None
     shapes = sink.shapes_of(options, [options.topic])
-    note = sink.first_look(options, shapes)
+    work = runs.begin_work(nodes_at(options.bootstrap_servers), who, "first run", time.time_ns() // 1_000_000)
+    note = sink.first_look(options, shapes, work.timestamp_ms)
     run = runs.begin(nodes_at(options.bootstrap_servers), who, [options.topic], note)
     how = rows_to_records.Spread(shapes, run.note.timestamp_ms, who.turn)
     with Producer(
@@ -236,10 +237,40 @@ def test_nothing_is_added_to_what_was_complete(options: WriteOptions) -> None:
     assert written(options) == Counter([b"0", b"1"])
 
 
-def test_a_run_that_had_more_tasks_and_broke_off_is_noticed(options: WriteOptions) -> None:
+def divided(values: list[bytes], tasks: int) -> list[pa.RecordBatch]:
+    return [batch(values[task::tasks]) for task in range(tasks)]
+
+
+@pytest.mark.parametrize("begun", [{0, 3, 4, 5}, {1}, {5}, set(range(6))])
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_a_run_with_fewer_tasks_finds_what_the_lost_ones_have_written(
+    options: WriteOptions, begun: set[int], tasks: int
+) -> None:
+    who, values = name(), [b"%d" % (number // 2) for number in range(60)]
+    first = divided(values, 6)
+    for task in begun:
+        broken_off(options, who._replace(task=task), first[task], 2)
+    for _ in range(2):
+        shares = divided(values, tasks)
+        sink.end(options, [sink.write_once(options, who._replace(task=n), [share]) for n, share in enumerate(shares)])
+        assert written(options) == Counter(values)
+
+
+def test_a_run_with_more_tasks_writes_nothing_twice(options: WriteOptions) -> None:
+    who, values = name(), [b"%d" % number for number in range(60)]
+    sink.write_once(options, who, [batch(values)])
+    shares = divided(values, 6)
+    for task in range(1, 6):
+        sink.write_once(options, who._replace(task=task), [shares[task]])
+    with pytest.raises(DeliveryError, match="or its tasks are divided otherwise"):
+        sink.write_once(options, who, [shares[0]])
+    assert written(options) == Counter(values)
+
+
+def test_other_rows_of_a_lost_task_are_noticed(options: WriteOptions) -> None:
     who = name()
-    sink.write_once(options, who._replace(task=1), [batch([b"lost"])])
-    alone = sink.write_once(options, who, [batch([b"found", b"lost"])])
+    sink.write_once(options, who._replace(task=7), [batch([b"other"])])
+    alone = sink.write_once(options, who, [batch([b"found"])])
     with pytest.raises(DeliveryError, match="an earlier run of this batch was divided into more than 1 tasks"):
         sink.end(options, [alone])
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from storage_samples import LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import HardState
+from quorumlog.raft.types import EntryId, HardState
 from quorumlog.storage import opening, rows
-from quorumlog.storage.interface import DamageError
+from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 from quorumlog.storage.verification import verify
@@ -69,6 +69,76 @@ def test_a_row_that_answers_for_another_group_is_refused(tmp_path: Path) -> None
     with pytest.raises(DamageError, match=r"snapshots of group 3 .* is damaged: checksum"):
         Storage(tmp_path)
     assert not verify(tmp_path).sound
+
+
+def test_an_anchor_that_is_not_the_entry_before_the_first_is_noticed_at_opening(tmp_path: Path) -> None:
+    """A sound row of another history: a follower would be sent entries that do not follow what it has."""
+    with Storage(tmp_path) as storage:
+        entries = LogBuilder(1).batches(6)
+        anchor = identity(entries[2])
+        storage.commit(transaction(create(1, entries)))
+        storage.commit(transaction(RaftGroupWrite(1, compact_to=anchor)))
+    Storage(tmp_path).close()
+    with Storage(tmp_path) as storage, storage._environment.writing() as txn:
+        key = rows.group_key(1)
+        other = rows.pack_entry_id(EntryId(anchor.index, anchor.term, anchor.hash ^ 1))
+        txn.put(key, rows.seal_row(rows.ANCHORS, key, other), db=storage._environment.databases[rows.ANCHORS])
+    with pytest.raises(DamageError, match=r"entry 4 of group 1 .*does not follow the anchor of its log"):
+        Storage(tmp_path)
+    assert not verify(tmp_path).sound
+
+
+@pytest.mark.parametrize(
+    "database",
+    [rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS, rows.TABLES, rows.NODE_STATE],
+    ids=bytes.decode,
+)
+def test_a_flipped_bit_in_any_small_row_is_noticed_at_opening(tmp_path: Path, database: bytes) -> None:
+    with Storage(tmp_path) as storage:
+        entries = LogBuilder(1).batches(6)
+        checkpoint, slices = staged(identity(entries[1]), b"image")
+        group = create(1, entries, stage=slices, checkpoint=checkpoint, table={b"k": b"v"})
+        storage.commit(transaction(group, node_state={b"directory": b"d1"}))
+        databases = storage._environment.databases
+        with storage._environment.writing() as txn, txn.cursor(db=databases[database]) as cursor:
+            assert cursor.first()
+            key, row = cursor.item()
+            txn.put(key, row[:-1] + bytes((row[-1] ^ 1,)), db=databases[database])
+    with pytest.raises(DamageError, match="checksum"):
+        Storage(tmp_path)
+
+
+def test_a_data_file_of_another_format_is_refused_and_says_which_version_to_use(tmp_path: Path) -> None:
+    for number, right in ((rows.FORMAT + 1, "a newer"), (rows.FORMAT - 1, "an older")):
+        directory = tmp_path / right
+        with Storage(directory) as storage, storage._environment.writing() as txn:
+            row = rows.seal_row(rows.FORMAT_DB, rows.FORMAT_KEY, number.to_bytes(4, "little"))
+            txn.put(rows.FORMAT_KEY, row, db=storage._environment.databases[rows.FORMAT_DB])
+        with pytest.raises(StorageEngineError, match=f"has storage format {number}, .*: use {right} quorumlog"):
+            Storage(directory)
+
+
+def test_the_end_of_the_offset_index_must_be_that_of_the_last_batch(tmp_path: Path) -> None:
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, LogBuilder(1).batches(6, records=10))))
+        with storage._environment.writing() as txn:
+            assert txn.delete(rows.position_key(1, 59), db=storage._environment.databases[rows.OFFSETS])
+    with pytest.raises(DamageError, match=r"offset index .*not offset 59 at index 6"):
+        Storage(tmp_path)
+
+
+def test_the_last_entry_of_each_of_many_groups_is_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However little may be checked of all together: what was written last is what a failing disk has lost."""
+    monkeypatch.setattr(opening, "ALL_TAILS_ENTRIES", 2)
+    monkeypatch.setattr(opening, "ALL_TAILS_BYTES", 2)
+    logs = {group: LogBuilder(group).batches(3) for group in (1, 2, 3, 4)}
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(*(create(group, entries) for group, entries in logs.items())))
+        with storage._environment.writing() as txn:
+            entries = storage._environment.databases[rows.ENTRIES]
+            txn.put(rows.position_key(4, 3), logs[4][2].data[:-1] + b"?", db=entries)
+    with pytest.raises(DamageError, match="entry 3 of group 4"):
+        Storage(tmp_path)
 
 
 @pytest.mark.parametrize("missing", [0, 1, 2])

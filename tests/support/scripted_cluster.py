@@ -263,6 +263,41 @@ class _Node(data_plane_pb2_grpc.DataPlaneServicer, admin_pb2_grpc.AdminServicer)
     ) -> admin_pb2.CreateTopicsResponse:
         return await self.cluster.on_create(request)
 
+    async def ListProducers(
+        self, request: admin_pb2.ListProducersRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ListProducersResponse:
+        return self.cluster.on_list_producers(request)
+
+    async def DeleteTopics(
+        self, request: admin_pb2.DeleteTopicsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.DeleteTopicsResponse:
+        return self.cluster.on_delete_topics(request)
+
+    async def AlterConfigs(
+        self, request: admin_pb2.AlterConfigsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.AlterConfigsResponse:
+        return self.cluster.on_alter_configs(request)
+
+    async def CreatePartitions(
+        self, request: admin_pb2.CreatePartitionsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.CreatePartitionsResponse:
+        return self.cluster.on_create_partitions(request)
+
+    async def ReassignPartitions(
+        self, request: admin_pb2.ReassignPartitionsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ReassignPartitionsResponse:
+        return self.cluster.on_reassign(request)
+
+    async def DeleteRecords(
+        self, request: admin_pb2.DeleteRecordsRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.DeleteRecordsResponse:
+        return self.cluster.on_delete_records(request)
+
+    async def ElectLeaders(
+        self, request: admin_pb2.ElectLeadersRequest, context: grpc.aio.ServicerContext
+    ) -> admin_pb2.ElectLeadersResponse:
+        return self.cluster.on_elect(request)
+
     async def DeleteProducers(
         self, request: admin_pb2.DeleteProducersRequest, context: grpc.aio.ServicerContext
     ) -> admin_pb2.DeleteProducersResponse:
@@ -284,6 +319,8 @@ class ScriptedCluster:
         self.raw_fetches: deque[data_plane_pb2.FetchRequest] = deque(maxlen=1000)
         self.on_session: SessionScript = lambda request: None
         self.topic_id = TOPIC_ID
+        #: The Raft group of the first partition: higher for a topic that is created later.
+        self.first_group = 1000
         self.producer_ids = 100
         #: Adds services to the server of each node that starts.
         self.on_start: Callable[[int, grpc.aio.Server], None] = lambda node_id, server: None
@@ -295,6 +332,27 @@ class ScriptedCluster:
         )
         self.on_delete_producers: Callable[[admin_pb2.DeleteProducersRequest], admin_pb2.DeleteProducersResponse] = (
             lambda request: admin_pb2.DeleteProducersResponse()
+        )
+        self.on_list_producers: Callable[[admin_pb2.ListProducersRequest], admin_pb2.ListProducersResponse] = (
+            lambda request: admin_pb2.ListProducersResponse()
+        )
+        self.on_delete_topics: Callable[[admin_pb2.DeleteTopicsRequest], admin_pb2.DeleteTopicsResponse] = (
+            lambda request: admin_pb2.DeleteTopicsResponse()
+        )
+        self.on_alter_configs: Callable[[admin_pb2.AlterConfigsRequest], admin_pb2.AlterConfigsResponse] = (
+            lambda request: admin_pb2.AlterConfigsResponse()
+        )
+        self.on_create_partitions: Callable[[admin_pb2.CreatePartitionsRequest], admin_pb2.CreatePartitionsResponse] = (
+            lambda request: admin_pb2.CreatePartitionsResponse()
+        )
+        self.on_reassign: Callable[[admin_pb2.ReassignPartitionsRequest], admin_pb2.ReassignPartitionsResponse] = (
+            lambda request: admin_pb2.ReassignPartitionsResponse()
+        )
+        self.on_delete_records: Callable[[admin_pb2.DeleteRecordsRequest], admin_pb2.DeleteRecordsResponse] = (
+            lambda request: admin_pb2.DeleteRecordsResponse()
+        )
+        self.on_elect: Callable[[admin_pb2.ElectLeadersRequest], admin_pb2.ElectLeadersResponse] = lambda request: (
+            admin_pb2.ElectLeadersResponse()
         )
 
     async def start(self) -> None:
@@ -350,6 +408,7 @@ class ScriptedCluster:
                     leader=leader,
                     leader_epoch=epoch,
                     partition_epoch=epoch,
+                    group_id=self.first_group + number,
                     replicas=list(self.nodes),
                 )
         return response

@@ -197,27 +197,39 @@ Global___CreateTopicResult: _TypeAlias = CreateTopicResult  # noqa: Y015
 
 @_typing.final
 class DeleteTopicsRequest(_message.Message):
-    """Topics to delete."""
+    """Topics to delete.
+
+    Here and in the other changes of topics: a topic's name may belong to another topic by the time that the request
+    arrives, because it comes late or is repeated. With an id (16 bytes) beside the name, only the topic that has both is
+    meant. An id of 16 zero bytes says that there was no topic of that name when the request was made. Without an id the
+    node that is asked looks the name up, once, and passes the request on with the id.
+    """
 
     DESCRIPTOR: _descriptor.Descriptor
 
     NAMES_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    TOPIC_IDS_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Their names."""
 
+    @_builtins.property
+    def topic_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Their ids, one per name in the same order; or none."""
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         timeout_ms: _builtins.int = ...,
+        topic_ids: _abc.Iterable[_builtins.bytes] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["names", b"names", "timeout_ms", b"timeout_ms", "topic_ids", b"topic_ids"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -316,10 +328,13 @@ class NewPartitions(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     TOTAL_COUNT_FIELD_NUMBER: _builtins.int
     REPLICA_ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name."""
     total_count: _builtins.int
     """How many partitions it is to have in all."""
+    topic_id: _builtins.bytes
+    """The topic's id; empty to have the name looked up."""
     @_builtins.property
     def replica_assignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaAssignment]:
         """The replicas of each new partition; none to have them placed."""
@@ -330,10 +345,11 @@ class NewPartitions(_message.Message):
         name: _builtins.str = ...,
         total_count: _builtins.int = ...,
         replica_assignments: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "replica_assignments", b"replica_assignments", "total_count", b"total_count"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "replica_assignments", b"replica_assignments", "topic_id", b"topic_id", "total_count", b"total_count"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -424,8 +440,11 @@ class AlterTopicConfig(_message.Message):
     NAME_FIELD_NUMBER: _builtins.int
     SET_FIELD_NUMBER: _builtins.int
     CLEAR_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The topic's name."""
+    topic_id: _builtins.bytes
+    """The topic's id; empty to have the name looked up."""
     @_builtins.property
     def set(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Keys to set."""
@@ -440,10 +459,11 @@ class AlterTopicConfig(_message.Message):
         name: _builtins.str = ...,
         set: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         clear: _abc.Iterable[_builtins.str] | None = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear", b"clear", "name", b"name", "set", b"set"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["clear", b"clear", "name", b"name", "set", b"set", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -752,10 +772,13 @@ class Reassignment(_message.Message):
     TOPIC_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic's name."""
     partition: _builtins.int
     """The partition's number."""
+    topic_id: _builtins.bytes
+    """The topic's id; empty to have the name looked up."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids, the preferred leader first; none: the reassignment under way is cancelled."""
@@ -766,10 +789,11 @@ class Reassignment(_message.Message):
         topic: _builtins.str = ...,
         partition: _builtins.int = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -963,19 +987,23 @@ class PartitionName(_message.Message):
 
     TOPIC_FIELD_NUMBER: _builtins.int
     PARTITION_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic."""
     partition: _builtins.int
     """The partition's number."""
+    topic_id: _builtins.bytes
+    """The topic's id; empty to have the name looked up."""
     def __init__(
         self,
         *,
         topic: _builtins.str = ...,
         partition: _builtins.int = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "topic", b"topic", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1147,22 +1175,32 @@ class ListProducersRequest(_message.Message):
     PREFIX_FIELD_NUMBER: _builtins.int
     AFTER_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    NAMES_FIELD_NUMBER: _builtins.int
+    NOTES_FIELD_NUMBER: _builtins.int
     prefix: _builtins.str
     """Only those that begin with this."""
     after: _builtins.str
     """Only those after this one, in the order of code points: the last of the page before."""
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    notes: _builtins.bool
+    """Whether the notes are wanted, too."""
+    @_builtins.property
+    def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Only these, at most 1,000; none: all."""
+
     def __init__(
         self,
         *,
         prefix: _builtins.str = ...,
         after: _builtins.str = ...,
         timeout_ms: _builtins.int = ...,
+        names: _abc.Iterable[_builtins.str] | None = ...,
+        notes: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "names", b"names", "notes", b"notes", "prefix", b"prefix", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1212,6 +1250,7 @@ class ListedProducer(_message.Message):
     PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
     CLAIMED_MS_FIELD_NUMBER: _builtins.int
+    NOTE_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name."""
     producer_id: _builtins.int
@@ -1220,6 +1259,8 @@ class ListedProducer(_message.Message):
     """The newest epoch with which it was claimed."""
     claimed_ms: _builtins.int
     """When it was claimed last, in milliseconds since the epoch, on the controller's clock."""
+    note: _builtins.bytes
+    """What the first who claimed that epoch left with it, where the request asks for notes; empty from older nodes."""
     def __init__(
         self,
         *,
@@ -1227,10 +1268,11 @@ class ListedProducer(_message.Message):
         producer_id: _builtins.int = ...,
         producer_epoch: _builtins.int = ...,
         claimed_ms: _builtins.int = ...,
+        note: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_ms", b"claimed_ms", "name", b"name", "note", b"note", "producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1245,6 +1287,7 @@ class DeleteProducersRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     CLAIMED_BEFORE_MS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     claimed_before_ms: _builtins.int
     """Only if they were claimed last before this time, in milliseconds since the epoch; 0: whenever it was."""
     timeout_ms: _builtins.int
@@ -1253,20 +1296,53 @@ class DeleteProducersRequest(_message.Message):
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The names, at most 1,000."""
 
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerClaim]:
+        """Which claim of each name is meant, in the same order: one that was made since is not touched by a request that comes
+        late or is repeated. None: the node that is asked looks them up, once.
+        """
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         claimed_before_ms: _builtins.int = ...,
         timeout_ms: _builtins.int = ...,
+        claims: _abc.Iterable[Global___ProducerClaim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "names", b"names", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "claims", b"claims", "names", b"names", "timeout_ms", b"timeout_ms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteProducersRequest: _TypeAlias = DeleteProducersRequest  # noqa: Y015
+
+@_typing.final
+class ProducerClaim(_message.Message):
+    """One claim of a producer name."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    PRODUCER_EPOCH_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """The name's id; -1: nobody had the name when the request was made."""
+    producer_epoch: _builtins.int
+    """The newest epoch with which it was claimed."""
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        producer_epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producer_epoch", b"producer_epoch", "producer_id", b"producer_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerClaim: _TypeAlias = ProducerClaim  # noqa: Y015
 
 @_typing.final
 class DeleteProducersResponse(_message.Message):

@@ -656,12 +656,20 @@ class MetadataResponse(_message.Message):
     TOPICS_FIELD_NUMBER: _builtins.int
     IMAGE_AGE_MS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster's id; empty before formation."""
     controller_id: _builtins.int
     """The active controller's node id; -1 when unknown."""
     image_age_ms: _builtins.int
-    """Upper bound on the image's age in milliseconds: time since the node last heard from a metadata leader."""
+    """Upper bound on the image's age in milliseconds, by the answering node's clock: the image shows all that was
+    committed before that. 2^64 - 1 while the node knows of no bound: since its start, no controller has confirmed how
+    far the metadata log was committed.
+    """
+    applied_index: _builtins.int
+    """The index of the metadata log that the image has applied: of two answers the one with the higher index is newer,
+    whichever came first. 0: not told.
+    """
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadata]:
         """Every registered broker."""
@@ -683,10 +691,11 @@ class MetadataResponse(_message.Message):
         topics: _abc.Iterable[Global___TopicMetadata] | None = ...,
         image_age_ms: _builtins.int = ...,
         error: _errors_pb2.Error | None = ...,
+        applied_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "error", b"error", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "error", b"error", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -828,7 +837,9 @@ class PartitionMetadata(_message.Message):
     partition_epoch: _builtins.int
     """The partition epoch: counts changes of leader and ISR."""
     group_id: _builtins.int
-    """The Raft group that replicates it."""
+    """The Raft group that replicates it. Groups are given out in order and never twice: of two topics of one name the one
+    with the higher groups was created later.
+    """
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas, the preferred leader first."""

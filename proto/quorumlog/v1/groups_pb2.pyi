@@ -131,6 +131,7 @@ class GroupCoordinator(_message.Message):
     PORT_FIELD_NUMBER: _builtins.int
     LEADER_EPOCH_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
+    BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     group_id: _builtins.str
     """The group; empty with all."""
     partition: _builtins.int
@@ -143,6 +144,10 @@ class GroupCoordinator(_message.Message):
     """Its port."""
     leader_epoch: _builtins.int
     """The epoch in which it leads."""
+    broker_epoch: _builtins.int
+    """The epoch of that node's registration: of two addresses of one node the one with the higher epoch is newer. 0: not
+    told.
+    """
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Why this group cannot be coordinated now or ever."""
@@ -157,10 +162,11 @@ class GroupCoordinator(_message.Message):
         port: _builtins.int = ...,
         leader_epoch: _builtins.int = ...,
         error: _errors_pb2.Error | None = ...,
+        broker_epoch: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "group_id", b"group_id", "host", b"host", "leader_epoch", b"leader_epoch", "node_id", b"node_id", "partition", b"partition", "port", b"port"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "error", b"error", "group_id", b"group_id", "host", b"host", "leader_epoch", b"leader_epoch", "node_id", b"node_id", "partition", b"partition", "port", b"port"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
 import sys
@@ -40,6 +41,7 @@ class MetadataCommand(_message.Message):
     REASSIGN_REPLICAS_FIELD_NUMBER: _builtins.int
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
+    DELETE_PRODUCER_CLAIMS_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -96,7 +98,11 @@ class MetadataCommand(_message.Message):
 
     @_builtins.property
     def delete_producers(self) -> Global___DeleteProducers:
-        """Producer names are deleted."""
+        """Producer names are deleted, whoever has them."""
+
+    @_builtins.property
+    def delete_producer_claims(self) -> Global___DeleteProducers:
+        """Claims of producer names are deleted."""
 
     def __init__(
         self,
@@ -116,12 +122,13 @@ class MetadataCommand(_message.Message):
         reassign_replicas: Global___ReassignReplicas | None = ...,
         replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
         delete_producers: Global___DeleteProducers | None = ...,
+        delete_producer_claims: Global___DeleteProducers | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -243,21 +250,27 @@ class DeleteProducers(_message.Message):
 
     NAMES_FIELD_NUMBER: _builtins.int
     CLAIMED_BEFORE_MS_FIELD_NUMBER: _builtins.int
+    CLAIMS_FIELD_NUMBER: _builtins.int
     claimed_before_ms: _builtins.int
     """Only if they were claimed last before this time, in milliseconds since the epoch; 0: whenever it was."""
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The names."""
 
+    @_builtins.property
+    def claims(self) -> _containers.RepeatedCompositeFieldContainer[_admin_pb2.ProducerClaim]:
+        """With delete_producer_claims: which claim of each name is meant, in the same order."""
+
     def __init__(
         self,
         *,
         names: _abc.Iterable[_builtins.str] | None = ...,
         claimed_before_ms: _builtins.int = ...,
+        claims: _abc.Iterable[_admin_pb2.ProducerClaim] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "names", b"names"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["claimed_before_ms", b"claimed_before_ms", "claims", b"claims", "names", b"names"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

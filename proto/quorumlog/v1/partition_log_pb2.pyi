@@ -177,6 +177,9 @@ class PartitionSnapshot(_message.Message):
     """The last slice of a partition's snapshot, which replaces the log up to an entry (the anchor). The slices before it
     are the compacted log, in offset order; records after the anchor are in the log and are not part of a snapshot.
 
+    What is too large for one slice is in several: each is a message of this kind with some of the repeated fields, and
+    together they are one message, put together in order. The last one has all the other fields.
+
     The table is newer than the anchor: it is as of table_index. Whoever restores it applies the entries after the
     anchor again, but those up to table_index leave the table and the log start as they are.
     """
@@ -191,6 +194,7 @@ class PartitionSnapshot(_message.Message):
     ROWS_FIELD_NUMBER: _builtins.int
     BATCH_END_OFFSETS_FIELD_NUMBER: _builtins.int
     BATCH_MAX_TIMESTAMPS_MS_FIELD_NUMBER: _builtins.int
+    STATE_SLICES_FIELD_NUMBER: _builtins.int
     next_offset: _builtins.int
     """The offset of the first record after the anchor."""
     log_start_offset: _builtins.int
@@ -201,6 +205,8 @@ class PartitionSnapshot(_message.Message):
     """The compaction point that the slices before this one reach; 0 without any."""
     content_hash: _builtins.bytes
     """The hash of their content."""
+    state_slices: _builtins.int
+    """How many of the slices before this one hold further parts of this message, and no batch."""
     @_builtins.property
     def rows(self) -> _containers.RepeatedCompositeFieldContainer[Global___TableRow]:
         """The rows of the partition's table, as storage keeps them, except the row that says how far it is applied."""
@@ -224,10 +230,11 @@ class PartitionSnapshot(_message.Message):
         rows: _abc.Iterable[Global___TableRow] | None = ...,
         batch_end_offsets: _abc.Iterable[_builtins.int] | None = ...,
         batch_max_timestamps_ms: _abc.Iterable[_builtins.int] | None = ...,
+        state_slices: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end_offsets", b"batch_end_offsets", "batch_max_timestamps_ms", b"batch_max_timestamps_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "table_index", b"table_index"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batch_end_offsets", b"batch_end_offsets", "batch_max_timestamps_ms", b"batch_max_timestamps_ms", "compacted_offset", b"compacted_offset", "content_hash", b"content_hash", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "rows", b"rows", "state_slices", b"state_slices", "table_index", b"table_index"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1511,16 +1511,20 @@ class MetadataReadIndex(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    UNHURRIED_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long it may take, in milliseconds."""
+    unhurried: _builtins.bool
+    """True: the next regular heartbeats may confirm it, none are sent for it."""
     def __init__(
         self,
         *,
         timeout_ms: _builtins.int = ...,
+        unhurried: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "unhurried", b"unhurried"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

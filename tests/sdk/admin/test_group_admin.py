@@ -21,6 +21,7 @@ from quorumlog.sdk import (
     OffsetMetadataTooLargeError,
     OffsetOutOfRangeError,
     TopicPartition,
+    UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.aio import AsyncAdmin
 from quorumlog.v1 import errors_pb2, groups_pb2
@@ -142,6 +143,35 @@ async def test_a_topic_that_was_created_anew_is_known_by_its_new_id(
     script.cluster.topic_id = b"0000111122223333"
     await admin.delete_group_offsets("g", [T0])
     assert script.deleted_ids == {b"0000111122223333"}
+
+
+@pytest.mark.parametrize("method", ["CommitOffsets", "DeleteOffsets"])
+async def test_a_change_of_offsets_that_is_asked_for_again_means_the_same_topic(
+    script: ScriptedCoordinators, admin: AsyncAdmin, method: str
+) -> None:
+    """Its first answer is lost; before it is asked for again, the topic is deleted and another one has its name."""
+    await admin.alter_group_offsets("g", {T0: 5})
+    asked = []
+
+    def lose_the_answer(question: Asked) -> errors_pb2.Error | None:
+        if question.method != method:
+            return None
+        asked.append(question)
+        if len(asked) > 1:
+            return None
+        script.cluster.topic_id, script.cluster.first_group = b"fedcba9876543210", 2000
+        return error(Code.REQUEST_TIMED_OUT, definite=False)
+
+    script.refuse = lose_the_answer
+    if method == "DeleteOffsets":
+        await admin.delete_group_offsets("g", [T0])
+        assert script.deleted_ids == {TOPIC_ID}
+    else:
+        with pytest.raises(UnknownTopicOrPartitionError, match="was deleted meanwhile") as caught:
+            await admin.alter_group_offsets("g", {T0: 6})
+        assert not caught.value.definite, "the first attempt may have been carried out"
+        assert (script.groups["g"].offsets[0].topic_id, script.groups["g"].offsets[0].offset) == (TOPIC_ID, 5)
+    assert len(asked) == 2
 
 
 async def test_groups_are_deleted_and_a_lost_answer_is_no_failure(

@@ -169,3 +169,35 @@ async def test_several_groups_are_asked_at_their_nodes(
     await coordinators.ask_each(ids, ask, lambda group_id, result: taken.append(group_id))
     assert sorted(taken) == ids
     assert sorted(sorted(part) for part in requests) == [["a", "d"], ["b"], ["c"]]
+
+
+async def test_a_coordinator_moves_a_node_to_no_former_address(
+    script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
+) -> None:
+    """A node that is behind names the address of a former registration; another one has told the present one."""
+    cluster.metadata.learn_address(7, "127.0.0.1", 7002, 12)
+    behind = groups_pb2.GroupCoordinator(
+        partition=0, node_id=7, host="127.0.0.1", port=7001, leader_epoch=1, broker_epoch=9
+    )
+    found = coordinators._take(behind)
+    assert found is not None and found.address == "127.0.0.1:7002"
+    behind.broker_epoch, behind.port = 15, 7003
+    found = coordinators._take(behind)
+    assert found is not None and found.address == "127.0.0.1:7003"
+
+
+async def test_a_coordinator_of_an_older_epoch_is_none(
+    script: ScriptedCoordinators, cluster: Cluster, coordinators: CoordinatorCache
+) -> None:
+    def named(node_id: int, leader_epoch: int) -> str:
+        found = coordinators._take(
+            groups_pb2.GroupCoordinator(
+                partition=0, node_id=node_id, host="127.0.0.1", port=7000 + node_id, leader_epoch=leader_epoch
+            )
+        )
+        assert found is not None
+        return found.address
+
+    assert [named(1, 4), named(2, 5), named(1, 4), named(3, 5)] == [
+        "127.0.0.1:7001", "127.0.0.1:7002", "127.0.0.1:7002", "127.0.0.1:7003",
+    ]  # fmt: skip

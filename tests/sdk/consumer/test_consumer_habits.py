@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 from scripted_cluster import TOPIC_ID, Code, ScriptedCluster, error
-from test_sdk_consumer import TP, consumer_on, fill, read, values
+from scripted_reading import TP, consumer_on, fill, read, values
 
 from quorumlog.sdk.aio import AsyncConsumer
 from quorumlog.sdk.errors import OffsetOutOfRangeError, UnknownTopicOrPartitionError

@@ -15,7 +15,7 @@ import pytest
 import pytest_asyncio
 from scripted_cluster import Code, LoseStream, ScriptedCluster, StaySilent, error
 from scripted_members import ScriptedMembers
-from test_sdk_consumer import fill
+from scripted_reading import fill
 
 from quorumlog.sdk import (
     CommitFailedError,

@@ -191,3 +191,114 @@ def test_memory_adds_up_whatever_happens(steps: list[tuple[str, int]]) -> None:
     while drained := bench.drain():
         unsettled.extend(drained)
     assert settled + sum(batch.record_count for batch in unsettled) == sent
+
+
+def test_an_empty_key_first_in_a_batch_is_no_missing_key() -> None:
+    bench = Bench()
+    for key in (b"", None, b"", b"k"):
+        bench.accumulator.append(bench.topic, 0, key, b"v", 1, None, 30)
+    bench.now += 1
+    (batch,) = bench.drain()
+    assert batch.keys == [b"", None, b"", b"k"]
+    alone = Bench()
+    alone.accumulator.append(alone.topic, 0, b"", b"v", 1, None, 30)
+    alone.now += 1
+    assert alone.drain()[0].keys == [b""]
+
+
+def test_keyless_records_go_to_partitions_with_a_leader_while_there_is_one() -> None:
+    bench = Bench()
+    bench.topic.available = [2]
+    for _ in range(4):
+        bench.send()
+        bench.now += 0.005
+        assert [batch.partition for batch in bench.drain()] == [2]
+    bench.topic.available = []
+    places = set()
+    for _ in range(6):
+        bench.send()
+        bench.now += 0.005
+        places |= {batch.partition for batch in bench.drain()}
+    assert places == {0, 1, 2}, "with none, all are as good"
+
+
+def test_partitions_that_a_topic_has_no_more_give_their_batches_back_and_take_none() -> None:
+    bench = Bench()
+    kept, dropped = bench.send(partition=0), bench.send(partition=2)
+    assert kept is not None and dropped is not None
+    bench.topic.sticky = bench.topic.partitions[2]
+    (batch,) = bench.accumulator.drop_partitions(bench.topic, 2)
+    assert (batch.partition, batch.closed, batch.record_count) == (2, True, 1)
+    assert (len(bench.topic.partitions), bench.topic.available, bench.topic.sticky) == (2, [0, 1], None)
+    bench.accumulator.complete(batch)
+    assert bench.send(partition=2) is None
+    bench.now += 1
+    (left,) = bench.drain()
+    assert left.partition == 0 and not bench.accumulator.has_waiting()
+    bench.accumulator.complete(left)
+    assert bench.accumulator.free_bytes == 100_000
+
+
+def test_what_expires_leaves_nothing_waiting_and_its_memory_comes_back() -> None:
+    bench = Bench()
+    bench.send(partition=0)
+    bench.send(partition=1)
+    assert bench.accumulator.expire(100.0) == [], "it began at that time, not before"
+    late = bench.accumulator.expire(100.1)
+    assert len(late) == 2 and not bench.accumulator.has_waiting()
+    for batch in late:
+        bench.accumulator.complete(batch)
+    assert bench.accumulator.free_bytes == 100_000
+    bench.send(partition=0)
+    assert bench.wakes == 3 and bench.accumulator.has_waiting()
+
+
+def test_whoever_waits_for_room_is_told_once_and_lingering_begins_again() -> None:
+    bench = Bench()
+    told: list[bool] = []
+    bench.send()
+    bench.accumulator.when_room(lambda: told.append(True))
+    (batch,) = bench.drain()
+    bench.accumulator.complete(batch)
+    assert told == [True]
+    bench.send()
+    assert bench.drain() == [], "nobody waits any more"
+    bench.now += 1
+    bench.accumulator.complete(bench.drain()[0])
+    assert told == [True]
+
+
+def test_two_flushes_end_one_by_one() -> None:
+    bench = Bench()
+    bench.accumulator.begin_flush()
+    bench.accumulator.begin_flush()
+    bench.accumulator.end_flush()
+    bench.send()
+    assert len(bench.drain()) == 1
+    bench.accumulator.end_flush()
+    bench.send()
+    assert bench.drain() == []
+
+
+def test_a_batch_that_could_not_be_sent_stays_first() -> None:
+    bench = Bench()
+    bench.send(9_900, partition=0)
+    bench.send(9_900, partition=0)
+    bench.now += 1
+    assert bench.accumulator.drain(lambda buffer: False)[0] == []
+    first, second = bench.drain() + bench.drain()
+    assert first.created_s <= second.created_s and not bench.accumulator.has_waiting()
+
+
+def test_after_the_end_nothing_is_taken_and_all_that_is_unresolved_is_named() -> None:
+    bench = Bench()
+    bench.send(partition=0)
+    bench.now += 1
+    (sent,) = bench.drain()
+    waiting = bench.send(partition=1)
+    assert waiting is not None
+    left = list(bench.accumulator.shut())
+    assert left[0] is sent and len(left) == 2 and all(batch.closed for batch in left)
+    assert bench.send(partition=1) is None and bench.send(partition=0) is None
+    columns = to_log_schema(pa.table({"value": [b"x"]}), 1).to_batches()[0]
+    assert bench.accumulator.append_columns(bench.topic, 0, columns) is None

@@ -85,3 +85,21 @@ def test_a_custom_partitioner_is_asked_and_checked() -> None:
         ask_custom(lambda key, everything, available: 9, b"k", 4, [0])
     with pytest.raises(IllegalArgumentError, match="'random'"):
         check_partitioner("random")  # type: ignore[arg-type]
+
+
+#: Longer than the keys whose partitions are remembered. Kafka takes the sign bit away before it divides.
+LONG_KEYS = {
+    b"k" * 129: 3942514319,
+    b"k" * 130: 2379601672,
+    b"k" * 131: 379474994,
+    b"k" * 140: 555964907,
+    b"k" * 200: 2364005609,
+    b"k" * 1000: 2719246288,
+}
+
+
+@pytest.mark.parametrize("key", LONG_KEYS, ids=len)
+def test_long_keys_whose_hash_has_the_sign_bit_go_where_kafkas_go(key: bytes) -> None:
+    assert murmur2(key) == LONG_KEYS[key]
+    for count in (3, 7, 12, 1000):
+        assert partition_for_key(key, count) == (LONG_KEYS[key] & 0x7FFFFFFF) % count

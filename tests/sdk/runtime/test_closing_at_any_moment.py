@@ -19,7 +19,7 @@ import pytest
 import pytest_asyncio
 from scripted_cluster import ScriptedCluster
 from scripted_members import ScriptedMembers
-from test_sdk_consumer import fill
+from scripted_reading import fill
 
 from quorumlog.sdk import ClientClosedError, TopicPartition
 from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer

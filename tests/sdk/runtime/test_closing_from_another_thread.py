@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import pytest
 from scripted_cluster import ScriptedCluster
 from scripted_members import ScriptedMembers
+from scripted_reading import fill
 from test_closing_at_any_moment import EVERY, LIMIT_S, left_over
-from test_sdk_consumer import fill
 
 from quorumlog.sdk import Admin, ClientClosedError, Consumer, Producer, TopicPartition
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop

@@ -98,3 +98,9 @@ def test_topics_of_one_partition_rotate_their_leaders() -> None:
 def test_more_replicas_than_nodes_are_refused() -> None:
     with pytest.raises(ValueError, match="4 replicas do not fit on 3 nodes"):
         place(1, 4, [Candidate(1), Candidate(2), Candidate(3)])
+
+
+def test_nodes_without_a_rack_are_racks_of_their_own_beside_nodes_with_one() -> None:
+    candidates = [Candidate(1), Candidate(2), Candidate(3, "a"), Candidate(4, "a")]
+    for replicas in place(8, 3, candidates):
+        assert {1, 2} < set(replicas), "two replicas share rack a while a node without a rack has none"

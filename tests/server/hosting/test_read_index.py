@@ -55,3 +55,26 @@ def test_a_read_waits_until_the_image_has_applied_what_the_controller_names() ->
     image.applied_index = 9
     reads.after_round()
     assert answers == [None]
+
+
+@pytest.mark.scenario("15b")
+def test_a_question_without_hurry_is_confirmed_by_the_next_heartbeat_and_causes_none() -> None:
+    raft = SimpleNamespace(
+        leads_committed=True, is_leader=True, term=3, commit_index=9, newest_round=4, confirmed_round=4
+    )
+    sent: list[int] = []
+    reads = MetadataReads(
+        NodeOptions(node_id=2, address="b:1", controllers={1: "a:1"}),
+        SimpleNamespace(raft=raft),
+        SimpleNamespace(),
+        HeartbeatRounds(sent.append),
+    )
+    answers: list[peer_pb2.ControllerResponse] = []
+    question = peer_pb2.MetadataReadIndex(timeout_ms=1_000, unhurried=True)
+    reads.serve(1, peer_pb2.ControllerRequest(request_id=5, metadata_read_index=question), answers.append)
+    reads.after_round()
+    assert answers == [], "the round that is under way may have been answered before the question came"
+    raft.newest_round = raft.confirmed_round = 5
+    reads.after_round()
+    assert [(each.request_id, each.metadata_read_index.index) for each in answers] == [(5, 9)]
+    assert sent == []

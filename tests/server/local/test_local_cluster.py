@@ -251,3 +251,19 @@ def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
         """
     )
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize("keeps_its_data", [True, False])
+def test_a_cluster_that_is_left_gives_its_ports_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_its_data: bool
+) -> None:
+    """A socket that is left open is complained of in whatever test of the process looks for such."""
+    monkeypatch.setattr(LocalCluster, "up", lambda cluster: None)
+    with LocalCluster(nodes=2, data_dir=tmp_path if keeps_its_data else None) as cluster:
+        ports = [int(cluster.address(node).rpartition(":")[2]) for node in cluster.node_ids]
+        for port in ports:
+            with socket.socket() as other, pytest.raises(OSError, match="in use"):
+                other.bind(("127.0.0.1", port))
+    for port in ports:
+        with socket.socket() as other:
+            other.bind(("127.0.0.1", port))

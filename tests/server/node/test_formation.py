@@ -75,3 +75,13 @@ def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
     assert broker.on_identified(identity(2, membership.cluster_id), membership.founders) == membership
+
+
+def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
+    """Otherwise a node of the old cluster would take part in the new one, with the old log."""
+    again = formation(1)
+    assert again.on_identified(identity(2), ()) is None
+    wiped = again.on_identified(identity(3, directory="another disk"), ())
+    assert isinstance(wiped, Membership)
+    assert wiped.cluster_id != formed().cluster_id
+    assert formed().cluster_id == formed().cluster_id

@@ -67,3 +67,15 @@ def test_the_use_is_looked_at_more_often_under_load() -> None:
     for now in range(0, CHECK_INTERVAL_US, 1_000):
         space.wrote(now)
     assert disk.looks == CHECK_INTERVAL_US // BUSY_CHECK_INTERVAL_US
+
+
+def test_appends_do_not_flap_around_the_reserve() -> None:
+    disk = Disk()
+    # The reserve decides, not the share in use: 70 of 100 GiB are less than either level.
+    space = SpaceWatch(disk, NodeLimits(storage_reserve_bytes=30 * GIB), 0, lambda level, event, **fields: None)  # type: ignore[arg-type]
+    seen = []
+    for second, used in enumerate((69, 71, 69, 71, 69, 41, 39, 69), start=1):
+        disk.used = used
+        space.on_time(second * CHECK_INTERVAL_US)
+        seen.append(space.refusal() is None)
+    assert seen == [True, False, False, False, False, False, True, True], "taken again with twice the reserve"

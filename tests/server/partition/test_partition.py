@@ -23,11 +23,11 @@ from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
 from quorumlog.server.partition.batch_admission import MAX_AHEAD_MS
-from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.transaction import RaftGroupState, Space
 from quorumlog.v1 import data_plane_pb2, errors_pb2
-from quorumlog.v1.entry import Codec, TimestampType, build_batch, parse_header, verify
+from quorumlog.v1.entry import SEQUENCE_MODULUS, Codec, TimestampType, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 GROUP = 1000
@@ -229,6 +229,8 @@ def test_append_time_is_the_leaders(rig: Rig) -> None:
         (batch(sequence=0, producer=7), ACKS_LEADER, 1, ErrorCode.INVALID_REQUIRED_ACKS),
         (batch(sequence=9, producer=7), ACKS_ALL, 1, ErrorCode.UNKNOWN_PRODUCER_ID),
         (batch(sequence=4), ACKS_ALL, 1, ErrorCode.INVALID_RECORD),
+        (batch(count=SEQUENCE_MODULUS), ACKS_ALL, 1, ErrorCode.INVALID_RECORD),
+        (batch(count=(1 << 32) - 1, sequence=0, producer=7), ACKS_ALL, 1, ErrorCode.INVALID_RECORD),
         (batch(), ACKS_ALL, 0, ErrorCode.NOT_ENOUGH_REPLICAS),
     ],
 )
@@ -240,6 +242,16 @@ def test_what_is_refused_changes_nothing(rig: Rig, bad: bytes, acks: int, live: 
     assert "\n" not in problem.message
     assert rig.partition.log_end_offset == 0
     assert not rig.raft.has_ready()
+
+
+def test_offsets_end_where_64_bits_end(rig: Rig) -> None:
+    rig.partition.log_end_offset = MAX_OFFSET - 3
+    problem, _ = rig.produce(batch(count=4))
+    assert problem is not None
+    assert (problem.code, problem.definite, problem.retriable) == (ErrorCode.INVALID_RECORD, True, False)
+    assert rig.produce(batch(count=3))[0] is None
+    assert rig.partition.log_end_offset == MAX_OFFSET
+    assert rig.produce(batch(count=1))[0] is not None
 
 
 def test_a_follower_refuses_and_says_who_leads() -> None:

@@ -41,6 +41,14 @@ def some_names(*names: str) -> NamedProducers:
     return producers
 
 
+def remembering(limit: int) -> ProducerTable:
+    """A table of a node that knows of some names, all with epoch 0."""
+    claimed = NamedProducers()
+    for name in "abcdefghij":
+        claimed.claim(peer_pb2.ClaimProducer(name=name, epoch=0), 0)
+    return ProducerTable(limit, lambda: claimed)
+
+
 def refusal(table: ProducerTable, *args: int, **kwargs: int) -> ErrorCode.ValueType:
     verdict = table.check(header(*args, **kwargs))
     assert isinstance(verdict, Refused)
@@ -48,20 +56,20 @@ def refusal(table: ProducerTable, *args: int, **kwargs: int) -> ErrorCode.ValueT
 
 
 def test_a_new_producer_begins_with_sequence_zero() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     assert table.check(header(0)) is None
     assert refusal(table, 4) == ErrorCode.UNKNOWN_PRODUCER_ID
 
 
 def test_the_next_batch_follows_and_a_gap_is_refused() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.append(header(0), base_offset=0, index=1)
     assert table.check(header(2)) is None
     assert refusal(table, 4) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_a_retry_names_its_original_while_it_is_uncommitted_and_after() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.append(header(0), base_offset=40, index=9)
     for commit in (lambda: None, lambda: table.apply(header(0, base_offset=40), index=9)):
         commit()
@@ -71,14 +79,14 @@ def test_a_retry_names_its_original_while_it_is_uncommitted_and_after() -> None:
 
 
 def test_the_last_five_batches_are_remembered() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     for number in range(7):
         table.apply(header(2 * number, base_offset=2 * number), index=number + 1)
     assert table.check(header(4)) == DuplicateBatch(log_index=3, base_offset=4)
 
 
 def test_an_older_epoch_is_fenced_and_a_newer_one_starts_over() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.apply(header(0, epoch=3), index=1)
     assert refusal(table, 2, epoch=2) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert table.check(header(0, epoch=4)) is None
@@ -86,7 +94,7 @@ def test_an_older_epoch_is_fenced_and_a_newer_one_starts_over() -> None:
 
 
 def test_sequences_wrap_to_zero() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.append(header(0, count=SEQUENCE_MODULUS - 2), base_offset=0, index=1)
     table.append(header(SEQUENCE_MODULUS - 2, count=4), base_offset=SEQUENCE_MODULUS - 2, index=2)
     assert table.check(header(2)) is None
@@ -95,7 +103,7 @@ def test_sequences_wrap_to_zero() -> None:
 @pytest.mark.scenario("22b")
 def test_a_truncated_batch_is_not_called_a_duplicate_later() -> None:
     """raft.md 22: a deposed leader that kept the batch would confirm a retry of something that is lost."""
-    table = ProducerTable(10)
+    table = remembering(10)
     table.apply(header(0), index=1)
     table.append(header(2), base_offset=2, index=2)
     assert isinstance(table.check(header(2)), DuplicateBatch)
@@ -105,7 +113,7 @@ def test_a_truncated_batch_is_not_called_a_duplicate_later() -> None:
 
 @pytest.mark.scenario("22a")
 def test_a_new_leadership_knows_the_uncommitted_tail() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.rebuild_tail([(header(0, base_offset=10), 5, 0), (header(2, base_offset=12), 6, 0)])
     verdict = table.check(header(0))
     assert isinstance(verdict, DuplicateBatch)
@@ -114,11 +122,11 @@ def test_a_new_leadership_knows_the_uncommitted_tail() -> None:
 
 
 def test_rows_bring_the_table_back_in_the_order_of_last_use() -> None:
-    table = ProducerTable(2)
+    table = remembering(2)
     table.apply(header(0, producer=1), index=1)
     table.apply(header(0, producer=2, base_offset=2), index=2)
     table.apply(header(2, producer=1, base_offset=4), index=3)
-    restored = ProducerTable(2)
+    restored = remembering(2)
     restored.load({key: row for key, row in table.take_rows().items() if row is not None})
     for each in (table, restored):
         each.apply(header(0, producer=3, base_offset=6), index=4)
@@ -128,7 +136,7 @@ def test_rows_bring_the_table_back_in_the_order_of_last_use() -> None:
 
 
 def test_a_batch_older_than_the_remembered_ones_is_a_duplicate_once_the_newest_is_committed() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     for number in range(7):
         table.apply(header(2 * number, base_offset=2 * number), index=number + 1)
     table.append(header(14), base_offset=14, index=8)
@@ -137,7 +145,7 @@ def test_a_batch_older_than_the_remembered_ones_is_a_duplicate_once_the_newest_i
 
 
 def test_what_overlaps_remembered_batches_without_being_one_is_out_of_order() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     for number in range(7):
         table.apply(header(2 * number), index=number + 1)
     for sequence, count in ((3, 2), (6, 4), (7, 2), (12, 4)):
@@ -145,13 +153,13 @@ def test_what_overlaps_remembered_batches_without_being_one_is_out_of_order() ->
 
 
 def test_a_sequence_far_ahead_is_not_taken_for_one_from_before_the_wrap() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.append(header(0), base_offset=0, index=1)
     assert refusal(table, SEQUENCE_MODULUS - 2) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
 def test_old_batches_are_recognised_across_the_wrap() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     half = SEQUENCE_MODULUS // 2
     sequences = [0, half, *range(SEQUENCE_MODULUS - 6, SEQUENCE_MODULUS, 2), *range(0, 12, 2)]
     counts = [half, half - 6, *[2] * 9]
@@ -164,14 +172,14 @@ def test_old_batches_are_recognised_across_the_wrap() -> None:
 
 
 def test_epochs_are_64_bits_wide() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.apply(header(0, epoch=2**62), index=1)
     assert refusal(table, 2, epoch=2**31) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert table.check(header(0, epoch=2**63 - 1)) is None
 
 
 def test_producers_silent_for_long_are_forgotten_and_those_that_came_back_since_are_not() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     for index, producer in enumerate((1, 2, NAMED, 1), start=1):
         table.apply(header(0 if index < 4 else 2, producer=producer), index)
     assert table.oldest_index == 2
@@ -185,7 +193,7 @@ def test_producers_silent_for_long_are_forgotten_and_those_that_came_back_since_
 
 
 def test_a_producer_whose_next_batch_is_on_its_way_is_known_again_after_it_was_forgotten() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.apply(header(0), index=1)
     table.append(header(2), base_offset=2, index=3)
     table.forget(1)
@@ -194,16 +202,29 @@ def test_a_producer_whose_next_batch_is_on_its_way_is_known_again_after_it_was_f
     assert refusal(table, 0) == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
 
 
-def test_those_without_a_name_go_first_and_a_named_one_too_many_is_refused() -> None:
-    table = ProducerTable(5)
+@pytest.mark.parametrize("named", [0, 1, 4])
+def test_so_many_others_without_a_name_must_write_before_one_is_forgotten(named: int) -> None:
+    table = remembering(5)
+    for index in range(named):
+        assert table.check(header(0, producer=NAMED + index)) is None
+        table.apply(header(0, producer=NAMED + index), index + 1)
+    for producer in range(1, 6):
+        table.apply(header(0, producer=producer), named + producer)
+    # Producers with a name take the place of nobody: the retry of a first batch is still known for one.
+    assert isinstance(table.check(header(0, producer=1)), DuplicateBatch)
+    table.apply(header(0, producer=6), named + 6)
+    assert refusal(table, 2, producer=1) == ErrorCode.UNKNOWN_PRODUCER_ID
+    assert table.check(header(2, producer=2)) is None
+
+
+def test_a_named_producer_too_many_is_refused_and_those_there_are_stay() -> None:
+    table = remembering(5)
     for index in range(4):
         assert table.check(header(0, producer=NAMED + index)) is None
         table.apply(header(0, producer=NAMED + index), index + 1)
-    for index, producer in enumerate((1, 2, 3), start=5):
-        table.apply(header(0, producer=producer), index)
-    assert len(table) == 5
-    assert refusal(table, 2, producer=2) == ErrorCode.UNKNOWN_PRODUCER_ID
-    assert table.check(header(2, producer=3)) is None
+    for producer in range(1, 9):
+        table.apply(header(0, producer=producer), 4 + producer)
+    assert len(table) == 5 + 4
     assert refusal(table, 0, producer=NAMED + 4) == ErrorCode.PRODUCER_LIMIT_EXCEEDED
     for index in range(4):
         assert table.check(header(2, producer=NAMED + index)) is None
@@ -213,7 +234,7 @@ def test_replicas_forget_the_same_producers() -> None:
     seed = random.randrange(1 << 30)
     print(f"seed {seed}")
     rng = random.Random(seed)
-    whole, restarted = ProducerTable(6), ProducerTable(6)
+    whole, restarted = remembering(6), remembering(6)
     stored: dict[bytes, bytes] = {}
     sequences: dict[int, int] = {}
     for index in range(1, 400):
@@ -238,7 +259,7 @@ def test_replicas_forget_the_same_producers() -> None:
             else:
                 stored[key] = row
         if rng.random() < 0.2:
-            restarted = ProducerTable(6)
+            restarted = remembering(6)
             restarted.load(stored)
         assert restarted.rows() == whole.rows() == stored
 
@@ -257,7 +278,7 @@ class Replay:
     """A named producer's epoch on one table: batches of one record, told apart by their digests."""
 
     def __init__(self, limit: int = 10) -> None:
-        self.table = ProducerTable(limit)
+        self.table = remembering(limit)
         self.stored: dict[bytes, bytes] = {}
         self.index = 0
 
@@ -314,7 +335,7 @@ def test_a_replay_with_other_content_is_refused_anywhere(sequence: int) -> None:
 
 
 def test_a_replay_that_is_cut_otherwise_is_refused() -> None:
-    table = ProducerTable(10)
+    table = remembering(10)
     table.apply(header(0, 4, NAMED, replayable=True), 1, 5)
     table.apply(header(4, 4, NAMED, replayable=True), 2, 6)
     for sequence, count in ((0, 2), (2, 4), (6, 4)):
@@ -366,8 +387,34 @@ def test_digests_of_batches_that_are_cut_off_are_forgotten() -> None:
     assert replay.check(1, 99) == DuplicateBatch(2, 1)
 
 
-def test_an_epoch_is_replayable_from_its_first_batch_on_or_not_at_all() -> None:
+def test_a_replayable_epoch_that_has_come_round_takes_nothing_more() -> None:
+    # Logs may hold such a batch: earlier versions took it.
     table = ProducerTable(10)
+    table.append(header(0, SEQUENCE_MODULUS, NAMED, replayable=True), 0, 1, 5)
+    verdict = table.check(header(0, 1, NAMED, replayable=True), 6)
+    assert isinstance(verdict, Refused)
+    assert verdict.code == ErrorCode.PRODUCER_LIMIT_EXCEEDED
+
+
+def test_a_log_in_which_a_replayable_epoch_has_come_round_is_read_as_it_is() -> None:
+    batches = [header(0, SEQUENCE_MODULUS, NAMED, replayable=True), header(0, 1, NAMED, replayable=True)]
+    leader, follower = ProducerTable(10), ProducerTable(10)
+    leader.rebuild_tail([(batches[0], 1, 5), (batches[1], 2, 6)])
+    for index, each in enumerate(batches, 1):
+        leader.apply(each, index, 4 + index)
+        follower.apply(each, index, 4 + index)
+    assert leader.rows() == follower.rows()
+    loaded = ProducerTable(10)
+    loaded.load(leader.rows())
+    assert loaded.rows() == leader.rows()
+    # Nobody is told that it was taken: what this epoch has sent cannot be told apart any more.
+    assert isinstance(loaded.check(header(0, 1, NAMED, replayable=True), 7), Refused)
+    loaded.apply(header(0, 4, NAMED, epoch=1, replayable=True), 3, 8)
+    assert loaded.check(header(4, 4, NAMED, epoch=1, replayable=True), 9) is None
+
+
+def test_an_epoch_is_replayable_from_its_first_batch_on_or_not_at_all() -> None:
+    table = remembering(10)
     table.apply(header(0, producer=NAMED), index=1)
     verdict = table.check(header(0, producer=NAMED, replayable=True), 5)
     assert isinstance(verdict, Refused)
@@ -410,7 +457,27 @@ def test_nothing_is_taken_of_a_named_producer_whose_name_is_deleted() -> None:
     assert (table.deleted(), len(table)) == ([], 1)
     assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
     assert refusal(table, 0, producer=NAMED, epoch=4) == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert table.check(header(0, producer=NAMED + 2, epoch=3)) is None, "of a name that this node has yet to hear of"
+
+
+def test_an_id_that_nobody_was_given_takes_no_place_and_one_that_is_to_be_heard_of_is_sent_again() -> None:
+    names = some_names("a")
+    table = ProducerTable(5, lambda: names)
+    for producer in (NAMED + 1, (1 << 63) - 1):
+        for sequence in (0, 2):
+            verdict = table.check(header(sequence, producer=producer, epoch=3))
+            assert isinstance(verdict, Refused)
+            assert verdict.code == ErrorCode.SERVER_BUSY, "this node may be the one that is behind: it is retriable"
+            assert f"{producer}" in verdict.message and "claim" in verdict.message
+    names.claim(peer_pb2.ClaimProducer(name="b", epoch=3), 0)
+    assert table.check(header(0, producer=NAMED + 1, epoch=3)) is None
+    assert refusal(table, 0, producer=NAMED + 2, epoch=3) == ErrorCode.SERVER_BUSY
+
+
+def test_a_leader_that_is_behind_goes_on_with_whom_the_log_knows() -> None:
+    table = ProducerTable(5, NamedProducers)
+    table.apply(header(0, producer=NAMED + 1, epoch=3), index=1)
+    assert table.check(header(2, producer=NAMED + 1, epoch=3)) is None
+    assert isinstance(table.check(header(0, producer=NAMED + 1, epoch=3)), DuplicateBatch)
 
 
 @pytest.mark.parametrize("restored", [False, True])
@@ -428,6 +495,7 @@ def test_a_leader_that_has_not_heard_of_a_deletion_takes_nothing_of_whom_it_does
     assert table.check(header(2, producer=NAMED + 1, epoch=3)) is None, "who is known here was not forgotten"
     delete(behind, "a", 9)
     assert refusal(table, 0, producer=NAMED, epoch=3) == ErrorCode.INVALID_PRODUCER_EPOCH
+    behind.claim(peer_pb2.ClaimProducer(name="c", epoch=0), 0)
     assert table.check(header(0, producer=NAMED + 2, epoch=0)) is None
 
 
@@ -437,7 +505,7 @@ def replayed(number: int, epoch: int = 3) -> tuple[BatchHeader, int]:
 
 
 def test_a_forgotten_producer_leaves_no_rows() -> None:
-    table, stored = ProducerTable(10), {}
+    table, stored = remembering(10), {}
     for number in range(ROW_DIGESTS + 1):
         (batch, digest), index = replayed(number), number + 1
         table.apply(batch, index, digest)
@@ -453,7 +521,7 @@ def test_a_forgotten_producer_leaves_no_rows() -> None:
 @pytest.mark.parametrize("epoch", [3, 4])
 def test_what_was_on_its_way_when_a_producer_was_forgotten_is_known_once_it_is_applied(epoch: int) -> None:
     """A leader that has not heard of the deletion took it, behind the command that forgets the producer."""
-    leader, follower = ProducerTable(10), ProducerTable(10)
+    leader, follower = remembering(10), remembering(10)
     first = replayed(0)
     for table in (leader, follower):
         table.apply(first[0], 1, first[1])
@@ -471,7 +539,7 @@ def test_what_was_on_its_way_when_a_producer_was_forgotten_is_known_once_it_is_a
     following = replayed(3 + (epoch == 3), epoch)
     assert leader.check(*following) is None
     assert leader.check(*later[-1]) == DuplicateBatch(log_index=12, base_offset=later[-1][0].base_offset)
-    copy = ProducerTable(10)
+    copy = remembering(10)
     copy.load(leader.rows())
     assert copy.check(*following) is None
     for table in (leader, follower):

@@ -1,9 +1,11 @@
 """Where settings come from, which wins, and what is said when one is wrong."""
 
+from dataclasses import fields, is_dataclass, replace
 from pathlib import Path
 
 import pytest
 
+from quorumlog.server.options import NodeOptions
 from quorumlog.server.settings import Settings, SettingsError, load, parse_address
 
 FLAGS = {"node_id": "1", "listen": "127.0.0.1:19092", "data_dir": "/tmp/x", "controllers": "1@127.0.0.1:19092"}
@@ -54,6 +56,90 @@ def test_times_and_limits_reach_the_node_in_its_units() -> None:
     assert options.groups.limits.min_session_timeout_ms == 2_000
     slow = load({**FLAGS, "election_timeout_ms": 1_500}).node_options()
     assert slow.groups.limits.min_session_timeout_ms == 4_500
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "place", "there"),
+    [
+        ("election_timeout_ms", 777, "raft.election_timeout_us", 777_000),
+        ("heartbeat_interval_ms", 77, "raft.heartbeat_interval_us", 77_000),
+        ("heartbeat_interval_ms", 77, "heartbeat_interval_us", 77_000),
+        ("max_request_bytes", 7_777, "limits.request_bytes", 7_777),
+        ("max_batch_bytes", 7_777, "limits.batch_bytes", 7_777),
+        ("max_fetch_bytes", 7_777, "limits.fetch_bytes", 7_777),
+        ("max_pending_produces", 7, "limits.pending_produces", 7),
+        ("max_parked_fetches", 7, "limits.parked_fetches", 7),
+        ("storage_reserve_bytes", 7_777, "limits.storage_reserve_bytes", 7_777),
+        ("compaction_bytes_per_second", 7_777, "limits.compaction_bytes_per_second", 7_777),
+        ("auto_leader_rebalance_enable", False, "balance.enabled", False),
+        ("leader_imbalance_check_interval_seconds", 7, "balance.check_interval_us", 7_000_000),
+        ("replica_lag_time_max_ms", 7, "replica_lag_time_max_us", 7_000),
+        ("broker_heartbeat_interval_ms", 7, "broker_heartbeat_interval_us", 7_000),
+        ("broker_session_timeout_ms", 7_777, "broker_session_timeout_us", 7_777_000),
+        ("storage_stall_ms", 7, "storage_stall_us", 7_000),
+        ("stop_timeout_ms", 7, "stop_timeout_us", 7_000),
+        ("metadata_checkpoint_entries", 7, "metadata_checkpoint_entries", 7),
+        ("compaction_interval_ms", 7, "compaction_interval_us", 7_000),
+        ("producer_id_expiration_ms", 7, "producer_id_expiration_us", 7_000),
+        ("rack", "r7", "rack", "r7"),
+        ("node_id", 7, "node_id", 7),
+        ("advertise", "node-1.example:19092", "address", "node-1.example:19092"),
+        ("group_coordinators", 7, "groups.coordinators", 7),
+        ("group_coordinators_replication_factor", 7, "groups.coordinators_factor", 7),
+        ("offsets_retention_ms", 7_777, "groups.offsets_retention_ms", 7_777),
+        ("group_min_session_timeout_ms", 7_777, "groups.limits.min_session_timeout_ms", 7_777),
+        ("group_max_session_timeout_ms", 7_777, "groups.limits.max_session_timeout_ms", 7_777),
+    ],
+)
+def test_each_setting_reaches_its_place_in_its_unit_and_no_other(
+    name: str, value: object, place: str, there: object
+) -> None:
+    def reached(flags: dict[str, object]) -> dict[str, object]:
+        found: dict[str, object] = {}
+        pending: list[tuple[str, object]] = [("", load(flags).node_options())]
+        for path, options in pending:
+            for field in fields(options):  # type: ignore[arg-type]  # each is a dataclass
+                child = getattr(options, field.name)
+                if is_dataclass(child):
+                    pending.append((f"{path}{field.name}.", child))
+                else:
+                    found[f"{path}{field.name}"] = child
+        return found
+
+    before, after = reached(dict(FLAGS)), reached({**FLAGS, name: value})
+    assert after[place] == there
+    # One time counts in two places, and another is the least of a third.
+    also = {"heartbeat_interval_ms": {"raft.heartbeat_interval_us", "heartbeat_interval_us"}}
+    also["election_timeout_ms"] = {"groups.limits.min_session_timeout_ms"}
+    changed = {each for each in after if after[each] != before[each]}
+    assert changed == {place} | also.get(name, set())
+
+
+def test_defaults_of_settings_are_those_of_the_node() -> None:
+    """What tests and benchmarks make without settings is what users get."""
+    given, made = load(FLAGS).node_options(), NodeOptions(1, "127.0.0.1:19092", {1: "127.0.0.1:19092"})
+    # These two depend on others, or are what small tests need.
+    made = replace(made, raft=given.raft, groups=replace(made.groups, limits=given.groups.limits))
+    assert replace(given, version=made.version) == made
+
+
+def test_sessions_may_be_as_short_as_what_they_depend_on_allows() -> None:
+    shortest = {"broker_heartbeat_interval_ms": 500, "broker_session_timeout_ms": 1_000}
+    shortest |= {"heartbeat_interval_ms": 100, "election_timeout_ms": 200, "group_min_session_timeout_ms": 600}
+    options = load({**FLAGS, **shortest, "group_max_session_timeout_ms": 600}).node_options()
+    assert options.groups.limits.max_session_timeout_ms == 600
+    for name, value in (
+        ("broker_session_timeout_ms", 999),
+        ("election_timeout_ms", 199),
+        ("group_min_session_timeout_ms", 599),
+    ):
+        assert f"wrong value {value} for {name}" in complaint({**FLAGS, **shortest, name: value})
+
+
+def test_an_empty_variable_is_as_good_as_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("QUORUMLOG_RACK", "")
+    monkeypatch.setenv("QUORUMLOG_ELECTION_TIMEOUT_MS", "")
+    assert load(FLAGS).election_timeout_ms == 600
 
 
 def test_an_unknown_key_in_the_file_is_named_with_the_one_that_was_meant(tmp_path: Path) -> None:

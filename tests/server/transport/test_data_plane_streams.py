@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import AsyncIterator, Callable
 
 import grpc
@@ -20,10 +21,13 @@ from quorumlog.server.transport.data_plane_service import (
     DataPlaneService,
 )
 from quorumlog.server.transport.grpc_server import GrpcServer
+from quorumlog.server.transport.request_stream import OpenStreams
 from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 TOPIC = b"t" * 16
+#: On a stream: what is waited for in vain is a failure of its own, long before the time-out of the test.
+LIMIT_S = 5.0
 
 
 class Stage:
@@ -85,7 +89,7 @@ def a_produce(number: int, acks: int = -1) -> data_plane_pb2.ProduceRequest:
 
 
 async def test_answers_come_in_the_order_in_which_they_are_ready(stage: Stage) -> None:
-    call = stage.stub.Produce()
+    call = stage.stub.Produce(timeout=LIMIT_S)
     for number in (1, 2, 3):
         await call.write(a_produce(number))
     await until(lambda: len(stage.asked) == 3)
@@ -101,7 +105,7 @@ async def test_answers_come_in_the_order_in_which_they_are_ready(stage: Stage) -
 
 
 async def test_a_request_without_acks_has_no_answer(stage: Stage) -> None:
-    call = stage.stub.Produce()
+    call = stage.stub.Produce(timeout=LIMIT_S)
     for number in range(2 * MAX_PRODUCES_PER_STREAM):
         await call.write(a_produce(number, acks=0))
     await call.done_writing()
@@ -110,7 +114,7 @@ async def test_a_request_without_acks_has_no_answer(stage: Stage) -> None:
 
 
 async def test_a_stream_is_read_no_further_than_its_bound_and_its_end_is_told(stage: Stage) -> None:
-    call = stage.stub.Fetch()
+    call = stage.stub.Fetch(timeout=LIMIT_S)
     for number in range(10 * MAX_FETCHES_PER_STREAM):
         await call.write(a_fetch(number))
     await until(lambda: len(stage.asked) == MAX_FETCHES_PER_STREAM)
@@ -123,7 +127,7 @@ async def test_a_stream_is_read_no_further_than_its_bound_and_its_end_is_told(st
 
 
 async def test_a_client_that_does_not_read_its_answers_is_not_read_from(stage: Stage) -> None:
-    call = stage.stub.Fetch()
+    call = stage.stub.Fetch(timeout=LIMIT_S)
     answered = 0
     block = bytes(2 << 20)
 
@@ -153,7 +157,7 @@ async def test_a_client_that_does_not_read_its_answers_is_not_read_from(stage: S
 
 async def test_a_node_with_too_much_pending_says_so_for_each_batch(stage: Stage) -> None:
     stage.requests.submit(a_produce(0), MAX_PENDING_BYTES, lambda reply: None)
-    produce, fetch = stage.stub.Produce(), stage.stub.Fetch()
+    produce, fetch = stage.stub.Produce(timeout=LIMIT_S), stage.stub.Fetch(timeout=LIMIT_S)
     await produce.write(a_produce(9))
     await fetch.write(a_fetch(8))
     produced, fetched = await produce.read(), await fetch.read()
@@ -169,7 +173,7 @@ async def test_a_node_with_too_much_pending_says_so_for_each_batch(stage: Stage)
 
 
 async def test_a_node_that_stops_says_so_to_those_who_wait(stage: Stage) -> None:
-    call = stage.stub.Fetch()
+    call = stage.stub.Fetch(timeout=LIMIT_S)
     await call.write(a_fetch(1))
     asking = asyncio.ensure_future(stage.stub.Metadata(data_plane_pb2.MetadataRequest()))
     await until(lambda: len(stage.asked) == 2)
@@ -184,7 +188,7 @@ async def test_a_node_that_stops_says_so_to_those_who_wait(stage: Stage) -> None
 
 
 async def test_a_session_is_bound_to_its_stream_and_ends_with_it(stage: Stage) -> None:
-    calls = [stage.stub.Fetch() for _ in range(3)]
+    calls = [stage.stub.Fetch(timeout=LIMIT_S) for _ in range(3)]
     for number, call in enumerate(calls):
         request = a_fetch(1)
         request.session_epoch = 1 if number < 2 else 0
@@ -204,3 +208,49 @@ async def test_a_session_is_bound_to_its_stream_and_ends_with_it(stage: Stage) -
     closed = [number for number, event in enumerate(stage.events) if isinstance(event, StreamClosed)]
     gone = [number for number, event in enumerate(stage.events) if isinstance(event, ClientGone)]
     assert min(closed) > min(gone)
+
+
+class Broken(Exception):
+    """A stream breaks off."""
+
+
+class BrokenStream:
+    """A stream that ends as it is told."""
+
+    def __init__(self, end: BaseException | None) -> None:
+        self.context = self
+        self._end = end
+        self.served = False
+
+    async def serve(self, take: object) -> None:
+        self.served = True
+        if self._end is not None:
+            raise self._end
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing: object = ()) -> None:
+        raise Broken(details)
+
+
+@pytest.mark.parametrize("end", [None, Broken(), asyncio.CancelledError()], ids=["done", "broken", "cancelled"])
+async def test_streams_that_end_in_any_way_are_given_back(end: BaseException | None) -> None:
+    streams = OpenStreams(2)
+    for _ in range(5):
+        stream = BrokenStream(end)
+        with contextlib.suppress(Broken, asyncio.CancelledError):
+            await streams.serve(stream, None)  # type: ignore[arg-type]
+        assert stream.served, "nobody can open a stream any more"
+
+
+async def test_no_more_streams_are_open_than_there_may_be() -> None:
+    streams, held = OpenStreams(1), asyncio.Event()
+
+    class Held(BrokenStream):
+        async def serve(self, take: object) -> None:
+            await held.wait()
+
+    first = asyncio.ensure_future(streams.serve(Held(None), None))  # type: ignore[arg-type]
+    await asyncio.sleep(0)
+    with pytest.raises(Broken, match="1 streams are open"):
+        await streams.serve(BrokenStream(None), None)  # type: ignore[arg-type]
+    held.set()
+    await first

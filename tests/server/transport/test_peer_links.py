@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import socket
 from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeVar
 
@@ -36,7 +37,7 @@ from quorumlog.server.events import (
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.metrics import Meters
 from quorumlog.server.transport.grpc_server import GrpcServer
-from quorumlog.server.transport.peer_codec import encode_hello
+from quorumlog.server.transport.peer_codec import encode_frame, encode_hello
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.server.transport.peer_session import GENERATION_KEY, MAX_QUEUED_BYTES, MAX_QUEUED_FRAMES, FrameQueue
@@ -308,6 +309,23 @@ async def test_an_older_attempt_does_not_replace_a_newer_one(ends: tuple[End, En
     await channel.close()
 
 
+async def test_a_peer_that_restarts_behind_a_half_open_link_is_let_in(ends: tuple[End, End]) -> None:
+    first, second = ends
+    channel = grpc.aio.insecure_channel(second.address)
+    # The streams of the life before are never closed: its machine has lost its power. Attempts are counted anew.
+    for boot_id, generation in ((1, "7"), (2, "1")):
+        call = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)(
+            None, metadata=((GENERATION_KEY, generation),)
+        )
+        await call.write(encode_hello(replace(first.identity, boot_id=boot_id)))
+        assert isinstance(await call.read(), bytes)
+        # The node is told that the life before has ended.
+        await until(lambda ended=boot_id - 1: len(second.of(PeerDisconnected)) == ended, 3)  # type: ignore[misc]
+    await call.write(encode_frame(a_heartbeat(Stream.CONTROL)))
+    await until(lambda: second.of(FrameReceived))
+    await channel.close()
+
+
 async def test_slices_of_a_snapshot_do_not_hold_up_heartbeats(ends: tuple[End, End]) -> None:
     first, second = ends
     await joined(first, second)
@@ -336,3 +354,18 @@ async def test_a_queue_takes_no_more_than_its_bounds() -> None:
     assert not many.put(b"")
     block = bytes(MAX_QUEUED_BYTES // 4)
     assert [large.put(block) for _ in range(5)] == [True, True, True, True, False]
+
+
+async def test_the_bytes_of_frames_that_were_written_are_given_back() -> None:
+    queue, written = FrameQueue(), list[int]()
+
+    async def write(data: bytes) -> None:
+        written.append(len(data))
+
+    block = bytes(MAX_QUEUED_BYTES // 4)
+    draining = asyncio.ensure_future(queue.drain(write))
+    for number in range(2, 18, 2):
+        # One frame is taken in any case, the second only where there is room.
+        assert [queue.put(block), queue.put(block)] == [True, True], f"all is written after {number - 2} frames"
+        await until(lambda number=number: len(written) == number, 3)  # type: ignore[misc]
+    draining.cancel()

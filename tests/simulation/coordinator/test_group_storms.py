@@ -12,6 +12,7 @@ from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory
 from quorumlog.chaos.models.coordinator_model import ModelGroup, TopicIdPartition
 from quorumlog.chaos.seeds.plan_groups import KINDS
+from quorumlog.chaos.seeds.story import Story
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import run_seeds
 from quorumlog.chaos.simulator.group_members import MemberHabits, SimMember
@@ -26,12 +27,12 @@ MS = 1_000
 
 @pytest.mark.timeout(300)
 def test_groups_keep_every_promise_in_clusters_that_are_hurt(capsys: pytest.CaptureFixture[str]) -> None:
-    tally = Tally(with_groups=True)
-    for result in run_seeds(SEEDS, jobs=2, with_groups=True):
+    tally = Tally(Story.GROUPS)
+    for result in run_seeds(SEEDS, jobs=2, story=Story.GROUPS):
         tally.add(result)
     with capsys.disabled():
         print("\n" + "\n".join(tally.lines()))
-    assert not tally.failed, "\n".join(replay_line(result, True) for result in tally.failed)
+    assert not tally.failed, "\n".join(replay_line(result, Story.GROUPS) for result in tally.failed)
     assert tally.groups >= len(SEEDS)
     assert tally.group_commands > 10 * len(SEEDS)
     assert tally.group_records > 100

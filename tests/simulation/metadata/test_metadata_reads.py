@@ -7,6 +7,7 @@ from google.protobuf.message import Message as ProtoMessage
 from quiet_cluster import SECOND, Writing
 
 from quorumlog.chaos.simulator.clients import Unanswered
+from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -122,3 +123,28 @@ def test_a_severed_controller_shows_no_metadata_that_its_successor_has_passed() 
     assert fooled, "every controller noticed in time: nothing was tried"
     for answer in fooled:
         assert answer.HasField("error"), answer.topics
+
+
+def test_an_age_counts_from_what_a_controller_has_confirmed() -> None:
+    writing = Writing(1)
+    node = next(node for node in writing.cluster.node_ids if node != controller(writing))
+    writing.scheduler.run(writing.scheduler.now + SECOND)
+    (fresh,) = wait(writing, ask(writing, node, linearizable=False))
+    assert fresh.image_age_ms < 1_000
+    for other in (other for other in writing.cluster.node_ids if other != node):
+        # It hears the controller's heartbeats all the time; nobody hears it.
+        writing.cluster.network.cut(node, other)
+    writing.scheduler.run(writing.scheduler.now + 3 * SECOND)
+    (old,) = wait(writing, ask(writing, node, linearizable=False))
+    assert old.image_age_ms > 2_000
+
+
+def test_a_node_that_comes_back_alone_knows_of_no_bound() -> None:
+    writing = Writing(1)
+    for process in writing.cluster.processes.values():
+        process.die(silent=False)
+    writing.cluster.start(2)
+    writing.scheduler.run(writing.scheduler.now + SECOND)
+    (answer,) = wait(writing, ask(writing, 2, linearizable=False))
+    assert answer.topics
+    assert answer.image_age_ms == UNKNOWN_AGE_MS

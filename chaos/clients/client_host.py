@@ -1,0 +1,73 @@
+"""The machine of simulated clients: its clocks, its chance, its links to nodes, and a process that pauses and dies."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Coroutine
+from typing import Any
+
+from quorumlog.chaos.clients.client_link import ClientLink, ClientNetwork
+from quorumlog.chaos.clients.virtual_loop import VirtualLoop
+from quorumlog.chaos.simulator.process import EPOCH_MS
+from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.sdk.runtime.client_runtime import ClientRuntime
+
+
+class ClientHost:
+    """One process of clients. What is started anew after a crash is another one.
+
+    Arguments:
+        name: no other process of the simulation has it.
+        rate_ppm: how much faster than the simulation's its monotonic clock goes, in millionths.
+
+    Attributes:
+        runtime: what the shipped clients are given.
+        wall_offset_ms: by how much its wall clock is wrong.
+    """
+
+    def __init__(self, name: str, scheduler: Scheduler, network: ClientNetwork, rate_ppm: int = 0) -> None:
+        self.name = name
+        self.scheduler = scheduler
+        self.rng = scheduler.stream(f"client/{name}")
+        self.loop = VirtualLoop(scheduler, scheduler.stream(f"client-loop/{name}"), name, rate_ppm)
+        self.links: list[ClientLink] = []
+        self.wall_offset_ms = 0
+        self._network = network
+        self._link_rng = scheduler.stream(f"client-link/{name}")
+        self.runtime = ClientRuntime(
+            monotonic_s=self.loop.time,
+            wall_ns=self._wall_ns,
+            rng=random.Random(self.rng.getrandbits(64)),
+            open_channel=self._open_channel,  # type: ignore[arg-type]  # it has of a channel what clients use
+        )
+
+    def _wall_ns(self) -> int:
+        return (EPOCH_MS + self.wall_offset_ms) * 1_000_000 + self.scheduler.now * 1_000
+
+    def _open_channel(self, holder: object, address: str, client_id: str) -> ClientLink:
+        link = ClientLink(self.name, "10.0.0.1", address, self.loop, self.scheduler, self._link_rng, self._network)
+        self.links.append(link)
+        return link
+
+    def run(self, work: Coroutine[Any, Any, None]) -> None:
+        """Begins what the process does."""
+        self.loop.create_task(work)
+
+    @property
+    def alive(self) -> bool:
+        """Whether the process has not been killed."""
+        return self.loop.is_running()
+
+    def pause(self) -> None:
+        """SIGSTOP."""
+        self.loop.paused = True
+
+    def resume(self) -> None:
+        """SIGCONT."""
+        self.loop.resume()
+
+    def kill(self) -> None:
+        """SIGKILL. What is on its way may still arrive."""
+        self.loop.close()
+        for link in self.links:
+            link.lose("killed", self._link_rng.randint(0, 3_000))

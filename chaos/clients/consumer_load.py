@@ -1,0 +1,195 @@
+"""Consumers of the SDK in virtual time that read whole topics, and the check of each record that they are given."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from quorumlog.chaos.clients.client_host import ClientHost
+from quorumlog.chaos.clients.committed_values import CommittedValues
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.simulator.clients import PartitionName
+from quorumlog.sdk.consumer.async_consumer import AsyncConsumer
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.types import ConsumerRecord, TopicPartition
+
+POLL_MS = 300
+
+
+@dataclass(slots=True)
+class ConsumerHabits:
+    """How one consumer works.
+
+    Arguments:
+        options: the SDK's, without addresses.
+        seeks, pauses, closes: how often, per poll.
+    """
+
+    options: dict[str, Any]
+    topics: list[str]
+    seeks: float = 0.0
+    pauses: float = 0.0
+    closes: float = 0.0
+
+
+@dataclass(slots=True)
+class _Reading:
+    """Where a consumer is in a partition: in which topic's log, and what comes next."""
+
+    group: int
+    next_offset: int
+
+
+class ConsumerLoad:
+    """A process that reads until it is told to stop, through one consumer after the other."""
+
+    def __init__(
+        self,
+        name: str,
+        habits: ConsumerHabits,
+        rng: random.Random,
+        make_host: Callable[[str], ClientHost],
+        bootstrap_servers: Callable[[], str],
+        values: CommittedValues,
+    ) -> None:
+        self.name = name
+        self.habits = habits
+        self.read = 0
+        self._rng = rng
+        self._make_host = make_host
+        self._bootstrap_servers = bootstrap_servers
+        self._values = values
+        self._stopping = False
+        self._settling = False
+        self._instances = 0
+        self._reading: dict[TopicPartition, _Reading] = {}
+        #: It has asked to be taken to the end of these, wherever that is.
+        self._anywhere: set[TopicPartition] = set()
+        self.host = self._begin()
+
+    def _begin(self) -> ClientHost:
+        self._instances += 1
+        host = self._make_host(f"{self.name}/{self._instances}")
+        host.run(self._work(host))
+        return host
+
+    def crash(self) -> None:
+        """SIGKILL."""
+        self.host.kill()
+
+    def restart(self) -> None:
+        """A new process reads all from the beginning."""
+        self.host = self._begin()
+
+    def settle(self) -> None:
+        """No more seeks and pauses: from now on it only reads."""
+        self._settling = True
+
+    def stop(self) -> None:
+        """Reads no more."""
+        self._stopping = True
+
+    def missing(self, partitions: list[PartitionName]) -> str:
+        """What it has not read yet of what there is; empty when it is at the end of all."""
+        for name in partitions:
+            group = self._values.current_group(name)
+            if group is None or name.topic not in self.habits.topics:
+                continue
+            log = self._values.log(group)
+            reading = self._reading.get(TopicPartition(*name))
+            if log.log_start >= log.next_offset or TopicPartition(*name) in self._anywhere:
+                continue
+            if reading is None or reading.group != group or reading.next_offset != log.next_offset:
+                return (
+                    f"consumer {self.name} is at {reading} of {name}, which goes to {log.next_offset} (group {group})"
+                )
+        return ""
+
+    # -- the process ----------------------------------------------------------------------------------------------
+
+    async def _work(self, host: ClientHost) -> None:
+        while not self._stopping:
+            self._reading.clear()
+            self._anywhere.clear()
+            consumer = AsyncConsumer(
+                *self.habits.topics,
+                runtime=host.runtime,
+                bootstrap_servers=self._bootstrap_servers(),
+                auto_offset_reset="earliest",
+                **self.habits.options,
+            )
+            try:
+                await self._one_consumer(consumer)
+            finally:
+                if host.alive:
+                    await consumer.close()
+
+    async def _one_consumer(self, consumer: AsyncConsumer) -> None:
+        while not self._stopping:
+            try:
+                polled = await consumer.poll(POLL_MS, max_records=self._rng.choice((1, 7, 500)))
+                for partition, records in polled.items():
+                    for record in records:
+                        self._check(partition, record)
+                if not self._settling:
+                    await self._wander(consumer)
+                elif consumer.paused():
+                    consumer.resume(*sorted(consumer.paused()))
+            except QuorumlogError as error:
+                if not error.retriable and not self._settling:
+                    return  # Whatever it is, a new consumer may ask again.
+                await asyncio.sleep(0.05)
+            if not self._settling and self._rng.random() < self.habits.closes:
+                return
+
+    async def _wander(self, consumer: AsyncConsumer) -> None:
+        assigned = sorted(consumer.assignment())
+        if not assigned:
+            return
+        partition = self._rng.choice(assigned)
+        if self._rng.random() < self.habits.seeks:
+            reading = self._reading.get(partition)
+            match self._rng.randrange(3):
+                case 0:
+                    await consumer.seek_to_beginning(partition)
+                    self._reading.pop(partition, None)
+                    self._anywhere.discard(partition)
+                case 1:
+                    await consumer.seek_to_end(partition)
+                    self._anywhere.add(partition)
+                case 2 if reading is not None and reading.next_offset:
+                    self._anywhere.discard(partition)
+                    offset = self._rng.randint(0, reading.next_offset)
+                    await consumer.seek(partition, offset)
+                    reading.next_offset = offset
+        if self._rng.random() < self.habits.pauses:
+            if partition in consumer.paused():
+                consumer.resume(partition)
+            else:
+                consumer.pause(partition)
+
+    def _check(self, partition: TopicPartition, record: ConsumerRecord) -> None:
+        """A record is what the log has there, and the one that comes next, or the first one that is left."""
+        assert record.value is not None
+        self.read += 1
+        group = self._values.find(record.value.decode(), *partition, record.offset)
+        log = self._values.log(group)
+        reading = self._reading.get(partition)
+        if reading is not None and group < reading.group:
+            raise Violation(f"{self.name} is given {record.value!r} of a topic before the one that it had come to")
+        expected: int | None = 0
+        if reading is not None and reading.group == group:
+            expected = reading.next_offset
+        if partition in self._anywhere:
+            self._anywhere.discard(partition)
+            expected = None
+        # What comes between was removed: by retention, by command, with the batch that it was in.
+        if expected is not None and record.offset != expected and not expected < record.offset <= log.log_start:
+            raise Violation(
+                f"{self.name} is given offset {record.offset} of {partition} (group {group}, from {log.log_start} on),"
+                f" where {expected} comes next"
+            )
+        self._reading[partition] = _Reading(group, record.offset + 1)

@@ -1,0 +1,71 @@
+"""What a client takes from outside: time, chance, and channels to nodes.
+
+Everything else of a client is decided by what it is told. So a simulator that hands in its own time, chance and
+channels, and runs the client's coroutines on a loop of its own, sees the shipped client do the same thing again for the
+same seed.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+import grpc.aio
+
+from quorumlog.sdk.runtime.fork import connecting
+
+#: Messages larger than this are refused: a fetch is bounded by its max_bytes, but its first batch is always whole.
+MAX_MESSAGE_BYTES = 256 * 1024 * 1024
+
+_CHANNEL_OPTIONS = (
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    # A node that restarts is back within a second; gRPC's own pause between attempts grows to two minutes.
+    ("grpc.initial_reconnect_backoff_ms", 50),
+    ("grpc.max_reconnect_backoff_ms", 500),
+    ("grpc.min_reconnect_backoff_ms", 1000),
+    # Retries are this client's own: it knows what may be sent twice.
+    ("grpc.enable_retries", 0),
+    # Two clients in a process must not share one connection's flow control.
+    ("grpc.use_local_subchannel_pool", 1),
+    # Brokers are reached directly, whatever proxy the environment names for the web.
+    ("grpc.enable_http_proxy", 0),
+)
+
+
+def open_grpc_channel(holder: object, address: str, client_id: str) -> grpc.aio.Channel:
+    """A channel over TCP.
+
+    Arguments:
+        holder: what keeps the channel, and what is opened on it.
+        address: ``host:port`` of the node.
+        client_id: goes into the user agent that nodes see.
+
+    Raises:
+        ForkedClientError: gRPC cannot work in this process; see :mod:`quorumlog.sdk.runtime.fork`.
+    """
+    connecting(holder)
+    return grpc.aio.insecure_channel(address, options=(*_CHANNEL_OPTIONS, ("grpc.primary_user_agent", client_id)))
+
+
+@dataclass(slots=True, frozen=True)
+class ClientRuntime:
+    """The outside world of one client, or of many.
+
+    Arguments:
+        monotonic_s: seconds that never go back. The client's event loop must count the same ones.
+        wall_ns: nanoseconds since 1970, for records without a timestamp.
+        rng: for jitter and for ids that must not be chosen twice.
+        open_channel: makes a channel for a holder, an address and a client id; see :func:`open_grpc_channel`.
+    """
+
+    monotonic_s: Callable[[], float] = time.monotonic
+    wall_ns: Callable[[], int] = time.time_ns
+    rng: random.Random = field(default_factory=random.SystemRandom)
+    open_channel: Callable[[object, str, str], grpc.aio.Channel] = open_grpc_channel
+
+
+#: The machine's own.
+SYSTEM_RUNTIME = ClientRuntime()

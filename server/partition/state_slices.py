@@ -1,0 +1,67 @@
+"""How the state of a partition is cut into slices of its snapshot, and put together again.
+
+A partition may know thousands of producers with thousands of digests each: hundreds of megabytes, more than any message
+between nodes may have. Cut, they travel like any other snapshot, slice by slice.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from quorumlog.raft.types import SnapshotData
+from quorumlog.storage.interface import StorageReader
+from quorumlog.v1.partition_log_pb2 import PartitionSnapshot
+
+#: What a row takes beside its key and its value, and what a number takes, at most (bytes).
+_ROW_BYTES = 16
+_NUMBER_BYTES = 10
+
+
+def cut_state(state: PartitionSnapshot, slice_bytes: int) -> list[bytes]:
+    """The slices of a state: one, unless it has more than ``slice_bytes``. A row is never cut in two.
+
+    Arguments:
+        state: is emptied if it is cut.
+    """
+    if state.ByteSize() <= slice_bytes:
+        return [state.SerializeToString(deterministic=True)]
+    slices = [part.SerializeToString(deterministic=True) for part in _parts(state, slice_bytes)]
+    for repeated in ("rows", "batch_end_offsets", "batch_max_timestamps_ms"):
+        state.ClearField(repeated)
+    state.state_slices = len(slices)
+    return [*slices, state.SerializeToString(deterministic=True)]
+
+
+def _parts(state: PartitionSnapshot, slice_bytes: int) -> Iterator[PartitionSnapshot]:
+    part, size = PartitionSnapshot(), 0
+    for row in state.rows:
+        row_size = len(row.key) + len(row.value) + _ROW_BYTES
+        if size and size + row_size > slice_bytes:
+            yield part
+            part, size = PartitionSnapshot(), 0
+        part.rows.append(row)
+        size += row_size
+    if size:
+        yield part
+    numbers = max(1, slice_bytes // (2 * _NUMBER_BYTES))
+    for first in range(0, len(state.batch_end_offsets), numbers):
+        yield PartitionSnapshot(
+            batch_end_offsets=state.batch_end_offsets[first : first + numbers],
+            batch_max_timestamps_ms=state.batch_max_timestamps_ms[first : first + numbers],
+        )
+
+
+def snapshot_state(reader: StorageReader, group: int, data: SnapshotData) -> PartitionSnapshot:
+    """The state in a partition's snapshot whose slices are durable here: it comes after the compacted batches.
+
+    Raises:
+        DamageError: it is not what was written.
+    """
+    last = PartitionSnapshot.FromString(reader.snapshot_slice(group, data.stage, data.slices - 1))
+    if not last.state_slices:
+        return last
+    state = PartitionSnapshot()
+    for number in range(data.slices - 1 - last.state_slices, data.slices - 1):
+        state.MergeFromString(reader.snapshot_slice(group, data.stage, number))
+    state.MergeFrom(last)
+    return state

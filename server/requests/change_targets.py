@@ -1,0 +1,100 @@
+"""Which topic or claim of a producer name a change means: the one of that name when it was asked for, and no later one.
+
+A request may come late, or come again because its answer was lost, and by then its name may belong to something else.
+Clients therefore send the id beside the name. For those that send names only, the node that they ask looks the names
+up, once, and the request goes on to the controller with the ids.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeAlias
+
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import NO_TOPIC_ID
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: What one request may name. No controller takes more, and with its ids a request must still fit between nodes.
+MAX_TARGETS = 2_000
+#: Bytes of a topic's id.
+TOPIC_ID_BYTES = 16
+
+#: Changes of what exists already.
+TargetedChange: TypeAlias = (
+    admin_pb2.DeleteTopicsRequest
+    | admin_pb2.CreatePartitionsRequest
+    | admin_pb2.AlterConfigsRequest
+    | admin_pb2.ReassignPartitionsRequest
+    | admin_pb2.DeleteProducersRequest
+)
+
+
+def check_targets(request: TargetedChange) -> errors_pb2.Error | None:
+    """Why it cannot be told what a request means, whatever there is; None if it can."""
+    names = _count(request)
+    ids: Sequence[bytes] = () if isinstance(request, admin_pb2.DeleteProducersRequest) else _topic_ids(request)
+    given = len(request.claims) if isinstance(request, admin_pb2.DeleteProducersRequest) else len(ids)
+    if names > MAX_TARGETS:
+        problem = f"{names} names in one request: at most {MAX_TARGETS} are allowed"
+    elif given not in (0, names):
+        problem = f"{names} names come with {given} ids: give one for each, or none"
+    elif any(len(topic_id) not in (0, TOPIC_ID_BYTES) for topic_id in ids):
+        problem = f"a topic id has another length than {TOPIC_ID_BYTES} bytes"
+    else:
+        return None
+    return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def names_only(request: TargetedChange) -> bool:
+    """Whether a request names something without its id."""
+    if isinstance(request, admin_pb2.DeleteProducersRequest):
+        return len(request.claims) < len(request.names)
+    ids = _topic_ids(request)
+    return len(ids) < _count(request) or not all(ids)
+
+
+def add_ids(image: MetadataImage, request: TargetedChange) -> None:
+    """Adds the ids that the names have now, where none are given, to a request that has passed `check_targets`."""
+    if isinstance(request, admin_pb2.DeleteProducersRequest):
+        for name in request.names[len(request.claims) :]:
+            known = image.named_producers.claim_of(name)
+            request.claims.add(producer_id=known.producer_id, producer_epoch=known.producer_epoch)
+    elif isinstance(request, admin_pb2.DeleteTopicsRequest):
+        given = request.topic_ids or [b""] * len(request.names)
+        ids = [topic_id or _id_of(image, name) for name, topic_id in zip(request.names, given, strict=True)]
+        del request.topic_ids[:]
+        request.topic_ids.extend(ids)
+    elif isinstance(request, admin_pb2.ReassignPartitionsRequest):
+        for wish in request.reassignments:
+            wish.topic_id = wish.topic_id or _id_of(image, wish.topic)
+    else:
+        for topic in request.topics:
+            topic.topic_id = topic.topic_id or _id_of(image, topic.name)
+
+
+def _id_of(image: MetadataImage, name: str) -> bytes:
+    topic = image.topics.get(name)
+    return NO_TOPIC_ID if topic is None else topic.topic_id
+
+
+def _count(request: TargetedChange) -> int:
+    if isinstance(request, admin_pb2.DeleteTopicsRequest | admin_pb2.DeleteProducersRequest):
+        return len(request.names)
+    if isinstance(request, admin_pb2.ReassignPartitionsRequest):
+        return len(request.reassignments)
+    return len(request.topics)
+
+
+def _topic_ids(
+    request: admin_pb2.DeleteTopicsRequest
+    | admin_pb2.CreatePartitionsRequest
+    | admin_pb2.AlterConfigsRequest
+    | admin_pb2.ReassignPartitionsRequest,
+) -> Sequence[bytes]:
+    if isinstance(request, admin_pb2.DeleteTopicsRequest):
+        return request.topic_ids
+    if isinstance(request, admin_pb2.ReassignPartitionsRequest):
+        return [wish.topic_id for wish in request.reassignments]
+    return [topic.topic_id for topic in request.topics]

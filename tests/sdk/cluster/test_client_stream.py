@@ -1,0 +1,237 @@
+"""A pipelined stream and what is left when it breaks off, beside a call that the test plays."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+from collections.abc import Iterator
+from typing import Any
+
+import grpc
+import grpc.aio
+import pytest
+
+from quorumlog.sdk.cluster.connection import ClientStream
+from quorumlog.sdk.errors import NetworkError
+from quorumlog.v1 import data_plane_pb2
+
+
+class Broken(grpc.RpcError):
+    """A stream that breaks."""
+
+    def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.UNAVAILABLE
+
+    def details(self) -> str:
+        return "broken"
+
+
+class PlayedCall:
+    """Stands for gRPC's call: what is written is kept, what is to be read comes from the test."""
+
+    def __init__(self) -> None:
+        self.written: list[data_plane_pb2.FetchRequest] = []
+        self.answers: asyncio.Queue[Any] = asyncio.Queue()
+        self.cancelled = False
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.done = False
+
+    async def write(self, request: data_plane_pb2.FetchRequest) -> None:
+        await self.writable.wait()
+        self.written.append(request)
+
+    async def read(self) -> Any:
+        answer = await self.answers.get()
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    def answer(self, number: int) -> None:
+        """Answers the request that was written as the ``number``-th."""
+        correlation_id = self.written[number].correlation_id
+        self.answers.put_nowait(data_plane_pb2.FetchResponse(correlation_id=correlation_id))
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.OK
+
+    async def details(self) -> str:
+        return ""
+
+    async def done_writing(self) -> None:
+        self.done = True
+        self.answers.put_nowait(grpc.aio.EOF)
+
+    def cancel(self) -> None:
+        self.cancelled = True
+
+
+class Bench:
+    """A stream, and the calls that it has opened."""
+
+    def __init__(self) -> None:
+        self.calls: list[PlayedCall] = []
+        self.health: list[bool] = []
+        ids: Iterator[int] = itertools.count(1)
+        self.stream: ClientStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = ClientStream(
+            self._open,  # type: ignore[arg-type]
+            "127.0.0.1:1",
+            self.health.append,
+            lambda: next(ids),
+        )
+
+    def _open(self) -> PlayedCall:
+        self.calls.append(PlayedCall())
+        return self.calls[-1]
+
+    def ask(self) -> asyncio.Future[data_plane_pb2.FetchResponse]:
+        return self.stream.submit(data_plane_pb2.FetchRequest())
+
+
+async def turn() -> None:
+    for _ in range(10):
+        await asyncio.sleep(0)
+
+
+async def test_requests_are_written_in_their_order_and_answers_find_them_in_any() -> None:
+    bench = Bench()
+    asked = [bench.ask() for _ in range(3)]
+    await turn()
+    (call,) = bench.calls
+    assert [request.correlation_id for request in call.written] == [1, 2, 3]
+    for number in (2, 0, 1):
+        call.answer(number)
+        await turn()
+        assert asked[number].result().correlation_id == number + 1
+    assert bench.health == [True, True, True]
+    bench.stream.end()
+    await turn()
+
+
+async def test_a_request_after_the_stream_has_fallen_silent_is_written_as_well() -> None:
+    bench = Bench()
+    bench.ask()
+    await turn()
+    bench.ask()
+    await turn()
+    assert len(bench.calls) == 1 and len(bench.calls[0].written) == 2
+    bench.stream.end()
+    await turn()
+
+
+@pytest.mark.parametrize("how", ["broken", "ended"])
+async def test_a_stream_that_breaks_fails_what_was_unanswered_and_the_next_request_opens_another(how: str) -> None:
+    bench = Bench()
+    asked = [bench.ask(), bench.ask()]
+    posted = bench.stream.post(data_plane_pb2.FetchRequest())
+    bench_life = bench.stream.open()
+    await turn()
+    bench.calls[0].answer(0)
+    await turn()
+    bench.calls[0].answers.put_nowait(Broken() if how == "broken" else grpc.aio.EOF)
+    await turn()
+    assert asked[0].result() and isinstance(asked[1].exception(), NetworkError) and posted.done()
+    error = asked[1].exception()
+    assert isinstance(error, NetworkError) and not error.definite, "the node may have carried it out"
+    assert bench.calls[0].cancelled, "what gRPC keeps of it is given back"
+    assert bench.health[-1] is False
+    again = bench.ask()
+    await turn()
+    assert len(bench.calls) == 2 and bench.stream.open() == bench_life + 1
+    bench.calls[1].answer(0)
+    await turn()
+    assert again.result()
+    bench.stream.end()
+    await turn()
+
+
+async def test_streams_that_break_off_again_and_again_leave_nothing_behind() -> None:
+    bench = Bench()
+    before = asyncio.all_tasks()
+    for _ in range(50):
+        asked = bench.ask()
+        await turn()
+        bench.calls[-1].answers.put_nowait(Broken())
+        await turn()
+        assert asked.exception() is not None
+    assert asyncio.all_tasks() == before, "its writer has ended too"
+    assert all(call.cancelled for call in bench.calls) and len(bench.calls) == 50
+    assert not bench.stream._answers and not bench.stream._written and not bench.stream._outgoing
+
+
+async def test_what_was_not_written_when_the_stream_broke_is_not_written_to_the_next_one() -> None:
+    bench = Bench()
+    asked = [bench.ask() for _ in range(2)]
+    await asyncio.sleep(0)
+    for _ in range(3):
+        await asyncio.sleep(0)
+    bench.calls[0].writable.clear()
+    late = bench.ask()
+    await turn()
+    bench.calls[0].answers.put_nowait(Broken())
+    await turn()
+    assert all(isinstance(one.exception(), NetworkError) for one in (*asked, late))
+    fresh = bench.ask()
+    await turn()
+    assert [request.correlation_id for request in bench.calls[1].written] == [4]
+    bench.calls[1].answer(0)
+    await turn()
+    assert fresh.result()
+    bench.stream.end()
+    await turn()
+
+
+async def test_an_answer_to_nobody_is_left_alone() -> None:
+    bench = Bench()
+    asked = bench.ask()
+    given_up = bench.ask()
+    await turn()
+    given_up.cancel()
+    bench.calls[0].answers.put_nowait(data_plane_pb2.FetchResponse(correlation_id=99))
+    bench.calls[0].answer(1)
+    bench.calls[0].answer(0)
+    await turn()
+    assert asked.result()
+    bench.stream.end()
+    await turn()
+
+
+async def test_what_is_posted_is_done_when_it_is_written_and_not_before() -> None:
+    bench = Bench()
+    bench.stream.open()
+    await turn()
+    bench.calls[0].writable.clear()
+    posted = bench.stream.post(data_plane_pb2.FetchRequest())
+    await turn()
+    assert not posted.done()
+    bench.calls[0].writable.set()
+    await turn()
+    assert posted.done() and posted.exception() is None
+    bench.stream.end()
+    await turn()
+
+
+async def test_who_closes_ends_a_stream_with_posts_and_waits_until_the_node_has_read_them() -> None:
+    bench = Bench()
+    await bench.stream.drain()
+    bench.stream.post(data_plane_pb2.FetchRequest())
+    await turn()
+    await bench.stream.drain()
+    assert bench.calls[0].done and len(bench.calls[0].written) == 1
+    asked = bench.ask()
+    await turn()
+    await bench.stream.drain()
+    assert not bench.calls[1].done, "there is nothing that would be thrown away unseen"
+    bench.stream.end()
+    await turn()
+    assert isinstance(asked.exception(), NetworkError)
+
+
+async def test_an_end_before_the_stream_has_begun_fails_what_was_asked_too() -> None:
+    bench = Bench()
+    asked = bench.ask()
+    ending = bench.stream.end()
+    assert ending is not None
+    await asyncio.wait([ending], timeout=1)
+    assert isinstance(asked.exception(), NetworkError)
+    assert bench.stream.end() is None or bench.calls == []

@@ -1,0 +1,176 @@
+"""What a node says of requests that it does not take: what is so, in the same words wherever it is found out."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import grpc
+import pytest
+
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.metrics import Meters
+from quorumlog.server.node_service import StepTime
+from quorumlog.server.options import NodeLimits
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.delete_records import RecordDeletions
+from quorumlog.server.requests.list_offsets import OffsetRequests
+from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.v1 import admin_pb2
+from quorumlog.v1 import data_plane_pb2 as pb
+from quorumlog.v1.errors_pb2 import Error, ErrorCode
+from quorumlog.v1.partition_log_pb2 import PartitionCommand
+
+TOPIC = b"t" * 16
+TIME = StepTime(1_000, 1_700_000_000_000)
+
+
+class Led:
+    """A partition that this node leads, with 100 records, and the way to it."""
+
+    def __init__(self) -> None:
+        self.group, self.name = 1_000, "t-0"
+        self.high_watermark, self.log_start_offset = 100, 0
+        self.leads = True
+        self.config = SimpleNamespace(compacts=False)
+        self.raft = SimpleNamespace(term=3, confirmed_round=0)
+        self.proposed: list[int] = []
+
+    def find(self, topic_id: bytes, number: int) -> Led:
+        return self
+
+    def check_readable(self, leader_epoch: int) -> Error | None:
+        return None
+
+    def propose_command(self, now: int, command: PartitionCommand) -> bool:
+        self.proposed.append(command.trim_log.log_start_offset)
+        return True
+
+    def touch(self, group: int) -> None:
+        """Nobody steps it."""
+
+
+def look_up(service: OffsetRequests, number: int) -> None:
+    request = pb.ListOffsetsRequest(timeout_ms=1_000)
+    request.partitions.add(topic_id=TOPIC, partition=0, timestamp_ms=-1)
+    service.list_offsets(TIME, ClientRequest(number, request), request)
+
+
+def test_a_look_up_beyond_the_limit_hears_of_the_limit_and_costs_no_heartbeats() -> None:
+    led, replies, rounds = Led(), Replies(), list[int]()
+
+    def confirm(group: int) -> int:
+        rounds.append(group)
+        return len(rounds)
+
+    service = OffsetRequests(led, SimpleNamespace(), 1, replies, SimpleNamespace(), HeartbeatRounds(confirm))
+    look_up(service, 1)
+    assert (len(rounds), replies.take_gathered()) == (1, [])
+    service_time = StepTime(TIME.now + 1, TIME.wall_ms)
+    request = pb.ListOffsetsRequest(timeout_ms=1_000)
+    request.partitions.add(topic_id=TOPIC, partition=0, timestamp_ms=-1)
+    service.list_offsets(service_time, ClientRequest(2, request), request)
+    (reply,) = replies.take_gathered()
+    assert isinstance(reply.message, pb.ListOffsetsResponse)
+    problem = reply.message.results[0].error
+    assert (problem.code, problem.retriable, problem.definite) == (ErrorCode.SERVER_BUSY, True, True)
+    assert "1 look-ups wait here" in problem.message
+    assert len(rounds) == 1
+
+
+def test_a_leader_that_cannot_write_is_called_stalled() -> None:
+    replies = Replies()
+    service = OffsetRequests(
+        Led(), SimpleNamespace(), 5, replies, SimpleNamespace(), HeartbeatRounds(lambda group: None)
+    )
+    look_up(service, 1)
+    (reply,) = replies.take_gathered()
+    assert isinstance(reply.message, pb.ListOffsetsResponse)
+    assert "stalled" in reply.message.results[0].error.message
+
+
+def deletion(service: RecordDeletions, number: int, *before: int) -> None:
+    request = admin_pb2.DeleteRecordsRequest(timeout_ms=1_000)
+    for offset in before:
+        request.partitions.add(topic_id=TOPIC, partition=0, before_offset=offset)
+    service.delete(TIME, ClientRequest(number, request), request)
+
+
+def test_a_deletion_that_names_a_partition_twice_hears_of_that_also_when_many_wait() -> None:
+    led, replies = Led(), Replies()
+    service = RecordDeletions(led, led, 1, replies, SimpleNamespace())
+    deletion(service, 1, 10, 20)
+    assert led.proposed == [10]
+    deletion(service, 2, 30)
+    assert led.proposed == [10], "nothing is done for what is refused"
+    (refused,) = replies.take_gathered()
+    assert isinstance(refused.message, admin_pb2.DeleteRecordsResponse)
+    problem = refused.message.results[0].error
+    assert (problem.code, problem.retriable) == (ErrorCode.SERVER_BUSY, True)
+    assert "1 deletions wait here" in problem.message
+    led.log_start_offset = 10
+    service.after_round(led)
+    (done,) = replies.take_gathered()
+    assert isinstance(done.message, admin_pb2.DeleteRecordsResponse)
+    first, second = done.message.results
+    assert (first.log_start_offset, first.error.code) == (10, ErrorCode.NONE)
+    assert second.error.code == ErrorCode.INVALID_REQUEST
+    assert "named twice" in second.error.message
+
+
+def test_look_ups_and_deletions_have_limits_of_their_own() -> None:
+    limits = NodeLimits(parked_fetches=1)
+    assert limits.waiting_look_ups > 1
+    assert limits.waiting_deletions > 1
+
+
+class Refused(Exception):
+    """A call was ended by the service."""
+
+
+class Caller:
+    """A client's Produce stream, seen from the service."""
+
+    def __init__(self) -> None:
+        self.context = self
+        self.answers: list[pb.ProduceResponse] = []
+
+    async def abort(self, code: grpc.StatusCode, details: str, trailing: tuple[object, ...] = ()) -> None:
+        raise Refused(details)
+
+    def answer(self, message: pb.ProduceResponse) -> None:
+        self.answers.append(message)
+
+
+def told_by_the_node(request: pb.ProduceRequest, limits: NodeLimits) -> Error:
+    replies, led = Replies(), Led()
+    conditions = SimpleNamespace(refusal=lambda: None, live_replicas=lambda partition: 3)
+    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace())
+    service.produce(TIME, ClientRequest(1, request), request)
+    (reply,) = replies.take_gathered()
+    assert isinstance(reply.message, pb.ProduceResponse)
+    return reply.message.results[0].error
+
+
+async def test_wrong_acks_are_refused_in_the_same_words_by_the_service_and_by_the_node() -> None:
+    request = pb.ProduceRequest(acks=7, batches=[pb.PartitionBatch(topic_id=TOPIC, partition=0, batch=b"b")])
+    service = DataPlaneService(ClientRequests(lambda event: None), NodeLimits(), Meters())
+    with pytest.raises(Refused) as refused:
+        await service._take_produce(request.SerializeToString(), Caller())
+    told = told_by_the_node(request, NodeLimits())
+    assert told.code == ErrorCode.INVALID_REQUIRED_ACKS
+    assert str(refused.value) == told.message == "acks is 7: use 0, 1 or -1 (all)"
+
+
+async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_and_by_the_node() -> None:
+    limits, caller = NodeLimits(request_bytes=1_000), Caller()
+    request = pb.ProduceRequest(acks=-1, batches=[pb.PartitionBatch(topic_id=TOPIC, partition=0, batch=b"b" * 5_000)])
+    service = DataPlaneService(ClientRequests(lambda event: None), limits, Meters())
+    await service._take_produce(request.SerializeToString(), caller)
+    by_service = caller.answers[0].results[0].error
+    by_node = told_by_the_node(request, limits)
+    assert by_service.code == by_node.code == ErrorCode.RECORD_TOO_LARGE
+    for told, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
+        assert told.message == f"the request has {size} bytes, the node takes 1000: send fewer batches in one request"
