@@ -216,10 +216,14 @@ class CoordinatorModel:
                 raise Violation(f"{where}: it is deleted with members {sorted(before.members)}")
             return
         epochs = (before.header.group_epoch, before.header.assignment_epoch)
+        changed = [(before.members.get(row.member_id), row) for row in change.members]
         group = self.groups.setdefault(name, before)
         group.apply(change, now_us)
         self._check_epochs(where, epochs, group)
         self._check_owners(where, group)
+        for earlier, row in changed:
+            if earlier is not None and row.member_epoch >= 0:
+                self._check_version(where, name, earlier, row, change.version)
         self._digests[name] = group.digest(name)
 
     def _removed(
@@ -281,6 +285,21 @@ class CoordinatorModel:
             raise Violation(
                 f"{where}: offset {offset.offset} of {partition} is committed by {label.member} in epoch"
                 f" {label.epoch}; it belongs to {', '.join(belongs) or 'nobody'}"
+            )
+
+    def _check_version(self, where: str, name: str, before: ModelMember, row: log.GroupMember, version: int) -> None:
+        """What a member has changes under a new version, and nobody takes from it what it works on: what it names no
+        more in a heartbeat it has given up by then."""
+        assigned, revoking = _given(row.assigned), _given(row.revoking)
+        worked_on = self.heard.works_on(name, row.member_id, before.owned.keys() - assigned.keys() - revoking.keys())
+        if worked_on:
+            raise Violation(f"{where}: {worked_on} are taken from {row.member_id}, which works on them")
+        same_epoch = before.row.member_epoch == row.member_epoch
+        if same_epoch and (before.assigned, before.revoking) == (assigned, revoking):
+            return
+        if row.assignment_version != version:
+            raise Violation(
+                f"{where}: what {row.member_id} has changes in version {version} and is of {row.assignment_version}"
             )
 
     def _check_epochs(self, where: str, before: tuple[int, int], group: ModelGroup) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 
@@ -32,6 +33,7 @@ class HeardMembers:
         self.removals: dict[tuple[str, str], Removed] = {}
         self._heard_us: dict[tuple[str, str], int] = {}
         self._left: set[tuple[str, str]] = set()
+        self._works: dict[tuple[str, str], set[tuple[bytes, int]]] = {}
 
     def sent(self, request: pb.GroupHeartbeatRequest) -> None:
         """A member sends a heartbeat. Of one that leaves, nobody need hear anything more."""
@@ -42,8 +44,22 @@ class HeardMembers:
         """Who leads the coordinator has answered a heartbeat, so it must have heard it since it was sent."""
         key = (request.group_id, request.member_id)
         self._heard_us[key] = max(sent_us, self._heard_us.get(key, 0))
-        if request.member_epoch == 0:
-            self.removals.pop(key, None)
+        removed = self.removals.get(key)
+        # A join from before it was put out may be answered later. What it does then was still begun before.
+        if request.member_epoch == 0 and removed is not None and removed.at_us <= sent_us:
+            del self.removals[key]
+
+    def begins(self, group: str, member: str, partition: tuple[bytes, int]) -> None:
+        """A member works on a partition (topic id and number) from now on."""
+        self._works.setdefault((group, member), set()).add(partition)
+
+    def ends(self, group: str, member: str, partition: tuple[bytes, int]) -> None:
+        """A member has stopped working on a partition, or is no more."""
+        self._works.get((group, member), set()).discard(partition)
+
+    def works_on(self, group: str, member: str, partitions: Iterable[tuple[bytes, int]]) -> list[tuple[bytes, int]]:
+        """Those among some partitions that a member works on."""
+        return sorted(self._works.get((group, member), set()).intersection(partitions))
 
     def last_us(self, group: str, member: str) -> int:
         """When the newest heartbeat was sent that certainly arrived."""

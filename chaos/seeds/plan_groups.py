@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import replace
 
 from quorumlog.chaos.simulator.group_members import MemberHabits
 from quorumlog.chaos.simulator.groups import GroupPlan
@@ -48,7 +49,7 @@ def _draw_group(
     pattern = f"(topic|many).*{others}" if others and rng.random() < 0.8 else "(topic|many).*"
     kinds = [kind for kind in KINDS if rng.random() < 0.5] or ["crash"]
     members = rng.choices((1, 2, 3, 5, 8), (1, 3, 4, 2, 1))[0]
-    return GroupPlan(
+    plan = GroupPlan(
         name=name,
         members=members,
         most_members=members + rng.randint(0, 3),
@@ -61,6 +62,8 @@ def _draw_group(
         clock_ppm=min(clock_ppm, rng.choice((0, 200))),
         racks=rng.choice((("",), ("a", "b"))),
     )
+    plan.habits = replace(plan.habits, late=rng.choice((0.0, 0.03, 0.2)))
+    return plan
 
 
 def _draw_habits(rng: random.Random, election_timeout_ms: int) -> MemberHabits:

@@ -53,6 +53,7 @@ class MemberHabits:
         lose: how often an answer is lost.
         zombies: how often what a member has done of a partition is committed all the same after it lost it, up to a
             session later.
+        late: how often a heartbeat is held up for seconds, with what follows it on its stream.
     """
 
     session_timeout_ms: int = 3_000
@@ -66,6 +67,7 @@ class MemberHabits:
     slow_us: tuple[int, int] = (100_000, 1_000_000)
     lose: float = 0.0
     zombies: float = 0.5
+    late: float = 0.0
 
 
 class SimMember:
@@ -97,7 +99,7 @@ class SimMember:
         self.instance_id = instance_id
         self.process = SimMemberProcess()
         self.works: dict[GroupPartition, PartitionWork] = {}
-        self.link = MemberLink(name, port, scheduler, self.process, habits.lose)
+        self.link = MemberLink(name, port, scheduler, self.process, habits.lose, habits.late)
         self.directory = Directory(name, port, scheduler, scheduler.stream(f"{name}/directory"))
         self._habits = habits
         self._history = history
@@ -138,7 +140,7 @@ class SimMember:
     def heal(self) -> None:
         """Nothing is in its way any more, and it works quickly: one slow member may have a thousand records to do, and
         a group whose members are late with every partition that they give up never settles."""
-        self.link.lose = 0.0
+        self.link.lose = self.link.late = 0.0
         self.link.cut(0)
         self.process.resume()
         self._habits = replace(self._habits, work_us=QUICK_US, slow=0.0)
@@ -289,6 +291,7 @@ class SimMember:
         topic = self.membership.topics[partition.topic_id].topic
         work = PartitionWork(self, partition, PartitionName(topic, partition.partition), self.membership.member_id)
         self.works[partition] = work
+        self._heard.begins(self.group_id, work.member_id, partition)
         self.read_committed(work)
 
     def _lose(self, partition: GroupPartition) -> None:
@@ -312,6 +315,7 @@ class SimMember:
     def _end(self, work: PartitionWork, ending: Ending) -> None:
         """It is entitled to a partition up to the end of its session."""
         del self.works[work.partition]
+        self._heard.ends(self.group_id, work.member_id, work.partition)
         work.end(ending)
         until_us = min(self._scheduler.now, self._entitled_until_us)
         removed = self._heard.removals.get((self.group_id, work.member_id))

@@ -15,6 +15,8 @@ from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import data_plane_pb2
 
 Served = Callable[[ProtoMessage], None]
+#: How long a stream of heartbeats is held up: longer than a member waits for an answer.
+HELD_UP_US = (50_000, 6_000_000)
 
 
 class MemberPort(Protocol):
@@ -89,10 +91,17 @@ class MemberLink:
     Arguments:
         client: a name for the lanes on which requests keep their order.
         lose: how often an answer is lost.
+        late: how often a stream is held up, with all that is said on it from then on.
     """
 
     def __init__(
-        self, client: str, port: MemberPort, scheduler: Scheduler, process: SimMemberProcess, lose: float
+        self,
+        client: str,
+        port: MemberPort,
+        scheduler: Scheduler,
+        process: SimMemberProcess,
+        lose: float,
+        late: float = 0.0,
     ) -> None:
         self.client = client
         self.port = port
@@ -100,6 +109,7 @@ class MemberLink:
         self.scheduler = scheduler
         self.rng = scheduler.stream(f"{client}/link")
         self.lose = lose
+        self.late = late
         self._cut_until = 0
 
     def cut(self, duration_us: int) -> None:
@@ -163,6 +173,8 @@ class HeartbeatStream:
         #: Streams overtake each other, and what does not go on one.
         self._lane = f"{link.client}/{self._number}"
         self._open = True
+        #: Until then the network keeps what is said on it: beyond retries on other streams, and changes of coordinator.
+        self._held_until = 0
         #: An answer got lost without anybody's knowing: what comes after it may not be heard either.
         self._silent = False
         self._order: deque[_Expected] = deque()
@@ -187,14 +199,24 @@ class HeartbeatStream:
                 expected.answer = answer
                 self._link.process.run(self._deliver)
 
-        if not self._link.is_cut:
-            self._link.port.request(self._lane, self.node, message, answered, given, self._number)
+        link = self._link
+        if link.late and link.rng.random() < link.late:
+            self._held_until = link.scheduler.now + link.rng.randint(*HELD_UP_US)
+        if not link.is_cut:
+            self._hand_over(lambda: link.port.request(self._lane, self.node, message, answered, given, self._number))
 
     def close(self) -> None:
         """Ends it."""
         if self._open:
             self._open = False
-            self._link.port.close_stream(self._lane, self.node, self._number)
+            self._hand_over(lambda: self._link.port.close_stream(self._lane, self.node, self._number))
+
+    def _hand_over(self, action: Callable[[], None]) -> None:
+        """What is said on it reaches the node, after all that was said before."""
+        if self._held_until <= self._link.scheduler.now:
+            action()
+        else:
+            self._link.scheduler.at(self._held_until, action)
 
     def _deliver(self) -> None:
         while self._open and not self._silent and self._order and self._order[0].answer is not None:

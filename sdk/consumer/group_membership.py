@@ -3,12 +3,14 @@
 No I/O and no clock: its owner sends what :meth:`GroupMembership.heartbeat` returns, hands in the answers, and
 says what time it is. The consumer does so on its event loop, the simulator on virtual time.
 
-Two rules keep a partition from being worked on by two members:
+Three rules keep a partition from being worked on by two members:
 
 - What the coordinator takes away stays in ``owned``, and is told as such, until :meth:`GroupMembership.release`.
 - A member that has not been answered for a session timeout counts everything as lost, by its own clock. The time runs
   from when the last answered heartbeat was *sent*, which is before the coordinator began to count: so it is the member
   that stops first.
+- Each heartbeat repeats the version of the assignment that was taken up last. So one that is long on its way does not
+  release, at the next coordinator, what the member was given since.
 """
 
 from __future__ import annotations
@@ -140,6 +142,7 @@ class GroupMembership:
     error: QuorumlogError | None = None
     _subscribed: tuple[str, ...] = ()
     _pattern: str = ""
+    _assignment_version: int = 0
     _known_to_coordinator: bool = False
     _in_flight: MemberHeartbeat | None = None
     _news: int = 0
@@ -219,6 +222,7 @@ class GroupMembership:
             owned=as_topic_partitions(self.owned),
             full=self._full or joins or self._in_flight is not None,
             max_wait_ms=min(self._interval_ms, self.config.session_timeout_ms // 3),
+            assignment_version=self._assignment_version,
         )
         self._told = self._news
         self._full = False
@@ -312,6 +316,7 @@ class GroupMembership:
             GroupPartition(topic.topic_id, number) for topic in assignment.topics for number in topic.partitions
         )
         was_revoking = self.owned - self.assigned
+        self._assignment_version = assignment.version
         self.topics = {
             topic.topic_id: AssignedTopic(topic.topic, topic.first_partitions) for topic in assignment.topics
         }
@@ -372,6 +377,7 @@ class GroupMembership:
     def _forget(self) -> None:
         self._in_flight = None
         self.member_epoch = JOIN_EPOCH
+        self._assignment_version = 0
         self.owned = self.assigned = frozenset()
         self.topics = {}
         self.error = None

@@ -215,8 +215,10 @@ class PartitionPipeline:
     def _refused_sequence(self, batch: ProducerBatch, error: QuorumlogError) -> AttemptVerdict:
         if not self._idempotent:
             return self._drop(batch)
-        if isinstance(error, OutOfOrderSequenceNumberError) and self.in_flight[0] is not batch:
-            return AttemptVerdict.RETRY  # An older one has not got through yet; it goes first.
+        if self.in_flight[0] is not batch:
+            # An older one has not got through yet, perhaps because it was refused for now: it goes first. Only of the
+            # oldest such a refusal says that the log misses something that it will not get.
+            return AttemptVerdict.RETRY
         if not batch.maybe_applied:
             self.gap = True  # The log does not know this identity, or not this far: start over under another.
             return AttemptVerdict.RETRY

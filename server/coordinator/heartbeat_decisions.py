@@ -6,8 +6,13 @@ again after waiting, is among it. That takes three things of the two sides.
 - A client acts only on the answer to the newest heartbeat that it has sent. Otherwise it would take up, from an earlier
   answer, a partition that its newest heartbeat does not name, and that was given to another because of that.
 - Therefore a heartbeat that is sent while another one is unanswered is ``full``: the other's news count as lost.
-- Heartbeats of one member are decided on in the order of their correlation ids, which grow for as long as the member
-  lives, over all its streams; one that comes late is dropped.
+- A heartbeat repeats the version of the assignment that its member has taken up last. The log counts a version up with
+  each change of what a member has. Within one version a member only gives up, so whatever a heartbeat of the newest
+  version does not name is given up, however late it comes and whichever coordinator it comes to. An older one is told
+  the newest assignment, and nothing that it says is believed.
+
+A member that repeats no version (an older client) is given nothing new within an epoch. So within an epoch it only
+gives up, too; each partition that others release for it then costs the consumer group an epoch.
 """
 
 from __future__ import annotations
@@ -19,7 +24,7 @@ from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
 from quorumlog.server.coordinator.group import ConsumerGroup
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, GroupMember
-from quorumlog.server.coordinator.member_changes import join, leave, stay
+from quorumlog.server.coordinator.member_changes import is_of_newest_assignment, join, leave, stay
 from quorumlog.server.coordinator.reconciliation import reconcile
 from quorumlog.server.coordinator.records import numbers_by_topic, partitions_of
 from quorumlog.server.coordinator.request_checks import check_heartbeat
@@ -78,6 +83,7 @@ def _is_quiet(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> bool:
     return (
         request.member_epoch == member.member_epoch == group.header.assignment_epoch
         and member.state == STABLE
+        and is_of_newest_assignment(member, request)
         and request.session_timeout_ms == member.session_timeout_ms
         and request.rebalance_timeout_ms == member.rebalance_timeout_ms
         and request.instance_id == member.instance_id
@@ -113,22 +119,36 @@ def _answer(draft: Draft, request: groups_pb2.GroupHeartbeatRequest) -> groups_p
             correlation_id=request.correlation_id, member_id=request.member_id, member_epoch=-1
         )
     updated = member
-    if epoch == member.member_epoch:
+    if epoch == member.member_epoch and is_of_newest_assignment(member, request):
         target = group.targets[member.member_id]
         owned = partitions_of(request.owned) if not group.has_arrived(member) else ()
-        updated = reconcile(member, target, group.assignment_epoch, owned, group.holders)
+        updated = reconcile(member, target, group.assignment_epoch, owned, group.holders, group.version + 1)
+        if not request.assignment_version and _is_given_more_in_its_epoch(member, updated):
+            # The heartbeats of this epoch that do not name the new partitions would look like their release.
+            draft.edit(request.group_id).is_unsettled = True
+            updated = member
         if updated is not member:
             draft.edit(request.group_id).put_member(updated)
     # One that has missed an answer is told again where it stands, and goes no further before it has heard: an epoch
     # more, and it would be two behind, which is one too many. One that joins again is told likewise: what it owns it
     # has not said, and a first try that comes late would release what it is working on.
-    is_news = request.full or epoch != updated.member_epoch or updated.assigned != member.assigned
+    is_news = (
+        request.full
+        or epoch != updated.member_epoch
+        or updated.assigned != member.assigned
+        or not is_of_newest_assignment(updated, request)
+    )
     if not is_news and request.max_wait_ms > 0:
         return None
     response = _response(updated, request, draft.limits)
     if is_news:
-        response.assignment.CopyFrom(_assignment(group, updated))
+        response.assignment.CopyFrom(_assignment(draft, group, updated))
     return response
+
+
+def _is_given_more_in_its_epoch(member: GroupMember, updated: GroupMember) -> bool:
+    """Whether a step gives a member partitions and leaves it in its epoch."""
+    return updated.member_epoch == member.member_epoch and not updated.assigned.keys() <= member.assigned.keys()
 
 
 def _refusal(request: groups_pb2.GroupHeartbeatRequest, problem: errors_pb2.Error) -> groups_pb2.GroupHeartbeatResponse:
@@ -148,13 +168,19 @@ def _response(
     )
 
 
-def _assignment(group: ConsumerGroup, member: GroupMember) -> groups_pb2.GroupAssignment:
-    assignment = groups_pb2.GroupAssignment()
+def _assignment(draft: Draft, group: ConsumerGroup, member: GroupMember) -> groups_pb2.GroupAssignment:
+    """All that a member has: a version always tells the same. Without what the consumer group reads no more, a member
+    could give that up, be told of it anew when the group reads it again, and have it taken by what it said between."""
+    assignment = groups_pb2.GroupAssignment(version=member.assignment_version)
     for topic_id, numbers in numbers_by_topic(member.assigned).items():
         topic = group.header.topics.get(topic_id)
-        # One that the group reads no more is the next that a member has to give up: it may begin at once.
         if topic is not None:
-            assignment.topics.add(
-                topic_id=topic_id, topic=topic.name, partitions=numbers, first_partitions=topic.first_partitions
-            )
+            name, first_partitions = topic.name, topic.first_partitions
+        elif (unread := draft.topics.by_id(topic_id)) is not None:
+            # The next that it has to give up. Until then it must not skip what was never read.
+            name, first_partitions = unread.name, 0
+        else:
+            # Deleted: its id never comes back.
+            continue
+        assignment.topics.add(topic_id=topic_id, topic=name, partitions=numbers, first_partitions=first_partitions)
     return assignment

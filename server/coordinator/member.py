@@ -39,6 +39,8 @@ class GroupMember:
         previous_epoch: the epoch before: an answer that was lost is repeated to a member that still has it.
         assigned: what it has, with the epoch since which it has had it without a break.
         revoking: what it has still to release, likewise. Nobody else is given it before.
+        assignment_version: the version of the consumer group since which its epoch and its partitions are as they are.
+            A heartbeat that repeats it was sent after the member had heard of them. 0: an older node made the row.
     """
 
     member_id: str
@@ -54,6 +56,7 @@ class GroupMember:
     state: coordinator_log_pb2.MemberState.ValueType = STABLE
     assigned: Mapping[PartitionId, int] = field(default_factory=dict)
     revoking: Mapping[PartitionId, int] = field(default_factory=dict)
+    assignment_version: int = 0
 
     @property
     def is_present(self) -> bool:

@@ -96,8 +96,19 @@ def stay(draft: Draft, request: groups_pb2.GroupHeartbeatRequest, origin: Client
             f"member {member.member_id} is at epoch {member.member_epoch} of group {group.group_id}, not at {epoch}:"
             " give all partitions up and join anew",
         )
-    _update(draft, request, origin)
+    if is_of_newest_assignment(member, request):
+        _update(draft, request, origin)
     return None
+
+
+def is_of_newest_assignment(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> bool:
+    """Whether a member had heard of all that it has when it sent a heartbeat.
+
+    An older one may have been on its way over a change of coordinator, behind what the member has said since. Of a
+    member that does not count its assignments only the epoch can tell, so ``heartbeat_decisions`` gives it nothing
+    within an epoch.
+    """
+    return request.assignment_version in (0, member.assignment_version)
 
 
 def _has_missed_an_answer(member: GroupMember, request: groups_pb2.GroupHeartbeatRequest) -> bool:

@@ -19,6 +19,7 @@ def reconcile(
     assignment_epoch: int,
     owned: Collection[PartitionId],
     holders: Mapping[PartitionId, str],
+    version: int,
 ) -> GroupMember:
     """The member after one more step; itself when there is none to take.
 
@@ -26,6 +27,7 @@ def reconcile(
         target: what it is to have, as of ``assignment_epoch``.
         owned: what it has not given up, by its own account, and all that it may come to have without being told anew.
         holders: who has a partition, or has not released it.
+        version: of the consumer group, once it has the member after the step.
     """
     epoch = member.member_epoch
     if member.state == UNREVOKED:
@@ -42,17 +44,18 @@ def reconcile(
         if partition not in target and partition in owned
     }
     if revoking:
-        return _moved(member, epoch, UNREVOKED, assigned, revoking)
+        return _moved(member, version, epoch, UNREVOKED, assigned, revoking)
     missing = [partition for partition in target if partition not in assigned]
     # Nobody holds it, or the member itself does: as what it has just given up, and is to have again.
     free = [partition for partition in missing if holders.get(partition, member.member_id) == member.member_id]
     assigned.update((partition, assignment_epoch) for partition in sorted(free))
     state = STABLE if len(free) == len(missing) else UNRELEASED
-    return _moved(member, assignment_epoch, state, assigned, {})
+    return _moved(member, version, assignment_epoch, state, assigned, {})
 
 
 def _moved(
     member: GroupMember,
+    version: int,
     epoch: int,
     state: MemberState.ValueType,
     assigned: dict[PartitionId, int],
@@ -62,5 +65,11 @@ def _moved(
         return member
     previous = member.member_epoch if epoch != member.member_epoch else member.previous_epoch
     return dataclasses.replace(
-        member, member_epoch=epoch, previous_epoch=previous, state=state, assigned=assigned, revoking=revoking
+        member,
+        member_epoch=epoch,
+        previous_epoch=previous,
+        state=state,
+        assigned=assigned,
+        revoking=revoking,
+        assignment_version=version,
     )

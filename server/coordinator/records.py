@@ -51,6 +51,7 @@ def member_record(member: GroupMember) -> coordinator_log_pb2.GroupMember:
         state=member.state,
         assigned=_epoch_partitions(member.assigned),
         revoking=_epoch_partitions(member.revoking),
+        assignment_version=member.assignment_version,
     )
 
 
@@ -70,6 +71,7 @@ def member_of(record: coordinator_log_pb2.GroupMember) -> GroupMember:
         record.state,
         {(row.topic_id, number): row.assignment_epoch for row in record.assigned for number in row.partitions},
         {(row.topic_id, number): row.assignment_epoch for row in record.revoking for number in row.partitions},
+        record.assignment_version,
     )
 
 

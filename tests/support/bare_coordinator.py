@@ -24,9 +24,11 @@ from quorumlog.server.coordinator.member_changes import ClientOrigin, expire_reb
 from quorumlog.server.coordinator.reviews import topics_changed
 from quorumlog.server.coordinator.topic_catalog import TopicInfo
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as data
 from quorumlog.v1 import groups_pb2 as pb
 from quorumlog.v1.entry import Codec, build_batch
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 DELAY_US = (100, 3_000)
 RAFT_GROUP = 1_000
@@ -75,6 +77,7 @@ class BareCoordinator:
 
     Attributes:
         model: judges each decision.
+        old_members: members whose id begins so repeat no version of their assignment, as older clients.
     """
 
     node_ids = (1,)
@@ -85,6 +88,7 @@ class BareCoordinator:
         self.heard = HeardMembers()
         self.model = CoordinatorModel(RAFT_GROUP, self.heard, lambda partition: records)
         self.table = GroupTable()
+        self.old_members: tuple[str, ...] = ()
         self._scheduler = scheduler
         self._rng = scheduler.stream("coordinator")
         self._index = self._streams = 0
@@ -193,6 +197,8 @@ class BareCoordinator:
 
     def _heartbeat(self, parked: _Parked) -> None:
         request = parked.request
+        if request.member_id.startswith(self.old_members):
+            request.assignment_version = 0
         key = (request.group_id, request.member_id)
         if request.correlation_id < self._newest.get(key, 0):
             return
@@ -232,6 +238,22 @@ class BareCoordinator:
         group = self.table.groups.get(key[0])
         if group is not None and key[1] in group.members:
             parked.reply(nothing_new(group, parked.request, LIMITS))
+
+    def fail_over(self) -> None:
+        """Another replica leads: it knows what the log says, and nothing of what members have said. All sessions begin
+        anew, and who waits is told to look for it."""
+        self._newest.clear()
+        parked, self._parked = self._parked, {}
+        for each in parked.values():
+            moved = error(ErrorCode.NOT_COORDINATOR, "led elsewhere", definite=True)
+            each.reply(pb.GroupHeartbeatResponse(correlation_id=each.request.correlation_id, error=moved))
+        for key in self._sessions:
+            timeout_ms = self.table.groups[key[0]].members[key[1]].session_timeout_ms if self._has(key) else 1_000
+            self._sessions[key].cancel()
+            self._sessions[key] = self._scheduler.after(timeout_ms * 1_000, lambda key=key: self._session_over(key))  # type: ignore[misc]
+
+    def _has(self, key: tuple[str, str]) -> bool:
+        return key[0] in self.table.groups and key[1] in self.table.groups[key[0]].members
 
     # -- timers -------------------------------------------------------------------------------------------------------
 

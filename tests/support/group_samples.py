@@ -77,6 +77,7 @@ def request(
     rack: str = "",
     group: str = GROUP,
     correlation: int = 0,
+    version: int = 0,
 ) -> pb.GroupHeartbeatRequest:
     """A heartbeat that may wait for news."""
     return pb.GroupHeartbeatRequest(
@@ -94,6 +95,7 @@ def request(
         owned=partition_lists(owned),
         full=full,
         max_wait_ms=3_000,
+        assignment_version=version,
     )
 
 
@@ -161,10 +163,16 @@ class Coordinator:
 
 
 class Client:
-    """A member as a client makes it: it does what it is told, at once, unless a test tells it to wait."""
+    """A member as a client makes it: it does what it is told, at once, unless a test tells it to wait.
 
-    def __init__(self, coordinator: Coordinator, member_id: str, **wishes: object) -> None:
+    Arguments:
+        is_old: it repeats no version of its assignment.
+    """
+
+    def __init__(self, coordinator: Coordinator, member_id: str, *, is_old: bool = False, **wishes: object) -> None:
         self.coordinator = coordinator
+        self.is_old = is_old
+        self.version = 0
         self.member_id = member_id
         self.wishes = wishes
         self.epoch = 0
@@ -181,7 +189,8 @@ class Client:
 
     def request(self, **changes: object) -> pb.GroupHeartbeatRequest:
         """Its heartbeat as of now."""
-        return request(self.member_id, self.epoch, owned=self.owned, **{**self.wishes, **changes})  # type: ignore[arg-type]
+        said: dict[str, object] = {"owned": self.owned, "version": self.version, **self.wishes, **changes}
+        return request(self.member_id, self.epoch, **said)  # type: ignore[arg-type]
 
     def take_up(self, answer: pb.GroupHeartbeatResponse) -> None:
         """Takes up an answer."""
@@ -189,6 +198,7 @@ class Client:
         self.epoch = answer.member_epoch
         if answer.HasField("assignment"):
             assigned = partitions_of(answer.assignment.topics)
+            self.version = 0 if self.is_old else answer.assignment.version
             self.to_revoke = self.owned - assigned
             self.owned |= assigned
             self.first_partitions = {row.topic: row.first_partitions for row in answer.assignment.topics}

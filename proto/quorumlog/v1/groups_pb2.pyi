@@ -230,6 +230,7 @@ class GroupHeartbeatRequest(_message.Message):
     OWNED_FIELD_NUMBER: _builtins.int
     FULL_FIELD_NUMBER: _builtins.int
     MAX_WAIT_MS_FIELD_NUMBER: _builtins.int
+    ASSIGNMENT_VERSION_FIELD_NUMBER: _builtins.int
     correlation_id: _builtins.int
     """Chosen by the client; returned in the response."""
     group_id: _builtins.str
@@ -258,6 +259,11 @@ class GroupHeartbeatRequest(_message.Message):
     """How long the answer may wait for news, in milliseconds; 0: it may not. A later heartbeat of the same member has an
     earlier one answered.
     """
+    assignment_version: _builtins.int
+    """The version of the assignment that the member has taken up last; 0 while it joins, and of a coordinator or a client
+    that does not count them. What a heartbeat with an older one does not name as owned is not given to others: it was
+    said before the member had heard of what it has now.
+    """
     @_builtins.property
     def topics(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Topics by name."""
@@ -283,10 +289,11 @@ class GroupHeartbeatRequest(_message.Message):
         owned: _abc.Iterable[Global___TopicPartitions] | None = ...,
         full: _builtins.bool = ...,
         max_wait_ms: _builtins.int = ...,
+        assignment_version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignor", b"assignor", "correlation_id", b"correlation_id", "full", b"full", "group_id", b"group_id", "instance_id", b"instance_id", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_version", b"assignment_version", "assignor", b"assignor", "correlation_id", b"correlation_id", "full", b"full", "group_id", b"group_id", "instance_id", b"instance_id", "max_wait_ms", b"max_wait_ms", "member_epoch", b"member_epoch", "member_id", b"member_id", "owned", b"owned", "rack", b"rack", "rebalance_timeout_ms", b"rebalance_timeout_ms", "session_timeout_ms", b"session_timeout_ms", "topic_pattern", b"topic_pattern", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -345,6 +352,9 @@ class GroupAssignment(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TOPICS_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    version: _builtins.int
+    """Grows with every change of what the member has or is to release; for the member to repeat in its heartbeats."""
     @_builtins.property
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___TopicPartitions]:
         """By topic."""
@@ -353,10 +363,11 @@ class GroupAssignment(_message.Message):
         self,
         *,
         topics: _abc.Iterable[Global___TopicPartitions] | None = ...,
+        version: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["topics", b"topics", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -28,11 +28,12 @@ def parts(*numbers: int) -> frozenset[GroupPartition]:
     return frozenset(GroupPartition(TOPIC, number) for number in numbers)
 
 
-def answer(epoch: int, *numbers: int, told: bool = True) -> groups_pb2.GroupHeartbeatResponse:
+def answer(epoch: int, *numbers: int, told: bool = True, version: int = 0) -> groups_pb2.GroupHeartbeatResponse:
     """The coordinator's word on the epoch and, if ``told``, the assignment."""
     response = groups_pb2.GroupHeartbeatResponse(member_epoch=epoch, heartbeat_interval_ms=3000)
     if told:
         response.assignment.SetInParent()
+        response.assignment.version = version
         for topic in as_topic_partitions(parts(*numbers)):
             topic.topic, topic.first_partitions = "t", 4
             response.assignment.topics.append(topic)
@@ -99,6 +100,24 @@ def test_what_is_taken_away_is_owned_until_it_is_released_and_that_is_told_at_on
     assert owned(told) == [0]
     assert membership.heard(told, answer(2, 0, 2), 1.3) == AssignmentChange(gained=parts(2))
     assert membership.member_epoch == 2
+
+
+def test_heartbeats_repeat_the_version_of_the_assignment_that_was_taken_up_last() -> None:
+    membership = member()
+    membership.join(0)
+    first = sent(membership, 0)
+    assert first.request.assignment_version == 0
+    membership.heard(first, answer(1, 0, version=7), 0.1)
+    second = sent(membership, 0.1)
+    assert second.request.assignment_version == 7
+    membership.heard(second, answer(1, told=False), 3.1)
+    third = sent(membership, 3.1)
+    assert third.request.assignment_version == 7, "an answer without news has no version"
+    membership.heard(third, answer(1, 0, 1, version=9), 3.2)
+    fourth = sent(membership, 3.2)
+    assert fourth.request.assignment_version == 9
+    membership.heard(fourth, refusal(Code.UNKNOWN_MEMBER_ID), 3.3)
+    assert sent(membership, 4.0).request.assignment_version == 0, "it joins anew"
 
 
 def test_what_is_given_back_before_it_was_released_stays() -> None:

@@ -6,6 +6,8 @@ import random
 from dataclasses import dataclass
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from scripted_cluster import Code, Log
 
 from quorumlog.sdk.errors import (
@@ -17,6 +19,9 @@ from quorumlog.sdk.errors import (
     QuorumlogError,
     RecordTooLargeError,
     RequestTimedOutError,
+    ServerBusyError,
+    StorageError,
+    UnknownProducerIdError,
 )
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.identity import ProducerIdentity
@@ -79,6 +84,64 @@ def test_a_batch_behind_a_failed_one_is_refused_and_waits_for_it() -> None:
     assert not pipeline.gap
     pipeline.retry_after(0.0, 0.0)
     assert pipeline.due(0.0) == batches
+
+
+REFUSALS = (NotEnoughReplicasError, ServerBusyError, StorageError)
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(st.data())
+def test_a_gap_counts_only_where_nothing_in_front_is_still_to_be_sent(data: st.DataObject) -> None:
+    """The log has never heard of the producer, so it takes the first batch only; what it answers comes in any order."""
+    pipeline, batches = pipeline_with(data.draw(st.integers(2, 5)))
+    log = 0
+    for _ in range(12):
+        under_way = [batch for batch in pipeline.in_flight if batch.attempt is not None]
+        if not under_way:
+            pipeline.retry_after(0.0, 0.0)
+            under_way = pipeline.due(0.0)
+            for batch in under_way:
+                batch.attempt = object()
+        # The leader looks at them in the order in which they were sent; its answers need not come so.
+        answers: list[tuple[ProducerBatch, QuorumlogError | None]] = []
+        for batch in under_way:
+            if batch.sequence != log:
+                unknown = UnknownProducerIdError("who?") if log == 0 else OutOfOrderSequenceNumberError("gap")
+                answers.append((batch, unknown))
+            elif data.draw(st.booleans()):
+                answers.append((batch, data.draw(st.sampled_from(REFUSALS))("not now")))
+            else:
+                answers.append((batch, None))
+                log += 1
+        for batch, refusal in data.draw(st.permutations(answers)):
+            if refusal is None:
+                pipeline.succeeded(batch, 0.0)
+            else:
+                assert pipeline.failed(batch, refusal, expired=False) is AttemptVerdict.RETRY
+            assert not pipeline.gap, "a named producer would end here"
+        if not pipeline.in_flight:
+            break
+    assert log == len(batches) - len(pipeline.in_flight)
+
+
+@pytest.mark.parametrize("error", [UnknownProducerIdError, OutOfOrderSequenceNumberError])
+def test_the_oldest_batch_that_the_log_cannot_take_is_a_gap(error: type[QuorumlogError]) -> None:
+    pipeline, batches = pipeline_with(2)
+    pipeline.succeeded(batches[0], 0.0)
+    assert pipeline.failed(batches[1], error("forgotten"), expired=False) is AttemptVerdict.RETRY
+    assert pipeline.gap
+
+
+def test_a_sequence_wraps_at_2_to_the_31() -> None:
+    pipeline = PartitionPipeline("t", 0, idempotent=True, max_in_flight=5, codec=Codec.NONE, first_sequence=2**31 - 1)
+    pipeline.adopt(ProducerIdentity(7, 0), 0.0)
+    batches = [new_batch(number) for number in range(3)]
+    for batch in batches:
+        pipeline.take_batch(batch)
+        batch.attempt = object()
+    assert [batch.sequence for batch in batches] == [2**31 - 1, 0, 1]
+    assert pipeline.next_sequence == 2
+    assert [parse_header(batch.entry or b"").base_sequence for batch in batches] == [2**31 - 1, 0, 1]
 
 
 def test_a_node_that_may_not_lead_is_sent_only_the_oldest() -> None:

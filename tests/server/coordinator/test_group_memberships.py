@@ -111,8 +111,11 @@ def test_a_join_whose_answer_was_lost_is_answered_again(coordinator: Coordinator
     assert len(coordinator.commands) == 1
 
 
-def test_an_answer_that_was_lost_is_told_again(coordinator: Coordinator) -> None:
+@pytest.mark.parametrize("is_old", [False, True])
+def test_an_answer_that_was_lost_is_told_again(coordinator: Coordinator, is_old: bool) -> None:
     a, b = joined(coordinator, "a", "b")
+    if is_old:
+        a.is_old, a.version = True, 0
     Client(coordinator, "c").beat()
     a.beat()
     a.revoke()
@@ -125,6 +128,99 @@ def test_an_answer_that_was_lost_is_told_again(coordinator: Coordinator) -> None
     b.beat()
     a.beat()
     until_stable([a])
+
+
+def waits_for_two(coordinator: Coordinator, *, is_old: bool) -> tuple[Client, pb.GroupHeartbeatRequest, Client]:
+    """A member that has two partitions and is to give one up, a heartbeat of it from before it had any, and the member
+    that waits for the one."""
+    (x,) = joined(coordinator, "x")
+    m = Client(coordinator, "m", is_old=is_old)
+    m.beat()
+    late = m.request(full=True)
+    until_stable([x, m])
+    assert len(m.owned) == 2
+    z = Client(coordinator, "z", topics=("t",))
+    z.beat()
+    while not m.to_revoke:
+        x.beat()
+        x.revoke()
+        m.beat()
+    return m, late, z
+
+
+@pytest.mark.parametrize("is_old", [False, True])
+def test_a_heartbeat_from_before_a_revocation_releases_nothing_at_the_next_coordinator(
+    coordinator: Coordinator, is_old: bool
+) -> None:
+    m, late, z = waits_for_two(coordinator, is_old=is_old)
+    coordinator.restart()
+    told, _ = coordinator.heartbeats(late, z.request())
+    assert told is not None
+    z.beat(full=True)
+    assert z.owned.isdisjoint(m.owned), "m has not released it"
+    assert coordinator.group.members["m"].revoking.keys() == m.to_revoke
+    m.revoke()
+    m.beat()
+    until_stable([m, z])
+    assert sorted(z.owned | m.owned) == sorted(coordinator.group.holders.keys() - set(
+        coordinator.group.members["x"].assigned
+    ))  # fmt: skip
+
+
+def test_a_heartbeat_of_an_older_assignment_in_the_same_epoch_is_told_the_newest_and_changes_no_wish(
+    coordinator: Coordinator,
+) -> None:
+    (x,) = joined(coordinator, "x")
+    m = Client(coordinator, "m")
+    m.beat()
+    late = m.request(topics=("u",))
+    until_stable([x, m])
+    assert late.member_epoch == m.epoch
+    before = len(coordinator.commands)
+    told = coordinator.heartbeat(late)
+    assert partitions_of(told.assignment.topics) == m.owned
+    assert told.assignment.version == m.version > late.assignment_version > 0
+    assert len(coordinator.commands) == before
+
+
+def test_a_version_always_tells_the_same_whether_or_not_the_group_reads_the_topic(coordinator: Coordinator) -> None:
+    coordinator.topics.put("u", 2)
+    a = Client(coordinator, "a", topics=("t", "u"))
+    b = Client(coordinator, "b", topics=("t",))
+    a.beat()
+    b.beat()
+    a.beat()
+    assert a.to_revoke and partitions("u", 0, 1) <= a.owned
+    version, owned = a.version, set(a.owned)
+    a.wishes["topics"] = ("t",)
+    told = a.beat(full=True)
+    assert told is not None
+    assert "u" not in {topic.name for topic in coordinator.group.header.topics.values()}
+    assert (a.version, a.owned) == (version, owned)
+    assert partitions("u", 0, 1) <= partitions_of(told.assignment.topics), "it is to give them up in the next version"
+    until_stable([a, b])
+    assert partitions("u", 0, 1).isdisjoint(a.owned)
+
+
+def test_the_version_of_an_assignment_outlives_the_coordinator(coordinator: Coordinator) -> None:
+    a, b = joined(coordinator, "a", "b")
+    coordinator.restart()
+    for client in (a, b):
+        assert coordinator.group.members[client.member_id].assignment_version == client.version > 0
+        assert client.beat() is None, "nothing has to be told anew"
+
+
+def test_an_old_client_is_given_nothing_within_an_epoch(coordinator: Coordinator) -> None:
+    (x,) = joined(coordinator, "x")
+    m = Client(coordinator, "m", is_old=True)
+    had = {m.epoch: set(m.owned)}
+    for _ in range(6):
+        for client in (x, m):
+            client.beat()
+            client.revoke()
+        assert m.owned <= had.setdefault(m.epoch, set(m.owned))
+    assert len(m.owned) == 2
+    assert until_stable([x, m]) <= 1
 
 
 def test_a_late_join_releases_nothing(coordinator: Coordinator) -> None:

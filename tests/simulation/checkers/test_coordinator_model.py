@@ -58,6 +58,8 @@ class Log:
         )
         self.version += 1
         self.index += 1
+        for row in change.members:
+            row.assignment_version = row.assignment_version or self.version
         command = log.GroupCommand(changes=[change])
         self.commands.append(command)
         data = bytes(ENVELOPE_BYTES) + command.SerializeToString()
@@ -92,6 +94,25 @@ def test_a_partition_is_given_once_it_is_released(shared: Log) -> None:
     shared.put(epoch=2, members=[member("a", 2, assigned=(0,))])
     shared.put(epoch=2, members=[member("b", 2, assigned=(1, 2))])
     assert shared.model.commands == 3
+
+
+def test_what_a_member_works_on_is_not_taken_from_it(shared: Log) -> None:
+    shared.heard.begins("g", "a", (TOPIC, 2))
+    with pytest.raises(Violation, match=r"are taken from a, which works on them"):
+        shared.put(epoch=2, members=[member("a", 2, assigned=(0,))])
+
+
+def test_what_a_member_has_given_up_may_be_taken(shared: Log) -> None:
+    shared.heard.begins("g", "a", (TOPIC, 2))
+    shared.heard.ends("g", "a", (TOPIC, 2))
+    shared.put(epoch=2, members=[member("a", 2, assigned=(0,))])
+
+
+def test_what_a_member_has_changes_under_a_new_version(shared: Log) -> None:
+    row = member("a", 2, assigned=(0,))
+    row.assignment_version = 1
+    with pytest.raises(Violation, match="what a has changes in version 2 and is of 1"):
+        shared.put(epoch=2, members=[row])
 
 
 def test_a_partition_given_before_it_is_released_is_named(shared: Log) -> None:
