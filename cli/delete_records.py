@@ -49,7 +49,9 @@ def delete_records(
     """Deletes the records before an offset, on every replica, for good. Batches go from the disk as wholes."""
     from quorumlog.sdk import TopicPartition
 
-    if (offset_json_file is None) == (topic is None or before is None):
+    # A file beside other words that are not followed: nobody could tell which records are meant to go.
+    named = (topic is not None, before is not None, bool(partition))
+    if not all(named[:2]) if offset_json_file is None else any(named):
         raise CommandError("give a topic and --before OFFSET, or --offset-json-file FILE", WRONG_USAGE)
     with connect(bootstrap_servers) as admin:
         if offset_json_file is not None:

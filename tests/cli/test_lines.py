@@ -176,6 +176,11 @@ def quorumlog(*arguments: str) -> int:
         (["topics", "list", "--output", "xml"], "'xml' is not one of 'table', 'json'"),
         (["consume", "x", "--offset", "3"], "--offset needs --partition"),
         (["consume", "x", "--format", "{price}"], "--format has no field '{price}'"),
+        (["topics", "delete-records", "x"], "give a topic and --before OFFSET, or --offset-json-file FILE"),
+        (["topics", "delete-records", "--before", "3"], "give a topic and --before OFFSET"),
+        (["topics", "delete-records", "x", "--offset-json-file", "f"], "give a topic and --before OFFSET"),
+        (["topics", "delete-records", "--before", "3", "--offset-json-file", "f"], "give a topic and --before"),
+        (["topics", "delete-records", "--partition", "3", "--offset-json-file", "f"], "give a topic and --before"),
         (["nonsense"], "no such command 'nonsense'; try 'quorumlog --help'"),
     ],
 )

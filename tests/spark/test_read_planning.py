@@ -6,7 +6,7 @@ import pytest
 
 from quorumlog.sdk.spark.errors import DataLossError, OptionError, SparkSourceError
 from quorumlog.sdk.spark.options import parse_batch_options
-from quorumlog.sdk.spark.planning import Bounds, OffsetRange, Partition, TopicShape, plan
+from quorumlog.sdk.spark.planning import Bounds, OffsetRange, Partition, TopicShape, plan, select
 from quorumlog.sdk.spark.tasks import gather, split, tasks_of
 
 
@@ -62,6 +62,8 @@ def test_several_topics_come_by_name_and_empty_partitions_are_left_out() -> None
 def test_a_pattern_matches_whole_names() -> None:
     assert ranges(subscribePattern="a|e") == [("a", 0, 0, 10), ("a", 1, 5, 25)]
     assert ranges(subscribePattern="nothing.*") == []
+    begins_so = parse_batch_options({"quorumlog.bootstrap.servers": "h:1", "subscribePattern": "emp|mpty|b"})
+    assert select(FixedCatalog(), begins_so.read.selection).partitions == [("b", 0)]
 
 
 def test_assigned_partitions_only() -> None:

@@ -17,6 +17,8 @@ from quorumlog.server.events import (
     Effects,
     Event,
     Halt,
+    Job,
+    JobDone,
     LogLine,
     PeerFrame,
     PeerIdentity,
@@ -253,12 +255,26 @@ async def test_a_majority_of_strange_controllers_ends_a_node_that_was_never_read
     assert "the data directory belongs to cluster ours, but the controllers at hand form cluster theirs" in said
 
 
+async def test_jobs_are_carried_out_and_what_came_of_them_is_an_event() -> None:
+    def answer(events: list[Event]) -> Effects:
+        return Effects(jobs=[] if events else [Job(7, lambda: "done"), Job(8, lambda: None)])
+
+    running = Running(ScriptedNode(answer))
+    await running.until(lambda: sum(len(events) for events in running.node.steps) == 2)
+    assert [event for events in running.node.steps for event in events] == [
+        JobDone(7, "done", None),
+        JobDone(8, None, None),
+    ]
+    running.driver.jobs.stop()
+
+
 async def test_one_stranger_or_a_settled_node_ends_nothing() -> None:
     running = Running(ScriptedNode(cluster="ours"))
     running.driver.heard_cluster(2, "theirs")
     running.driver.heard_cluster(2, "ours")
     running.driver.heard_cluster(3, "theirs")
     running.driver.become_settled()
-    running.driver.heard_cluster(2, "theirs")
+    for controller in (2, 3):
+        running.driver.heard_cluster(controller, "theirs")
     running.driver.emit(StopRequested())
     await running.until(lambda: [StopRequested()] in running.node.steps)

@@ -1,0 +1,140 @@
+"""How a node's process ends, and what it says of its health on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from quorumlog.server.events import Event, StopRequested
+from quorumlog.server.process import runtime
+from tests.support.recorded_log import RecordedLog
+
+
+class Ending:
+    """Driver and server in one, as far as their end is concerned."""
+
+    def __init__(self) -> None:
+        self.halted = asyncio.Event()
+        self.error: str | None = None
+        self.events: list[Event] = []
+        self.told: list[bool] = []
+        self.settled = 0
+        self.ready, self.reason = False, ""
+
+    def emit(self, event: Event) -> None:
+        self.events.append(event)
+
+    def halt(self, error: str | None) -> None:
+        self.error = error
+        self.halted.set()
+
+    def become_settled(self) -> None:
+        self.settled += 1
+
+    async def wait_halted(self) -> None:
+        await self.halted.wait()
+
+    async def set_serving(self, serving: bool) -> None:
+        self.told.append(serving)
+
+    def describe(self) -> Any:
+        return SimpleNamespace(ready=self.ready, reason=self.reason)
+
+
+@pytest.fixture
+async def ending() -> Ending:
+    return Ending()
+
+
+def waiting(ending: Ending, asked: asyncio.Event, stop_timeout_ms: int = 60_000) -> asyncio.Future[None]:
+    settings: Any = SimpleNamespace(stop_timeout_ms=stop_timeout_ms)
+    node: Any = ending
+    return asyncio.ensure_future(runtime._wait_for_end(settings, node, node, asked))
+
+
+async def turns() -> None:
+    for _ in range(5):
+        await asyncio.sleep(0)
+
+
+async def test_a_node_that_is_to_stop_is_not_healthy_any_more_and_is_waited_for(ending: Ending) -> None:
+    asked = asyncio.Event()
+    end = waiting(ending, asked)
+    await turns()
+    assert not end.done() and not ending.told
+    asked.set()
+    await turns()
+    assert ending.told == [False]
+    assert not end.done(), "it hands over its leaderships first"
+    ending.halt(None)
+    await asyncio.wait_for(end, 2)
+    assert ending.error is None
+
+
+async def test_a_node_that_does_not_stop_in_time_ends_all_the_same(
+    ending: Ending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runtime, "STOP_MARGIN_S", 0.01)
+    asked = asyncio.Event()
+    asked.set()
+    await asyncio.wait_for(waiting(ending, asked, 10), 2)
+    assert ending.error == "it did not hand over and stop in time"
+
+
+async def test_a_node_that_fails_is_not_waited_for(ending: Ending) -> None:
+    end = waiting(ending, asyncio.Event())
+    ending.halt("broken")
+    await asyncio.wait_for(end, 2)
+    assert ending.error == "broken"
+
+
+async def test_a_node_ends_with_whoever_started_it(ending: Ending) -> None:
+    read_end, write_end = os.pipe()
+    try:
+        driver: Any = ending
+        runtime._watch_for_stop(driver, read_end)
+        os.write(write_end, b"x")
+        await asyncio.sleep(0.01)
+        assert not ending.halted.is_set(), "it only lives on the other end being open"
+        os.close(write_end)
+        await asyncio.wait_for(ending.wait_halted(), 2)
+        assert ending.error == "whoever started it is gone"
+    finally:
+        os.close(read_end)
+
+
+async def test_a_signal_asks_once_and_is_told_to_the_node(ending: Ending) -> None:
+    driver: Any = ending
+    asked = runtime._watch_for_stop(driver, None)
+    for _ in range(2):
+        os.kill(os.getpid(), runtime.signal.SIGTERM)
+        await asyncio.wait_for(asked.wait(), 2)
+        await asyncio.sleep(0.01)
+    assert [type(event) for event in ending.events] == [StopRequested]
+
+
+async def test_health_follows_readiness_and_a_node_says_once_what_it_waits_for(
+    ending: Ending, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("STARTING_INTERVAL_S", "SETTLED_INTERVAL_S", "TOLD_AFTER_S"):
+        monkeypatch.setattr(runtime, name, 0.0)
+    log, any_ending = RecordedLog(), ending
+    parts: Any = any_ending
+    watching = asyncio.ensure_future(runtime._watch_health(parts, parts, parts, log))
+    for ready, reason in ((False, "no controller"), (False, "no leader"), (True, ""), (False, "no leader"), (True, "")):
+        ending.ready, ending.reason = ready, reason
+        await asyncio.sleep(0.02)
+        assert ending.told[-1] is ready
+    watching.cancel()
+    assert [(event, fields.get("reason")) for _, event, fields in log.lines] == [
+        ("node_not_ready", "no controller"),
+        ("node_not_ready", "no leader"),
+        ("node_ready", None),
+        ("node_not_ready", "no leader"),
+        ("node_ready", None),
+    ]
+    assert ending.settled
