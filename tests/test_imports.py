@@ -66,6 +66,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "seeds": ("", "checkers", "models", "simulator"),
         "mutation": ("", "seeds"),
         "processes": ("", "checkers"),
+        "hostile": ("",),
     },
 }  # fmt: skip
 
