@@ -9,11 +9,13 @@ from typing import Annotated
 
 import typer
 
-from quorumlog.cli.boundary import FAILED
+from quorumlog.cli.boundary import FAILED, CommandError
 from quorumlog.cli.options import Output, OutputFormat, path
 from quorumlog.cli.rendering import print_json, print_table
 
-app = typer.Typer(no_args_is_help=True, help="Faults on real node processes under load, and a verdict: run, list.")
+app = typer.Typer(
+    no_args_is_help=True, help="Faults on real node processes under load, and a verdict: run, list, fuzz."
+)
 
 
 @app.command("run", epilog="Example: quorumlog chaos run kill-leader --rounds 3 --seed 7 --report reports")
@@ -76,3 +78,57 @@ def list_scenarios(output: Output = OutputFormat.TABLE) -> None:
     print_table(
         ("Scenario", "Rounds", "What happens"), ((one.name, one.rounds, one.summary) for one in SCENARIOS.values())
     )
+
+
+@app.command("fuzz", epilog="Example: quorumlog chaos fuzz --requests 1000000 --seed 7 --report found")
+def fuzz_nodes(
+    *,
+    requests: Annotated[
+        int, typer.Option("--requests", min=1, help="How many requests are sent, by all clients together.")
+    ] = 20_000,
+    seed: Annotated[int | None, typer.Option("--seed", help="Decides on the requests; else drawn and printed.")] = None,
+    duration: Annotated[
+        float | None,
+        typer.Option("--duration", min=1, max=86_400, metavar="SECONDS", help="Send nothing after this time."),
+    ] = None,
+    workers: Annotated[int, typer.Option("--workers", min=1, max=64, help="Processes full of clients.")] = 2,
+    report: Annotated[
+        Path | None,
+        typer.Option(
+            "--report", metavar="DIR", parser=path, help="Write verdict and last requests into this directory."
+        ),
+    ] = None,
+    replay: Annotated[
+        Path | None,
+        typer.Option("--replay", metavar="FILE", parser=path, help="Send what an earlier run has recorded, instead."),
+    ] = None,
+    reduce: Annotated[
+        bool, typer.Option("--reduce", help="With --replay: find the fewest requests that still do harm.")
+    ] = False,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Sends valid and nearly valid requests to a cluster of its own; 1 if a node ends, breaks or works no more."""
+    os.environ.setdefault("GRPC_VERBOSITY", "NONE")
+    from quorumlog.chaos.hostile.fuzzer import fuzz
+    from quorumlog.chaos.hostile.replay import replay as send_again
+
+    as_json = output is OutputFormat.JSON
+
+    def say(line: str) -> None:
+        print(line, file=sys.stderr if as_json else sys.stdout, flush=True)
+
+    if replay is not None:
+        try:
+            findings = send_again(replay, reduce=reduce, say=say)
+        except (OSError, ValueError) as error:
+            raise CommandError(f"{replay} cannot be sent again: {error}") from None
+        if as_json:
+            print_json(findings)
+        if findings:
+            raise typer.Exit(FAILED)
+        return
+    outcome = fuzz(requests=requests, seed=seed, duration_s=duration, workers=workers, report_dir=report, say=say)
+    if as_json:
+        print(outcome.to_json())
+    if not outcome.passed:
+        raise typer.Exit(FAILED)

@@ -27,6 +27,11 @@ class Log(Protocol):
         """Something failed."""
 
 
+#: What gRPC raises, and logs as an error, when a client gives a call up in the moment in which it is answered: whoever
+#: wants to could fill the log with it, and nothing is wrong.
+_CLIENT_GAVE_UP = "ExecuteBatchError"
+
+
 class _Forward(logging.Handler):
     """Writes what libraries log, tracebacks included, as one line each."""
 
@@ -35,6 +40,8 @@ class _Forward(logging.Handler):
         self._log = log
 
     def emit(self, record: logging.LogRecord) -> None:
+        if record.exc_info is not None and type(record.exc_info[1]).__name__ == _CLIENT_GAVE_UP:
+            return
         fields = {"source": record.name, "message": " ".join(record.getMessage().split())}
         if record.exc_info is not None and record.exc_info[1] is not None:
             fields["exception"] = repr(record.exc_info[1])

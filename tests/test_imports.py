@@ -67,6 +67,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "seeds": ("", "checkers", "models", "simulator", "clients"),
         "mutation": ("", "seeds"),
         "processes": ("", "checkers"),
+        "hostile": ("",),
     },
 }  # fmt: skip
 

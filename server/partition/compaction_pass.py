@@ -18,6 +18,7 @@ import pyarrow.compute as pc
 
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.content_hash import ContentHash
+from quorumlog.server.partition.decoded_size import decoded_bytes
 from quorumlog.v1.entry import (
     NO_DELETE_HORIZON,
     BatchHeader,
@@ -44,6 +45,9 @@ CHUNK_BYTES = 1 << 20
 #: The keys of the dirty section are put into a hash table once per chunk of the clean one, so with many keys chunks
 #: grow, up to this.
 MOST_CHUNK_BYTES = 32 << 20
+#: A batch whose columns are larger than this is not decompressed: few bytes of a hostile client would fill the memory
+#: of every replica. Clients that keep to what one request may carry stay far below.
+MOST_DECODED_BYTES = 256 << 20
 #: A batch's offsets are 32-bit distances from its first.
 _MOST_DELTA = (1 << 32) - 1
 _PLACED = pa.schema([*LOG_SCHEMA, pa.field("offset", pa.int64()), pa.field("horizon", pa.int64())])
@@ -233,27 +237,35 @@ def _chunks(
 ) -> Iterator[_Chunk]:
     """Batches that reach ``first_offset``, decoded and gathered, those of one timestamp type at a time."""
     waiting: list[pa.RecordBatch] = []
-    size, codec, timestamp_type = 0, Codec.NONE, TimestampType.CREATE_TIME
+    size, read_bytes, codec, timestamp_type = 0, 0, Codec.NONE, TimestampType.CREATE_TIME
     for entry in entries:
         header = parse_header(entry)
         if header.last_offset < first_offset:
             continue
         rows = _placed(entry, header, horizon_of(header))
         if waiting and (rows is None or size >= chunk_bytes or header.timestamp_type is not timestamp_type):
-            yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, size)
-            waiting, size, codec = [], 0, Codec.NONE
+            yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, read_bytes)
+            waiting, size, read_bytes, codec = [], 0, 0, Codec.NONE
         if rows is None:
             yield _Chunk(None, header.codec, header.timestamp_type, len(entry), entry)
             continue
         waiting.append(rows)
-        size, codec, timestamp_type = size + len(entry), max(codec, header.codec), header.timestamp_type
+        read_bytes += len(entry)
+        size, codec, timestamp_type = (
+            size + max(len(entry), rows.nbytes),
+            max(codec, header.codec),
+            header.timestamp_type,
+        )
     if waiting:
-        yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, size)
+        yield _Chunk(pa.Table.from_batches(waiting), codec, timestamp_type, read_bytes)
 
 
 def _placed(entry: bytes, header: BatchHeader, horizon_ms: int | None) -> pa.RecordBatch | None:
     """A batch's rows, each with its offset, its timestamp as readers see it and, a tombstone, its delete horizon."""
     try:
+        # Before Arrow allocates what the payload asks for: one that is too large is kept, like one that is no Arrow.
+        if decoded_bytes(entry) > MOST_DECODED_BYTES:
+            return None
         columns = read_payload(entry, header)
     except CorruptEntryError:
         return None

@@ -16,6 +16,9 @@ from quorumlog.v1.partition_log_pb2 import CompactLog, PendingCompaction
 ROW = b"c"
 
 
+_FOR_EVER_MS = (1 << 63) - 1
+
+
 class CompactionPoint(NamedTuple):
     """One CompactLog command, as applied: of the records below ``end_offset`` the last one of each key is kept.
 
@@ -34,7 +37,8 @@ class CompactionPoint(NamedTuple):
     @property
     def delete_horizon_ms(self) -> int:
         """A later point with this timestamp or a greater one drops the tombstones that this one covers first."""
-        return self.timestamp_ms + self.delete_retention_ms
+        # A batch has 64 bits for it, and a topic may keep its tombstones for as many milliseconds: for ever.
+        return min(self.timestamp_ms + self.delete_retention_ms, _FOR_EVER_MS)
 
 
 class CompactionState:

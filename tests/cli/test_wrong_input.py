@@ -117,6 +117,7 @@ BASELINES: dict[str, tuple[str, ...]] = {
     "log verify": ("--data-dir", "/proc/none"),
     "quorum describe": (),
     "chaos run": ("nope",),
+    "chaos fuzz": ("--replay", "/proc/none"),
     "chaos list": (),
 }
 
@@ -371,6 +372,8 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("log verify", ("--data-dir", "/nonexistent"), 1, ("no data.mdb", "/nonexistent")),
     ("log verify", ("--data-dir", "/proc/version"), 1, ("/proc/version",)),
     ("chaos run", ("nope",), 1, ("nope", "kill-leader")),
+    ("chaos fuzz", ("--replay", "/proc/none"), 1, ("/proc/none",)),
+    ("chaos fuzz", ("--requests", "0"), 2, ("--requests", "1")),
     ("chaos run", ("kill-leader", "--rounds", "0"), 2, ("--rounds", "1")),
     ("chaos list", ("-o", "xml"), 2, ("'xml'", "'json'")),
 ]  # fmt: skip

@@ -113,6 +113,14 @@ def test_what_was_compacted_before_goes_when_its_key_gets_a_new_value() -> None:
     assert [placed.offset for placed in records_in(state.batches)] == [1, 2]
 
 
+def test_tombstones_that_stay_for_ever_have_a_horizon_that_fits_into_64_bits() -> None:
+    log = [stored_batch(0, [Sample(b"a", None)]), stored_batch(1, [Sample(b"b", b"2")])]
+    state = Compacted(WHOLE)
+    state.compact(log, [CompactionPoint(1, 1_700_000_000_000, (1 << 63) - 1, 0)])
+    state.compact(log, [CompactionPoint(2, 1_800_000_000_000, (1 << 63) - 1, 0)])
+    assert [placed.offset for placed in records_in(state.batches)] == [0, 1]
+
+
 def test_a_batch_that_is_not_arrow_stays_as_it_is() -> None:
     foreign = build_batch(b"nonsense", record_count=3, codec=Codec.NONE, base_timestamp_ms=1, max_timestamp_ms=1)
     entry = seal_batch(foreign, group=7, term=1, index=2, previous_hash=0, base_offset=1)

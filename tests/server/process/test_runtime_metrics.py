@@ -65,3 +65,16 @@ def test_what_libraries_log_is_one_line_with_the_exception_in_it(root_logging: N
     (line,) = written.getvalue().splitlines()
     assert "level=error event=library_message node=7 source=grpc.aio" in line
     assert "RuntimeError" in line
+
+
+def test_a_client_that_gives_up_while_it_is_answered_is_no_error(root_logging: None) -> None:
+    class ExecuteBatchError(Exception):
+        """As gRPC's own, which only its core can make."""
+
+    written = io.StringIO()
+    take_over_library_logs(open_log("info", "console", 7, written))
+    try:
+        raise ExecuteBatchError("Failed")
+    except ExecuteBatchError:
+        logging.getLogger("grpc._cython.cygrpc").exception("raised in core by servicer method")
+    assert not written.getvalue()

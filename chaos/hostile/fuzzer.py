@@ -1,0 +1,259 @@
+"""The whole run: three nodes of its own, processes full of hostile clients, and what became of the nodes.
+
+The seed decides what every client does and in which order. What the cluster answers (ids of topics, epochs) goes into
+the requests as well, so that a seed brings back the kind of requests and not their bytes; the record does that.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+import grpc
+
+from quorumlog.chaos.hostile.record import read_record, write_record
+from quorumlog.chaos.hostile.verdict import Watch, complaints, works
+from quorumlog.chaos.hostile.vocabulary import STAGE
+from quorumlog.chaos.hostile.worker import WorkerNews, WorkerOrder, stage
+from quorumlog.server.local import LocalCluster
+from quorumlog.v1 import admin_pb2_grpc
+
+Say = Callable[[str], None]
+NODES = 3
+DEFAULT_REQUESTS = 20_000
+#: As many processes of clients as keep two cores busy together with the nodes.
+WORKERS = 2
+#: How often the nodes are looked at (s), and how often the run says how far it is.
+_LOOK_S, _TELL_S = 0.25, 15.0
+#: How long clients may take to end once they are told to.
+_STOP_S = 20.0
+#: Compaction soon, so that what hostile clients wrote is read by it; small files, for every run has its own.
+SETTINGS: dict[str, object] = {"compaction_interval_ms": 1_000, "storage_map_size_bytes": 16 << 30}
+RECORD_NAME = "hostile-requests.jsonl"
+
+
+@dataclass(slots=True)
+class FuzzReport:
+    """What a run has come to.
+
+    Arguments:
+        findings: one line for each thing that no client may bring about; empty in a good run.
+        outcomes: how calls and streams ended.
+        answers: what was said of their parts, by method and error code.
+        memory_mib: node id -> memory at the start, at the end, and at most.
+        record: the file with the last requests, where there are findings.
+    """
+
+    seed: int
+    requests: int = 0
+    duration_s: float = 0.0
+    outcomes: dict[str, int] = field(default_factory=dict)
+    by_method: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+    memory_mib: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+    record: str = ""
+
+    @property
+    def passed(self) -> bool:
+        """Whether nothing was found."""
+        return not self.findings
+
+    def to_json(self) -> str:
+        """The report as JSON."""
+        return json.dumps({**asdict(self), "passed": self.passed})
+
+    def summary(self) -> list[str]:
+        """The report in lines."""
+        rate = self.requests / self.duration_s if self.duration_s else 0.0
+        lines = [f"{self.requests} requests in {self.duration_s:.0f} s ({rate:.0f}/s), seed {self.seed}"]
+        lines.append("calls and streams ended: " + _counts(self.outcomes))
+        lines.append("requests: " + _counts(self.by_method))
+        for node, (first, last, most) in sorted(self.memory_mib.items()):
+            lines.append(f"node {node}: {first} MiB at the start, {last} at the end, {most} at most")
+        lines += [f"FOUND: {finding}" for finding in self.findings]
+        if self.record:
+            lines.append(f"the last requests: {self.record}; again: quorumlog chaos fuzz --replay {self.record}")
+        lines.append("passed: nodes refuse, and live on" if self.passed else "failed")
+        return lines
+
+
+def fuzz(
+    *,
+    requests: int = DEFAULT_REQUESTS,
+    seed: int | None = None,
+    duration_s: float | None = None,
+    workers: int = WORKERS,
+    report_dir: Path | None = None,
+    say: Say = print,
+) -> FuzzReport:
+    """Sends requests to a cluster of its own until so many are sent, the time is up, or something was found.
+
+    Arguments:
+        seed: drawn when None.
+        report_dir: where the record goes if something was found; a temporary directory when None.
+    """
+    seed = secrets.randbelow(1 << 31) if seed is None else seed
+    say(f"hostile clients: {requests} requests to {NODES} nodes; seed {seed}")
+    report = FuzzReport(seed)
+    with tempfile.TemporaryDirectory(prefix="quorumlog-fuzz-") as scratch, staged_cluster() as cluster:
+        watch = Watch.of(cluster)
+        began = time.monotonic()
+        orders = [
+            WorkerOrder(
+                number, seed, {node: cluster.address(node) for node in cluster.node_ids}, -(-requests // workers),
+                str(Path(scratch) / f"{number}.jsonl"),
+            )
+            for number in range(workers)
+        ]  # fmt: skip
+        crew = [_Crewman(order) for order in orders]
+        try:
+            report.findings += _watch(cluster, watch, crew, began, duration_s, say)
+        finally:
+            for one in crew:
+                one.stop()
+        report.duration_s = time.monotonic() - began
+        _gather(report, crew)
+        report.findings += [line for line in watch.look(cluster) if line not in report.findings]
+        report.findings += complaints(cluster)
+        if not any("ended" in finding for finding in report.findings):
+            report.findings += works(cluster)
+            report.findings += [line for line in watch.look(cluster) if line not in report.findings]
+        report.memory_mib = {
+            node: (first >> 20, last >> 20, most >> 20) for node, (first, last, most) in watch.rss.items()
+        }
+        if report.findings:
+            report.record = str(_keep_record(orders, report_dir))
+    if report_dir is not None:
+        report_dir.mkdir(parents=True, exist_ok=True)
+        (report_dir / "hostile.json").write_text(report.to_json())
+    for line in report.summary():
+        say(line)
+    return report
+
+
+@contextmanager
+def staged_cluster() -> Iterator[LocalCluster]:
+    """A cluster with the topics of the stage; nothing of it is left behind."""
+    with LocalCluster(nodes=NODES, settings=SETTINGS) as cluster:
+        with grpc.insecure_channel(cluster.address(1)) as channel:
+            admin_pb2_grpc.AdminStub(channel).CreateTopics(stage(list(STAGE)), timeout=10)
+        yield cluster
+
+
+class _Crewman:
+    """One process of clients, and what it has said."""
+
+    def __init__(self, order: WorkerOrder) -> None:
+        self.news = WorkerNews()
+        self._process = subprocess.Popen(
+            [sys.executable, "-m", "quorumlog.chaos.hostile.worker"],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        self._errors: list[str] = []
+        self._threads = [
+            threading.Thread(target=self._listen, daemon=True), threading.Thread(target=self._overhear, daemon=True)
+        ]  # fmt: skip
+        for thread in self._threads:
+            thread.start()
+        assert self._process.stdin is not None
+        self._process.stdin.write(order.to_line())
+        self._process.stdin.flush()
+
+    def _listen(self) -> None:
+        for line in self._process.stdout or ():
+            self.news = WorkerNews(**json.loads(line))
+
+    def _overhear(self) -> None:
+        for line in self._process.stderr or ():
+            self._errors = [*self._errors[-20:], line.strip()]
+
+    @property
+    def over(self) -> bool:
+        """Whether it is done, or has ended."""
+        return self.news.done or self._process.poll() is not None
+
+    def problem(self) -> str | None:
+        """How the clients themselves broke; None if they did not."""
+        if self._process.returncode:
+            return f"the clients broke (status {self._process.returncode}): {' | '.join(self._errors)[-1500:]}"
+        return None
+
+    def stop(self) -> None:
+        """Tells it to end, and waits for that."""
+        assert self._process.stdin is not None
+        with suppress(BrokenPipeError):
+            self._process.stdin.close()
+        try:
+            self._process.wait(_STOP_S)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            self._process.wait()
+        for thread in self._threads:
+            thread.join(_STOP_S)
+
+
+def _watch(
+    cluster: LocalCluster, watch: Watch, crew: list[_Crewman], began: float, duration_s: float | None, say: Say
+) -> list[str]:
+    """Looks on until the clients are done, or something was found: then returns it."""
+    told = began
+    while not all(one.over for one in crew):
+        time.sleep(_LOOK_S)
+        now = time.monotonic()
+        found = watch.look(cluster) + [line for one in crew for line in one.news.findings]
+        if found:
+            return list(dict.fromkeys(found))
+        if duration_s is not None and now - began > duration_s:
+            break
+        if now - told > _TELL_S:
+            told = now
+            sent = sum(one.news.sent for one in crew)
+            most = max(last for _, last, _ in watch.rss.values()) >> 20
+            say(f"{sent} requests, {sent / (now - began):.0f}/s, the largest node has {most} MiB")
+    return []
+
+
+def _gather(report: FuzzReport, crew: list[_Crewman]) -> None:
+    outcomes: Counter[str] = Counter()
+    by_method: Counter[str] = Counter()
+    answers: Counter[str] = Counter()
+    for one in crew:
+        report.requests += one.news.sent
+        outcomes.update(one.news.outcomes)
+        by_method.update(one.news.by_method)
+        answers.update(one.news.answers)
+        report.findings += [line for line in one.news.findings if line not in report.findings]
+        if (problem := one.problem()) is not None:
+            report.findings.append(problem)
+    report.outcomes, report.by_method = dict(outcomes.most_common()), dict(by_method.most_common())
+    report.answers = dict(answers.most_common())
+
+
+def _keep_record(orders: list[WorkerOrder], report_dir: Path | None) -> Path:
+    """The records of all processes in one, in the order of time."""
+    directory = Path(tempfile.mkdtemp(prefix="quorumlog-found-")) if report_dir is None else report_dir
+    directory.mkdir(parents=True, exist_ok=True)
+    topics: dict[str, str] = {}
+    sent = []
+    for order in orders:
+        if Path(order.record).exists():
+            known, some = read_record(Path(order.record))
+            topics |= known
+            sent += some
+    write_record(directory / RECORD_NAME, topics, sorted(sent, key=lambda one: one.at_us))
+    return directory / RECORD_NAME
+
+
+def _counts(counted: dict[str, int]) -> str:
+    return ", ".join(f"{name} {count}" for name, count in counted.items()) or "none"

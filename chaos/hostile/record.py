@@ -1,0 +1,95 @@
+"""What clients have sent last, node by node, and the file in which it outlives them."""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections import deque
+from collections.abc import Iterable
+from dataclasses import dataclass
+from enum import Enum
+from pathlib import Path
+
+#: What is kept of what one process sent to one node: messages, and their bytes.
+KEPT_MESSAGES = 4_000
+KEPT_BYTES = 16 << 20
+
+
+class Action(Enum):
+    """What a client did."""
+
+    CALL = "call"
+    OPEN = "open"
+    SEND = "send"
+    HALF_CLOSE = "half-close"
+    CANCEL = "cancel"
+
+
+@dataclass(slots=True, frozen=True)
+class SentRequest:
+    """One thing that a client did to a node.
+
+    Arguments:
+        at_us: on the clock of the machine.
+        stream: tells the streams of all processes apart; 0 for unary calls.
+        data: the request's bytes; empty unless it is a call or a message on a stream.
+    """
+
+    at_us: int
+    node: int
+    stream: int
+    action: Action
+    path: str
+    data: bytes = b""
+
+
+class SentLog:
+    """Keeps what was sent last."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, deque[SentRequest]] = {}
+        self._bytes: dict[int, int] = {}
+
+    def note(self, sent: SentRequest) -> None:
+        """Something leaves for a node."""
+        kept = self._kept.setdefault(sent.node, deque())
+        kept.append(sent)
+        self._bytes[sent.node] = self._bytes.get(sent.node, 0) + len(sent.data)
+        while len(kept) > KEPT_MESSAGES or (self._bytes[sent.node] > KEPT_BYTES and len(kept) > 1):
+            self._bytes[sent.node] -= len(kept.popleft().data)
+
+    def all(self) -> list[SentRequest]:
+        """Everything that is kept, oldest first."""
+        return sorted((sent for kept in self._kept.values() for sent in kept), key=lambda sent: sent.at_us)
+
+
+def write_record(path: Path, topics: dict[str, str], sent: Iterable[SentRequest]) -> None:
+    """Writes a record.
+
+    Arguments:
+        topics: the topics of the stage as they were when it was made: name -> id in hexadecimal digits. A cluster that
+            is made anew has others, and what is sent again is changed accordingly.
+    """
+    lines = [json.dumps({"topics": topics})]
+    for one in sent:
+        data = base64.b64encode(one.data).decode()
+        lines.append(json.dumps([one.at_us, one.node, one.stream, one.action.value, one.path, data]))
+    path.write_text("\n".join(lines) + "\n")
+
+
+def read_record(path: Path) -> tuple[dict[str, str], list[SentRequest]]:
+    """The topics and the sent requests of a record.
+
+    Raises:
+        ValueError: it is none.
+    """
+    first, *rest = path.read_text().splitlines() or [""]
+    try:
+        topics: dict[str, str] = json.loads(first)["topics"]
+        sent = []
+        for line in rest:
+            at_us, node, stream, action, method, data = json.loads(line)
+            sent.append(SentRequest(at_us, node, stream, Action(action), method, base64.b64decode(data)))
+    except (KeyError, TypeError, ValueError) as error:
+        raise ValueError(f"{path} is no record of hostile requests: {error}") from None
+    return topics, sent

@@ -1,0 +1,117 @@
+"""A recorded run once more, against a new cluster; and the fewest of its requests that still do harm.
+
+Ids of topics are the new cluster's: those of the record are replaced in what is sent. Of everything else the record
+holds the bytes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import grpc
+
+from quorumlog.chaos.hostile.fuzzer import RECORD_NAME, Say, staged_cluster
+from quorumlog.chaos.hostile.record import Action, SentLog, SentRequest, read_record, write_record
+from quorumlog.chaos.hostile.services import BY_PATH
+from quorumlog.chaos.hostile.verdict import Watch, complaints
+from quorumlog.chaos.hostile.vocabulary import Vocabulary
+from quorumlog.chaos.hostile.wire import Wire, WireStream
+from quorumlog.server.local import LocalCluster
+from quorumlog.v1 import data_plane_pb2, data_plane_pb2_grpc
+
+#: How long a unary call may take (s), and how long the nodes are watched after the last request.
+_CALL_S, _AFTER_S = 0.5, 2.0
+#: Unary calls under way at once.
+_AT_ONCE = 32
+
+
+def replay(record: Path, *, reduce: bool = False, say: Say = print) -> list[str]:
+    """Sends what a record holds, in its order; returns what that brought about.
+
+    Arguments:
+        reduce: look for the fewest requests that end a node, and write them beside the record.
+
+    Raises:
+        ValueError: the file is no record.
+    """
+    topics, sent = read_record(record)
+    say(f"{len(sent)} things to do again")
+    findings = _played(topics, sent)
+    for finding in findings:
+        say(f"FOUND: {finding}")
+    if reduce and findings:
+        fewest = fewest_that(sent, lambda some: bool(_played(topics, some)), say)
+        write_record(record.with_name(f"reduced-{RECORD_NAME}"), topics, fewest)
+        say(f"{len(fewest)} are enough: {record.with_name(f'reduced-{RECORD_NAME}')}")
+        for one in fewest:
+            say(f"  node {one.node} {one.path} {one.action.value} {len(one.data)} bytes")
+    return findings
+
+
+def fewest_that(
+    sent: Sequence[SentRequest], harmful: Callable[[Sequence[SentRequest]], bool], say: Say
+) -> list[SentRequest]:
+    """As few requests of a record as still do harm, by leaving out ever smaller parts (delta debugging)."""
+    left = list(sent)
+    size = len(left) // 2
+    while size:
+        begin = 0
+        while begin < len(left):
+            without = left[:begin] + left[begin + size :]
+            if without and harmful(without):
+                left = without
+                say(f"{len(left)} are left")
+            else:
+                begin += size
+        size //= 2
+    return left
+
+
+def _played(topics: dict[str, str], sent: Sequence[SentRequest]) -> list[str]:
+    with staged_cluster() as cluster:
+        watch = Watch.of(cluster)
+        asyncio.run(_play(cluster, _new_ids(cluster, topics), sent))
+        return [*watch.look(cluster), *complaints(cluster)]
+
+
+def _new_ids(cluster: LocalCluster, topics: dict[str, str]) -> dict[bytes, bytes]:
+    with grpc.insecure_channel(cluster.address(1)) as channel:
+        request = data_plane_pb2.MetadataRequest(all_topics=True)
+        answer = data_plane_pb2_grpc.DataPlaneStub(channel).Metadata(request, timeout=10)
+    return {
+        bytes.fromhex(topics[topic.name]): topic.topic_id for topic in answer.topics if topic.name in topics
+    }  # fmt: skip
+
+
+async def _play(cluster: LocalCluster, new_ids: dict[bytes, bytes], sent: Sequence[SentRequest]) -> None:
+    addresses = {node: cluster.address(node) for node in cluster.node_ids}
+    wire = Wire(addresses, Vocabulary(cluster.node_ids), SentLog(), 0)
+    streams: dict[int, WireStream] = {}
+    calls: set[asyncio.Future[object]] = set()
+    for one in sent:
+        data = one.data
+        for old, new in new_ids.items():
+            data = data.replace(old, new)
+        method = BY_PATH[one.path]
+        if one.action is Action.CALL:
+            if len(calls) >= _AT_ONCE:
+                _, calls = await asyncio.wait(calls, return_when=asyncio.FIRST_COMPLETED)
+            calls.add(asyncio.ensure_future(wire.call(one.node, method, data, _CALL_S)))
+            continue
+        if one.stream not in streams:
+            streams[one.stream] = wire.open(one.node, method)
+        stream = streams[one.stream]
+        if one.action is Action.SEND:
+            await stream.send(data)
+        elif one.action is Action.HALF_CLOSE:
+            calls.add(asyncio.ensure_future(stream.half_close(_CALL_S)))
+        elif one.action is Action.CANCEL:
+            await stream.cancel()
+    if calls:
+        await asyncio.wait(calls)
+    await asyncio.sleep(_AFTER_S)
+    for stream in streams.values():
+        await stream.cancel()
+    await wire.close()

@@ -1,0 +1,123 @@
+"""Whether the nodes are those of the start, and whether the cluster works: what no client may have taken from it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import psutil
+
+from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import LocalCluster
+
+#: More memory than this no node needs for so small a cluster (bytes).
+MOST_RSS_BYTES = 1536 << 20
+#: Partitions that are written to and read at the end.
+MOST_PARTITIONS = 60
+#: How long the cluster may take to work again (s): it has elections and rebalancing behind it.
+RECOVERY_S = 30.0
+#: Lines of a node's log that no client may bring about.
+_BROKEN = re.compile(r"Traceback|level=(error|critical)|Exception|Error:|never retrieved|never awaited")
+
+
+@dataclass(slots=True)
+class Watch:
+    """The nodes' processes, from the start.
+
+    Arguments:
+        pids: node id -> process id.
+        rss: node id -> memory at the start, now, and at most (bytes).
+    """
+
+    pids: dict[int, int]
+    rss: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, cluster: LocalCluster) -> Watch:
+        """The nodes as they are now."""
+        watch = cls({node: cluster.pid(node) or 0 for node in cluster.node_ids})
+        watch.look(cluster)
+        return watch
+
+    def look(self, cluster: LocalCluster) -> list[str]:
+        """What is wrong with the processes: a line for each that ended or has grown too large."""
+        wrong = []
+        for node, pid in self.pids.items():
+            if not cluster.is_running(node) or cluster.pid(node) != pid:
+                wrong.append(f"node {node} ended: {last_line(cluster, node)}")
+                continue
+            now = psutil.Process(pid).memory_info().rss
+            first, _, most = self.rss.get(node, (now, now, now))
+            self.rss[node] = (first, now, max(most, now))
+            if now > MOST_RSS_BYTES:
+                wrong.append(f"node {node} has grown to {now >> 20} MiB")
+        return wrong
+
+
+def last_line(cluster: LocalCluster, node: int) -> str:
+    """The last thing that a node said."""
+    lines = cluster.log_path(node).read_text(errors="replace").strip().splitlines()
+    return lines[-1] if lines else "it said nothing"
+
+
+def complaints(cluster: LocalCluster) -> list[str]:
+    """Lines of the nodes' logs that say that something broke, each kind once."""
+    found: dict[str, str] = {}
+    for node in cluster.node_ids:
+        lines = cluster.log_path(node).read_text(errors="replace").splitlines()
+        for number, line in enumerate(lines):
+            if _BROKEN.search(line):
+                tail = " | ".join(each.strip() for each in lines[number : number + 12]) if "Traceback" in line else line
+                found.setdefault(re.sub(r"\d+", "", line), f"node {node} logged: {tail[:2000]}")
+    return list(found.values())
+
+
+def works(cluster: LocalCluster) -> list[str]:
+    """What does not work any more: every topic that there is must take a record and give it back.
+
+    The topics' configurations are taken back first: somebody may have asked for the strangest ones.
+    """
+    servers = cluster.bootstrap_servers
+    deadline = time.monotonic() + RECOVERY_S
+    with Admin(bootstrap_servers=servers) as admin:
+        while True:
+            try:
+                topics = admin.describe_topics()
+                cleared = {topic.name: dict.fromkeys(topic.configs) for topic in topics if topic.configs}
+                if cleared:
+                    admin.alter_configs(cleared)
+                break
+            except QuorumlogError as error:
+                if time.monotonic() > deadline:
+                    return [f"the topics' configurations cannot be taken back: {error}"]
+                time.sleep(0.5)
+    partitions = [TopicPartition(topic.name, one.partition) for topic in topics for one in topic.partitions]
+    step = max(1, len(partitions) // MOST_PARTITIONS)
+    return list(_fail_to_carry(servers, partitions[::step]))
+
+
+def _fail_to_carry(servers: str, partitions: list[TopicPartition]) -> Iterator[str]:
+    with Producer(bootstrap_servers=servers) as producer, Consumer(bootstrap_servers=servers) as consumer:
+        for partition in partitions:
+            name = f"{partition.topic}-{partition.partition}"
+            try:
+                sent = producer.send(partition.topic, b"still here", key=b"key", partition=partition.partition)
+                offset = sent.result(timeout=RECOVERY_S).offset
+                consumer.assign([partition])
+                consumer.seek(partition, offset)
+                if not _returns(consumer, partition, offset):
+                    yield f"{name} took a record at offset {offset}, and does not return it"
+            except (QuorumlogError, TimeoutError) as error:
+                yield f"{name} does not work: {type(error).__name__}: {error}"
+
+
+def _returns(consumer: Consumer, partition: TopicPartition, offset: int) -> bool:
+    deadline = time.monotonic() + RECOVERY_S
+    while time.monotonic() < deadline:
+        records = consumer.poll(timeout_ms=1_000).get(partition, [])
+        if any(record.offset == offset for record in records):
+            return True
+    return False

@@ -1,0 +1,182 @@
+"""A process full of hostile clients. It is told on its input what to do, and says in lines what it has done.
+
+Many processes are needed: one of Python's would be slower than the nodes that it is to trouble. They are started afresh
+and not forked, because gRPC does not survive that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import random
+import sys
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import TextIO
+
+from quorumlog.chaos.hostile.record import SentLog, write_record
+from quorumlog.chaos.hostile.requests import RequestMaker
+from quorumlog.chaos.hostile.services import METHODS
+from quorumlog.chaos.hostile.stories import Stories
+from quorumlog.chaos.hostile.strangers import Strangers
+from quorumlog.chaos.hostile.vocabulary import STAGE, Vocabulary
+from quorumlog.chaos.hostile.wire import Wire
+from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2
+
+#: Clients of one process at once; most of them wait for something.
+CLIENTS = 48
+#: How often a process says what it has done, and asks what there is (s).
+REPORT_S, REFRESH_S = 0.5, 1.0
+#: Streams of one process are numbered apart from those of the others.
+_STREAMS_PER_WORKER = 1 << 32
+#: One story in so many is a stranger's.
+_STRANGERS = 0.05
+
+
+@dataclass(slots=True)
+class WorkerOrder:
+    """What a process is to do.
+
+    Arguments:
+        number: of the process, from 0.
+        nodes: node id -> host:port.
+        requests: how many to send.
+        record: where to write down what was sent last.
+    """
+
+    number: int
+    seed: int
+    nodes: dict[int, str]
+    requests: int
+    record: str
+
+    def to_line(self) -> str:
+        """The order as the process reads it."""
+        return json.dumps(asdict(self)) + "\n"
+
+    @classmethod
+    def from_line(cls, line: str) -> WorkerOrder:
+        """An order that was written by ``to_line``."""
+        values = json.loads(line)
+        values["nodes"] = {int(node): address for node, address in values["nodes"].items()}
+        return cls(**values)
+
+
+@dataclass(slots=True)
+class WorkerNews:
+    """What a process has done so far."""
+
+    sent: int = 0
+    done: bool = False
+    outcomes: dict[str, int] = field(default_factory=dict)
+    by_method: dict[str, int] = field(default_factory=dict)
+    answers: dict[str, int] = field(default_factory=dict)
+    findings: list[str] = field(default_factory=list)
+
+
+class HostileProcess:
+    """The clients of one process."""
+
+    def __init__(self, order: WorkerOrder) -> None:
+        chance = random.Random(f"{order.seed}/{order.number}")
+        self._order = order
+        self._chance = chance
+        self._vocabulary = Vocabulary(tuple(order.nodes))
+        self._recorder = SentLog()
+        self._wire = Wire(order.nodes, self._vocabulary, self._recorder, order.number * _STREAMS_PER_WORKER)
+        self._maker = RequestMaker(self._vocabulary, chance)
+        self._stories = Stories(self._wire, self._vocabulary, self._maker, chance)
+        self._strangers = Strangers(self._wire, self._vocabulary, self._maker, chance)
+        self._over = asyncio.Event()
+
+    async def run(self, stop: TextIO, out: TextIO) -> None:
+        """Sends what was ordered, until ``stop`` is closed at the latest."""
+        loop = asyncio.get_running_loop()
+        loop.run_in_executor(None, stop.read).add_done_callback(lambda _: self._over.set())
+        await self._refresh()
+        others = [asyncio.ensure_future(self._report(out)), asyncio.ensure_future(self._keep_fresh())]
+        clients = [asyncio.ensure_future(self._client()) for _ in range(CLIENTS)]
+        over = asyncio.ensure_future(self._over.wait())
+        done = asyncio.ensure_future(asyncio.wait(clients))
+        await asyncio.wait({over, done}, return_when=asyncio.FIRST_COMPLETED)
+        self._over.set()
+        for task in (*others, *clients):
+            task.cancel()
+        await asyncio.gather(*others, *clients, return_exceptions=True)
+        topics = {
+            name: self._vocabulary.topics[name].topic_id.hex() for name in STAGE if name in self._vocabulary.topics
+        }
+        write_record(Path(self._order.record), topics, self._recorder.all())
+        for client in clients:
+            if not client.cancelled() and (problem := client.exception()) is not None:
+                raise problem
+        print(self._news(done=True), file=out, flush=True)
+
+    async def _client(self) -> None:
+        while not self._over.is_set() and self._wire.sent < self._order.requests:
+            if self._chance.random() < _STRANGERS:
+                await self._strangers.visit()
+            else:
+                await self._chance.choice(self._stories.all)()
+
+    async def _keep_fresh(self) -> None:
+        while True:
+            await asyncio.sleep(REFRESH_S)
+            await self._refresh()
+
+    async def _refresh(self) -> None:
+        """Asks what there is, and makes the topics of the stage anew that somebody has deleted."""
+        node = self._vocabulary.node(self._chance)
+        asked = data_plane_pb2.MetadataRequest(all_topics=True).SerializeToString()
+        answer = await self._wire.call(node, METHODS["Metadata"], asked, 2.0)
+        if isinstance(answer, data_plane_pb2.MetadataResponse):
+            present = {topic.name for topic in answer.topics}
+            for gone in self._vocabulary.topics.keys() - present:
+                del self._vocabulary.topics[gone]
+            missing = [name for name in STAGE if name not in present]
+            if missing and self._order.number == 0:
+                await self._wire.call(node, METHODS["CreateTopics"], stage(missing).SerializeToString(), 5.0)
+        every = groups_pb2.FindCoordinatorsRequest(all=True).SerializeToString()
+        await self._wire.call(node, METHODS["FindCoordinators"], every, 2.0)
+
+    async def _report(self, out: TextIO) -> None:
+        while True:
+            await asyncio.sleep(REPORT_S)
+            print(self._news(done=False), file=out, flush=True)
+
+    def _news(self, *, done: bool) -> str:
+        wire = self._wire
+        # The same finding a thousand times is one.
+        findings = list(dict.fromkeys(wire.findings))[:100]
+        news = WorkerNews(wire.sent, done, dict(wire.outcomes), dict(wire.by_method), dict(wire.answers), findings)
+        return json.dumps(asdict(news))
+
+
+def stage(names: list[str]) -> admin_pb2.CreateTopicsRequest:
+    """The request that makes topics of the stage."""
+    configs = {
+        "stage-compacted": {
+            "cleanup.policy": "compact",
+            "min.cleanable.dirty.ratio": "0",
+            "delete.retention.ms": "100",
+        },
+        "stage-stamped": {"message.timestamp.type": "LogAppendTime", "retention.bytes": "1000000"},
+    }
+    request = admin_pb2.CreateTopicsRequest(timeout_ms=5_000)
+    for name in names:
+        factor = 1 if name == "stage-single" else 3
+        request.topics.add(name=name, num_partitions=2, replication_factor=factor, configs=configs.get(name, {}))
+    return request
+
+
+def main() -> None:
+    """Reads an order, and carries it out."""
+
+    async def run() -> None:
+        await HostileProcess(WorkerOrder.from_line(sys.stdin.readline())).run(sys.stdin, sys.stdout)
+
+    asyncio.run(run())
+
+
+if __name__ == "__main__":
+    main()
