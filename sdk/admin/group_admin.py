@@ -10,6 +10,7 @@ from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
+from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
@@ -191,7 +192,8 @@ class GroupAdmin:
             return node.groups.CommitOffsets(request, timeout=self._rpc_s)
 
         async def attempt() -> None:
-            await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
+            while not pending.done:
+                await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
 
         try:
             await self._change(attempt, "alter_group_offsets")
@@ -231,7 +233,8 @@ class GroupAdmin:
             return node.groups.DeleteOffsets(request, timeout=self._rpc_s)
 
         async def attempt() -> None:
-            await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
+            while not pending.done:
+                await pending.settle((await self._coordinators.ask_once(group_id, ask)).results)
 
         try:
             await self._change(attempt, "delete_group_offsets")
@@ -258,10 +261,16 @@ class _PendingPartitions:
         self.attempts = 0
 
     def ask_for(self) -> list[TopicPartition]:
-        """What is to be asked for."""
+        """What is to be asked for next: as much of it as fits into a request."""
         self.attempts += 1
-        self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in self._missing}
-        return list(self._missing)
+        asked = self._missing[:MOST_ITEMS]
+        self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in asked}
+        return asked
+
+    @property
+    def done(self) -> bool:
+        """True once the call has succeeded for all."""
+        return not self._missing
 
     async def settle(self, results: Sequence[groups_pb2.PartitionOutcome]) -> None:
         """Strikes off what is done.
@@ -276,7 +285,8 @@ class _PendingPartitions:
             if result.HasField("error"):
                 tp = self._asked[result.topic_id, result.partition]
                 failed[tp] = error_from_proto(result.error).about(*tp)
-        self._missing = [tp for tp in self._missing if tp in failed]
+        # Asked was for the first ones.
+        self._missing = [*failed, *self._missing[len(self._asked) :]]
         lost = {tp.topic for tp, failure in failed.items() if isinstance(failure, UnknownTopicOrPartitionError)}
         if lost:
             await self._look_up(lost)

@@ -8,6 +8,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each, one_node
 from quorumlog.sdk.cluster.leader_calls import ask_leaders
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
@@ -42,14 +43,18 @@ class PartitionAdmin:
         Returns:
             For each of them None once its preferred leader leads. Otherwise the error says why it does not.
         """
-        request = admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms)
-        if partitions is not None:
-            ids = await topic_ids_of(self._cluster, (tp.topic for tp in partitions), self._limit_s)
-            for topic, partition in partitions:
+        if partitions is None:
+            return await self._elect(admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms))
+        ids = await topic_ids_of(self._cluster, (tp.topic for tp in partitions), self._limit_s)
+        outcomes: dict[TopicPartition, QuorumlogError | None] = {}
+        for part in in_parts(partitions):
+            request = admin_pb2.ElectLeadersRequest(timeout_ms=self._timeout_ms)
+            for topic, partition in part:
                 request.partitions.add(topic=topic, partition=partition, topic_id=ids[topic])
-            if not request.partitions:
-                return {}
+            outcomes |= await self._elect(request)
+        return outcomes
 
+    async def _elect(self, request: admin_pb2.ElectLeadersRequest) -> dict[TopicPartition, QuorumlogError | None]:
         async def attempt() -> admin_pb2.ElectLeadersResponse:
             node = await one_node(self._cluster)
             return await node.call(node.admin.ElectLeaders(request, timeout=self._limit_s))

@@ -10,6 +10,7 @@ from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.cluster.topic_ids import topic_ids_of
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
@@ -143,8 +144,12 @@ class TopicChanges:
 
     async def describe_configs(self, names: Sequence[str]) -> dict[str, dict[str, ConfigEntry]]:
         """Every configuration key of topics."""
-        request = admin_pb2.DescribeConfigsRequest(names=names)
+        described: dict[str, dict[str, ConfigEntry]] = {}
+        for part in in_parts(names):
+            described |= await self._describe_configs(admin_pb2.DescribeConfigsRequest(names=part))
+        return described
 
+    async def _describe_configs(self, request: admin_pb2.DescribeConfigsRequest) -> dict[str, dict[str, ConfigEntry]]:
         async def attempt() -> dict[str, dict[str, ConfigEntry]]:
             response = await self._cluster.ask_any(
                 lambda node, limit: node.admin.DescribeConfigs(request, timeout=limit)
@@ -218,12 +223,16 @@ class TopicChanges:
     async def _missing(self, node: NodeConnection, wanted: Mapping[str, _Missing]) -> str | None:
         """The first of these topics that a node does not show as it should; one that does not answer is not waited
         for."""
-        request = data_plane_pb2.MetadataRequest(topics=sorted(wanted))
-        try:
-            response = await node.call(node.data_plane.Metadata(request, timeout=min(1.0, self._limit_s)))
-        except QuorumlogError:
-            return None
-        return next((problem for topic in response.topics if (problem := wanted[topic.name](topic))), None)
+        for part in in_parts(sorted(wanted)):
+            request = data_plane_pb2.MetadataRequest(topics=part)
+            try:
+                response = await node.call(node.data_plane.Metadata(request, timeout=min(1.0, self._limit_s)))
+            except QuorumlogError:
+                return None
+            problem = next((problem for topic in response.topics if (problem := wanted[topic.name](topic))), None)
+            if problem is not None:
+                return problem
+        return None
 
 
 def _unserved(topic: data_plane_pb2.TopicMetadata) -> str | None:

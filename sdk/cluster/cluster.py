@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 
 from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
     ClientClosedError,
     ClusterNotFormedError,
@@ -180,17 +181,28 @@ class Cluster:
             linearizable: the answer shows all that was done before it was asked for.
         """
         timeout_ms = int(min(_ATTEMPT_TIMEOUT_S, self.request_timeout_s) * 1000)
-        request = data_plane_pb2.MetadataRequest(
-            topics=topics, all_topics=all_topics, linearizable=linearizable, timeout_ms=timeout_ms
-        )
-        response = await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
-        errors = self.metadata.merge(response)
+        answers = []
+        for part in list(in_parts(topics)) or [[]]:
+            request = data_plane_pb2.MetadataRequest(
+                topics=part, all_topics=all_topics, linearizable=linearizable, timeout_ms=timeout_ms
+            )
+            answers.append(await self._ask_metadata_part(request))
+        # Taken in together: the listeners are told of all or, where one part has failed, of nothing.
+        errors = dict[str, QuorumlogError]()
+        for answer in answers:
+            errors |= self.metadata.merge(answer)
+        response, *others = answers
+        for other in others:
+            response.MergeFrom(other)
         for name, error in errors.items():
             if isinstance(error, UnknownTopicOrPartitionError | InvalidTopicError) and name not in self.metadata.topics:
                 self._wanted.discard(name)
         for listener in self._listeners:
             listener()
         return response
+
+    async def _ask_metadata_part(self, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
+        return await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
 
     async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
         """The views of topics, asked for where they are not known yet.

@@ -7,6 +7,7 @@ from typing import NamedTuple, TypeVar
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
     NetworkError,
@@ -104,8 +105,8 @@ class CoordinatorCache:
         """
         nodes = {group_id: self.known(group_id) for group_id in group_ids}
         unknown = [group_id for group_id, node in nodes.items() if node is None]
-        if unknown:
-            for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=unknown)):
+        for part in in_parts(unknown):
+            for found in await self._find(groups_pb2.FindCoordinatorsRequest(group_ids=part)):
                 if len(self._partitions) >= MAX_REMEMBERED:
                     self._partitions.clear()
                 self._partitions[found.group_id] = found.partition
@@ -196,8 +197,9 @@ class CoordinatorCache:
         for group_id, node in (await self.require_each(group_ids)).items():
             by_node.setdefault(node, []).append(group_id)
         failures: list[QuorumlogError] = []
-        for node, part in by_node.items():
-            failures += await self._ask_one(node, part, call, take_result)
+        for node, coordinated in by_node.items():
+            for part in in_parts(coordinated):
+                failures += await self._ask_one(node, part, call, take_result)
         if failures:
             raise next((failure for failure in failures if not failure.retriable), failures[0])
 

@@ -5,12 +5,12 @@ One node is asked. What failed is tried again where that is safe.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Awaitable, Callable, Collection, Iterable
 from typing import Any, Protocol, TypeVar
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.v1 import errors_pb2
 
@@ -43,7 +43,7 @@ async def change_each(
     limit_s: float,
     what: str,
     *,
-    most: int = sys.maxsize,
+    most: int = MOST_ITEMS,
 ) -> None:
     """Asks for changes until each has succeeded or failed for good.
 

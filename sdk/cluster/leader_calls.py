@@ -8,6 +8,7 @@ from typing import TypeVar
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import STALE_LEADER_ERRORS, QuorumlogError, UnknownServerError, error_from_proto
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
@@ -22,7 +23,7 @@ async def ask_leaders(
     ask: Callable[[NodeConnection, list[TopicPartition]], Awaitable[Sequence[Result]]],
     take_result: Callable[[TopicPartition, Result], None],
 ) -> None:
-    """Asks every leader once.
+    """Asks every leader once for each of its partitions.
 
     Arguments:
         ask: asks one node for some partitions; one result for each, in their order.
@@ -36,7 +37,8 @@ async def ask_leaders(
         _, node = await cluster.require_leader(*tp)
         by_node.setdefault(node, []).append(tp)
     outcomes = await asyncio.gather(
-        *(_ask_one(cluster, node, part, ask, take_result) for node, part in by_node.items()), return_exceptions=True
+        *(_ask_one(cluster, node, part, ask, take_result) for node, led in by_node.items() for part in in_parts(led)),
+        return_exceptions=True,
     )
     failures = [outcome for outcome in outcomes if outcome is not None]
     for failure in failures:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.offset_search import EARLIEST
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -43,17 +44,21 @@ class LeaderProbes:
 
     async def _ask(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
         """Looks up offsets only to get an answer: a node that does not lead names the node that does."""
+        try:
+            for part in in_parts(partitions):
+                await self._ask_part(node_id, node, part)
+        except QuorumlogError:
+            return  # It does not know either.
+        finally:
+            del self._running[node_id]
+
+    async def _ask_part(self, node_id: int, node: NodeConnection, partitions: Sequence[TopicPartition]) -> None:
         request = data_plane_pb2.ListOffsetsRequest(timeout_ms=int(_PROBE_TIMEOUT_S * 1000))
         metadata = self._cluster.metadata
         for tp in partitions:
             topic_id = metadata.topics[tp.topic].topic_id
             request.partitions.add(topic_id=topic_id, partition=tp.partition, timestamp_ms=EARLIEST, leader_epoch=-1)
-        try:
-            response = await node.call(node.data_plane.ListOffsets(request, timeout=_PROBE_TIMEOUT_S))
-        except QuorumlogError:
-            return  # It does not know either.
-        finally:
-            del self._running[node_id]
+        response = await node.call(node.data_plane.ListOffsets(request, timeout=_PROBE_TIMEOUT_S))
         news = False
         for tp, result in zip(partitions, response.results, strict=False):
             if result.HasField("error"):

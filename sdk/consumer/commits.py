@@ -9,6 +9,7 @@ from typing import NamedTuple
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.consumer.group_membership import GroupPartition, as_topic_partitions
 from quorumlog.sdk.errors import (
     CommitFailedError,
@@ -103,9 +104,21 @@ class Commits:
         number: int,
     ) -> None:
         """Commits what is left, and takes out what has been stored."""
-        if not left:
-            return
-        who = committer(left)
+        failures: list[QuorumlogError] = []
+        for places in list(in_parts(left)):
+            failures += await self._attempt_part({place: left[place] for place in places}, left, committer, number)
+        if failures:
+            raise next((failure for failure in failures if not failure.retriable), failures[0])
+
+    async def _attempt_part(
+        self,
+        part: Mapping[GroupPartition, OffsetAndMetadata],
+        left: dict[GroupPartition, OffsetAndMetadata],
+        committer: Callable[[Collection[GroupPartition]], Committer],
+        number: int,
+    ) -> list[QuorumlogError]:
+        """Commits what fits into one request; returns what some of it was refused for."""
+        who = committer(part)
         request = groups_pb2.CommitOffsetsRequest(
             group_id=self._group_id,
             member_id=who.member_id,
@@ -113,7 +126,7 @@ class Commits:
             timeout_ms=self._attempt_ms,
             number=number,
         )
-        for place, committed in left.items():
+        for place, committed in part.items():
             request.offsets.add(
                 topic_id=place.topic_id,
                 partition=place.partition,
@@ -126,7 +139,7 @@ class Commits:
             return await node.groups.CommitOffsets(request, timeout=self._attempt_ms / 1000 + GRACE_S)
 
         response = await self._coordinators.ask_once(self._group_id, call)
-        places = list(left)
+        places = list(part)
         if [(result.topic_id, result.partition) for result in response.results] != places:
             raise UnknownServerError("the coordinator answered for other partitions than it was asked", retriable=True)
         failures: list[QuorumlogError] = []
@@ -135,16 +148,19 @@ class Commits:
                 failures.append(error_from_proto(result.error))
             else:
                 del left[place]
-        if failures:
-            raise next((failure for failure in failures if not failure.retriable), failures[0])
+        return failures
 
     async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
         """What is committed of these partitions; those without a committed offset are left out.
 
         Never older than the call: it includes what was committed before.
         """
-        if not partitions:
-            return {}
+        committed: dict[GroupPartition, OffsetAndMetadata] = {}
+        for part in in_parts(partitions):
+            committed |= await self._fetch_part(part)
+        return committed
+
+    async def _fetch_part(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
         request = groups_pb2.FetchOffsetsRequest(
             group_id=self._group_id,
             member_epoch=-1,

@@ -11,9 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import NamedTuple
 
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.consumer.assignment import PartitionState
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
@@ -93,7 +95,7 @@ class FetchSession:
             wanted: all that is to be read from the node.
             max_bytes: of the whole answer; limit_bytes: of one partition in it.
         """
-        news = [one for one in wanted if self._differs(one)]
+        news = list(islice(filter(self._differs, wanted), MOST_ITEMS))
         nothing_to_ask = not wanted if self.incremental and not self.in_flight else not news
         if nothing_to_ask or len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
             return None
@@ -132,7 +134,7 @@ class FetchSession:
 
     def _forget(self, wanted: Iterable[Wanted], request: data_plane_pb2.FetchRequest) -> None:
         stay = {(one.topic_id, one.state.tp.partition) for one in wanted}
-        for key in [key for key in self.known if key not in stay]:
+        for key in list(islice((key for key in self.known if key not in stay), MOST_ITEMS)):
             del self.known[key]
             request.forgotten.add(topic_id=key[0], partition=key[1])
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import grpc
 
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST, OffsetSearch, RequestedPartition
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto, error_from_rpc
 from quorumlog.sdk.spark.nodes import Patience, lagging_is_retriable, nodes_at
 from quorumlog.sdk.spark.planning import Bounds, Partition, TopicShape
@@ -93,7 +94,11 @@ class ClusterCatalog:
                 failure = error
                 continue
             by_leader.setdefault(address, {})[tp] = RequestedPartition(topic_id, view.leader_epoch)
-        calls = [(address, *self._list_offsets(address, places, searches)) for address, places in by_leader.items()]
+        calls = [
+            (address, asked, call)
+            for address, places in by_leader.items()
+            for asked, call in self._list_offsets(address, places, searches)
+        ]
         for address, asked, call in calls:
             try:
                 results = call.result().results
@@ -109,12 +114,12 @@ class ClusterCatalog:
 
     def _list_offsets(
         self, address: str, places: Mapping[TopicPartition, RequestedPartition], searches: Sequence[OffsetSearch]
-    ) -> tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]:
-        """One request for all searches; what was asked, in its order, and the call."""
-        request = pb.ListOffsetsRequest()
-        asked: list[tuple[OffsetSearch, TopicPartition]] = []
-        for search in searches:
-            led = [(tp, place) for tp, place in places.items() if tp in search.missing]
-            request.MergeFrom(search.questions(led, int(_TIMEOUT_S * 1000)))
-            asked += [(search, tp) for tp, _ in led]
-        return asked, self._nodes.stub(address).ListOffsets.future(request, timeout=_TIMEOUT_S)
+    ) -> Iterator[tuple[list[tuple[OffsetSearch, TopicPartition]], grpc.CallFuture[pb.ListOffsetsResponse]]]:
+        """As few requests as all searches fit into; of each what was asked, in its order, and the call."""
+        questions = [(search, tp) for search in searches for tp in places if tp in search.missing]
+        for asked in in_parts(questions):
+            request = pb.ListOffsetsRequest()
+            for search in searches:
+                led = [(tp, places[tp]) for asking, tp in asked if asking is search]
+                request.MergeFrom(search.questions(led, int(_TIMEOUT_S * 1000)))
+            yield asked, self._nodes.stub(address).ListOffsets.future(request, timeout=_TIMEOUT_S)

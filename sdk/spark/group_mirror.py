@@ -13,6 +13,7 @@ from collections.abc import Mapping
 
 import grpc
 
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
     QuorumlogError,
@@ -135,9 +136,14 @@ def commit_offsets(nodes: Nodes, group_id: str, places: Mapping[tuple[bytes, int
         QuorumlogError: nothing, or not all, was committed.
     """
     address = _coordinator(nodes, group_id)
-    request = pb.CommitOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=int(_TIMEOUT_S * 1000))
-    for (topic_id, partition), offset in places.items():
-        request.offsets.add(topic_id=topic_id, partition=partition, offset=offset, leader_epoch=-1)
+    for part in in_parts(places.items()):
+        request = pb.CommitOffsetsRequest(group_id=group_id, member_epoch=-1, timeout_ms=int(_TIMEOUT_S * 1000))
+        for (topic_id, partition), offset in part:
+            request.offsets.add(topic_id=topic_id, partition=partition, offset=offset, leader_epoch=-1)
+        _commit(nodes, address, request)
+
+
+def _commit(nodes: Nodes, address: str, request: pb.CommitOffsetsRequest) -> None:
     try:
         response = groups_pb2_grpc.GroupsStub(nodes.channel(address)).CommitOffsets(request, timeout=_TIMEOUT_S)
     except grpc.RpcError as error:

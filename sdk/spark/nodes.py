@@ -16,6 +16,7 @@ from typing import TypeVar
 import grpc
 
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
     LeaderNotAvailableError,
     NoBrokersAvailableError,
@@ -131,7 +132,12 @@ class Nodes:
         Raises:
             NoBrokersAvailableError: no node answers.
         """
-        wanted = sorted(names)
+        found: dict[str, TopicView] = {}
+        for part in in_parts(sorted(names)):
+            found |= self._topics(part, newest)
+        return found
+
+    def _topics(self, wanted: list[str], newest: bool) -> dict[str, TopicView]:
         found: dict[str, TopicView] = {}
         if not newest:
             found = self._take(wanted, self._first_answer(pb.MetadataRequest(topics=wanted)))

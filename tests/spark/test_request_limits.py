@@ -1,0 +1,72 @@
+"""What Spark asks nodes for is asked in parts where it is more than a request takes."""
+
+from __future__ import annotations
+
+from concurrent.futures import Future
+from typing import Any
+
+import pytest
+
+from quorumlog.sdk.cluster.metadata import PartitionView
+from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
+from quorumlog.sdk.spark import cluster_catalog, group_mirror
+from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
+from quorumlog.sdk.spark.planning import Bounds, TopicShape
+from quorumlog.v1 import data_plane_pb2, groups_pb2
+
+TOPIC_ID = b"0123456789abcdef"
+MANY = MOST_ITEMS + 7
+
+
+class OneLeader:
+    """Stands for ``Nodes``, and for the stub of the only one, which answers each question with its partition."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+        self.ListOffsets = self
+
+    def leader(self, topic: str, topic_id: bytes, partition: int, **_: Any) -> tuple[PartitionView, str]:
+        return PartitionView(partition, 1, 1, (1,)), "node:1"
+
+    def stub(self, address: str) -> OneLeader:
+        return self
+
+    def channel(self, address: str) -> OneLeader:
+        return self
+
+    def future(self, request: data_plane_pb2.ListOffsetsRequest, timeout: float) -> Future[Any]:
+        self.sizes.append(len(request.partitions))
+        response = data_plane_pb2.ListOffsetsResponse()
+        for asked in request.partitions:
+            response.results.add(partition=asked.partition, offset=asked.partition + asked.timestamp_ms + 2)
+        answer: Future[Any] = Future()
+        answer.set_result(response)
+        return answer
+
+
+def test_where_more_partitions_begin_and_end_than_one_request_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = OneLeader()
+    monkeypatch.setattr(cluster_catalog, "nodes_at", lambda servers: nodes)
+    catalog = ClusterCatalog("node:1", newest=False)
+    count = MOST_ITEMS // 2 + 1
+    bounds = catalog.bounds({"t": TopicShape(TOPIC_ID, count)}, [("t", number) for number in range(count)])
+    assert sorted(nodes.sizes) == [2, MOST_ITEMS]
+    assert bounds == {("t", number): Bounds(number, number + 1) for number in range(count)}
+
+
+def test_progress_of_more_partitions_than_one_request_takes_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+
+    class Stub:
+        def __init__(self, channel: object) -> None:
+            self.channel = channel
+
+        def CommitOffsets(self, request: Any, timeout: float) -> groups_pb2.CommitOffsetsResponse:
+            sizes.append(len(request.offsets))
+            return groups_pb2.CommitOffsetsResponse()
+
+    monkeypatch.setattr(group_mirror, "_coordinator", lambda nodes, group_id: "node:1")
+    monkeypatch.setattr(group_mirror.groups_pb2_grpc, "GroupsStub", Stub)
+    places = {(TOPIC_ID, number): number for number in range(MANY)}
+    group_mirror.commit_offsets(OneLeader(), "g", places)  # type: ignore[arg-type]
+    assert sizes == [MOST_ITEMS, 7]
