@@ -19,7 +19,7 @@ GONE = TopicPartition("t", 1)
 
 async def fetched_rows(cluster: ScriptedCluster) -> FetchedRows:
     fill(cluster, 4)
-    return FetchedRows.of_entry(TP, cluster.log(0).entries[0])
+    return FetchedRows.of_entry(TP, cluster.logs[0].entries[0])
 
 
 async def test_one_that_fails_in_every_poll_lets_the_others_have_theirs_in_between() -> None:
