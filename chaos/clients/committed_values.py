@@ -92,6 +92,10 @@ class CommittedValues:
         if len(holders) < copies:
             raise Violation(f"{value!r} is acknowledged and on nodes {holders}; {copies} copies are promised")
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """Whether a topic has been deleted, as far as any node knows."""
+        return topic_id in self._cluster.topics_gone
+
     def current_group(self, name: PartitionName) -> int | None:
         """The group that is a partition of the topic that has its name now, by the newest metadata."""
         for group in sorted(self._cluster.partition_names, reverse=True):

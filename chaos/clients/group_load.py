@@ -114,6 +114,8 @@ class _ObservedCommits:
         began_us = self._load.now_us
         found = await self._fetch(partitions)
         for place in sorted(partitions):
+            if self._load.is_gone(place):
+                continue  # With a topic, what was committed of it is deleted.
             offset = found[place].offset if place in found else -1
             self._load.write(self._life, self._names(place), Act.READ_COMMITTED, began_us, offset=offset)
         return found
@@ -281,6 +283,10 @@ class MemberLoad:
         names = {topic_id: name.topic for _, name, topic_id in self._values.groups()}
         topic = known.topic if known is not None else names.get(place.topic_id, "?")
         return part_name(topic, place.partition, place.topic_id)
+
+    def is_gone(self, place: GroupPartition) -> bool:
+        """Whether the topic has been deleted, as far as any node knows."""
+        return self._values.is_gone(place.topic_id)
 
     def assigned(self, life: _Life, partitions: Collection[TopicPartition]) -> None:
         """They are its own from now on."""
