@@ -196,7 +196,10 @@ class ConsumerLoad:
         if reading is not None and reading.group == group:
             expected = reading.next_offset
         if partition in self._sought:
-            expected = self._sought.pop(partition)
+            sought = self._sought.pop(partition)
+            # It may have gone to that place of a topic that has the name since; one that came later begins anew.
+            if record.offset == sought or reading is None or reading.group == group:
+                expected = sought
         if partition in self._anywhere:
             self._anywhere.discard(partition)
             expected = None
