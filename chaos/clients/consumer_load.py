@@ -178,9 +178,11 @@ class ConsumerLoad:
         """A record is what the log has there, and the one that comes next, or the first one that is left."""
         assert record.value is not None
         self.read += 1
-        group = self._values.find(record.value.decode(), *partition, record.offset)
-        log = self._values.log(group)
         reading = self._reading.get(partition)
+        group = self._values.find(
+            record.value.decode(), *partition, record.offset, None if reading is None else reading.group
+        )
+        log = self._values.log(group)
         if reading is not None and group < reading.group:
             raise Violation(f"{self.name} is given {record.value!r} of a topic before the one that it had come to")
         expected: int | None = 0
