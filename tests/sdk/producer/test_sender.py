@@ -409,7 +409,9 @@ async def test_a_silent_leader_has_news_asked_for_and_its_replicas_asked_who_lea
     assert bench.cluster.nodes[1].data_plane.asked("ListOffsets") == []
     await bench.after(0.11)
     (question,) = bench.cluster.nodes[2].data_plane.asked("ListOffsets")
-    named = data_plane_pb2.ListOffsetsResult(error=refusal(Code.NOT_LEADER_OR_FOLLOWER, leader=(3, 2)))
+    named = data_plane_pb2.ListOffsetsResult(
+        topic_id=TOPIC_ID, error=refusal(Code.NOT_LEADER_OR_FOLLOWER, leader=(3, 2))
+    )
     question.answer.set_result(data_plane_pb2.ListOffsetsResponse(results=[named]))
     await turn()
     assert bench.sent(3) == [[0]]
@@ -431,7 +433,7 @@ async def test_a_replica_that_has_become_the_leader_says_so_by_answering() -> No
     bench.send()
     await bench.after(0.3)
     (question,) = bench.cluster.nodes[2].data_plane.asked("ListOffsets")
-    itself = data_plane_pb2.ListOffsetsResult(offset=0, leader_epoch=2)
+    itself = data_plane_pb2.ListOffsetsResult(topic_id=TOPIC_ID, offset=0, leader_epoch=2)
     question.answer.set_result(data_plane_pb2.ListOffsetsResponse(results=[itself]))
     await turn()
     assert bench.sent(2) == [[0]]
