@@ -24,5 +24,5 @@ def check_request_size(size_bytes: int, limit: int) -> errors_pb2.Error | None:
         return None
     return error(
         ErrorCode.RECORD_TOO_LARGE,
-        f"the request has {size_bytes} bytes, the node takes {limit}: send fewer batches in one request",
+        f"the request has {size_bytes} bytes, the node takes {limit}: send fewer or smaller batches in one request",
     )

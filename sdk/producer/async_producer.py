@@ -72,7 +72,8 @@ class ProducerCore:
         self._wake_pending = False
         self._started = False
         self.accumulator = Accumulator(
-            batch_size=max(config.batch_size, 1),
+            # Records that may be sent one by one must not become a batch that may not.
+            batch_size=min(max(config.batch_size, 1), config.max_request_size),
             linger_s=config.linger_ms / 1000,
             buffer_memory=config.buffer_memory,
             clock=self.clock,

@@ -21,9 +21,9 @@ class ProducerBatch:
     """
 
     __slots__ = ("attempt", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
-                 "keys", "maybe_applied", "maybe_applied_before",
-                 "ordinal", "partition", "record_count", "reserved_bytes", "room", "sequence",
-                 "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
+                 "keys", "maybe_applied", "maybe_applied_before", "ordinal", "partition", "record_count",
+                 "refused_with_bytes", "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes",
+                 "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic
@@ -50,6 +50,8 @@ class ProducerBatch:
         self.sequence = NO_SEQUENCE
         #: How many batches its pipeline had numbered before it, under the same identity.
         self.ordinal = 0
+        #: Bytes of the request that a node has refused for its size, with this and others in it; 0 if none was.
+        self.refused_with_bytes = 0
         #: The attempt that awaits its answer, if any: an opaque token of the sender's.
         self.attempt: object | None = None
         #: True once an attempt ended without a definite outcome: it may be in the log, or get there yet.

@@ -131,6 +131,22 @@ class PartitionPipeline:
             batch.maybe_applied = False
         self.retry_at_s = 0.0 if self.in_flight else None
 
+    @property
+    def untouched(self) -> bool:
+        """True before the first batch has joined."""
+        return not self._taken and not self.in_flight
+
+    def end(self) -> list[ProducerBatch]:
+        """Nothing more can be sent; what is in flight leaves, and is returned with what is known of its attempts."""
+        left = list(self.in_flight)
+        self.in_flight.clear()
+        for batch in left:
+            batch.maybe_applied |= batch.attempt is not None
+            batch.attempt = None
+        self.gap = True
+        self.retry_at_s = None
+        return left
+
     def can_take(self) -> bool:
         """True when a further batch may be sent."""
         if self.gap or (self._idempotent and self.identity is None):

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from typing import Any
 
 from quorumlog.sdk.cluster.cluster import Cluster
@@ -31,7 +30,13 @@ from quorumlog.sdk.producer.config import ProducerConfig
 from quorumlog.sdk.producer.identity import ProducerIdentity, obtain_identity
 from quorumlog.sdk.producer.named_epoch import NAME_LOST, check_complete, undelivered
 from quorumlog.sdk.producer.partition_pipeline import AttemptVerdict, PartitionPipeline, final_error
-from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition
+from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_partition, stay_with_deleted
+from quorumlog.sdk.producer.request_packing import (
+    ProduceAttempt,
+    RequestPacking,
+    refused_together,
+    request_bytes,
+)
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.records.record_batch import codec_named
 from quorumlog.sdk.types import TopicPartition
@@ -45,15 +50,6 @@ _SILENCE_S = 0.25
 _PLANNED = object()
 
 _log = logging.getLogger("quorumlog.sdk")
-
-
-@dataclass(slots=True, eq=False)
-class _ProduceAttempt:
-    """One produce request on its way: what it carries, where to, since when."""
-
-    node: NodeConnection
-    batches: list[ProducerBatch]
-    sent_at_s: float
 
 
 class Sender:
@@ -84,7 +80,7 @@ class Sender:
         #: Those with something to send again, or in need of an identity: usually none, out of perhaps thousands.
         self._troubled: dict[PartitionPipeline, None] = {}
         #: In the order of their sending.
-        self._attempts: dict[_ProduceAttempt, None] = {}
+        self._attempts: dict[ProduceAttempt, None] = {}
         self._identity: ProducerIdentity | None = None
         self._identity_task: asyncio.Task[None] | None = None
         self._timer: asyncio.TimerHandle | None = None
@@ -92,6 +88,7 @@ class Sender:
         self._wanted_at: float | None = None
         self._next_watch_s = 0.0
         self._refresh_at_s = clock() + config.metadata_max_age_ms / 1000
+        self._packing = RequestPacking(config.max_request_size)
         self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._closed = False
@@ -126,7 +123,8 @@ class Sender:
         self._drain(rounds)
         for by_node in rounds:
             for node, batches in by_node.items():
-                self._submit(node, batches)
+                for together in self._packing.pack(node, batches):
+                    self._request(node, together)
         self._arm_timer()
 
     def _resend_due(self, now: float, rounds: list[dict[NodeConnection, list[ProducerBatch]]]) -> None:
@@ -191,6 +189,8 @@ class Sender:
         if self._cluster.leader(buffer.topic, buffer.partition) is None:
             self._seek_leader(buffer.topic)
             return False
+        if not pipeline.topic_id:
+            pipeline.topic_id = self._cluster.metadata.topics[buffer.topic].topic_id
         return True
 
     def _pipeline(self, topic: str, partition: int) -> PartitionPipeline:
@@ -228,25 +228,16 @@ class Sender:
 
     # --- requests and answers ------------------------------------------------------------------------------------
 
-    def _submit(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
-        """Sends batches of different partitions in as few requests as the size limit allows."""
-        while batches:
-            taken, size = [batches[0]], _entry_bytes(batches[0])
-            for batch in batches[1:]:
-                size += _entry_bytes(batch)
-                if size > self._config.max_request_size:
-                    break
-                taken.append(batch)
-            batches = batches[len(taken) :]
-            self._request(node, taken)
-
     def _request(self, node: NodeConnection, batches: list[ProducerBatch]) -> None:
-        attempt = _ProduceAttempt(node, batches, self._clock())
-        topics = self._cluster.metadata.topics
+        attempt = ProduceAttempt(node, batches, request_bytes(batches), self._clock())
         request = OutgoingProduce(
             acks=self._config.wire_acks,
             timeout_ms=int(self._config.request_timeout_ms),
-            batches=[(topics[batch.topic].topic_id, batch.partition, batch.entry or b"") for batch in batches],
+            # The topic that the sequences are for: another one may have its name by now.
+            batches=[
+                (self._pipeline(batch.topic, batch.partition).topic_id, batch.partition, batch.entry or b"")
+                for batch in batches
+            ],
         )
         for batch in batches:
             batch.attempt = attempt
@@ -259,7 +250,7 @@ class Sender:
             answer = node.produce.submit(request)
             answer.add_done_callback(lambda done: self._guarded(lambda: self._answered(attempt, done)))
 
-    def _written(self, attempt: _ProduceAttempt, future: asyncio.Future[None]) -> None:
+    def _written(self, attempt: ProduceAttempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
         self._attempts.pop(attempt, None)
         error = _error_of(future)
@@ -272,7 +263,7 @@ class Sender:
                 self._failed(attempt, batch, error)
         self._pump()
 
-    def _answered(self, attempt: _ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
+    def _answered(self, attempt: ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
         self._attempts.pop(attempt, None)
         error = _error_of(future)
         if self._closed:
@@ -287,17 +278,22 @@ class Sender:
             for batch in attempt.batches:
                 self._failed(attempt, batch, error)
         else:
+            if refused_together(results):
+                self._packing.part(attempt)
+                for result in results:
+                    result.error.retriable = True  # Each may go alone.
             for batch, result in zip(attempt.batches, results, strict=True):
                 self._settle(attempt, batch, result)
         self._pump()
 
-    def _settle(self, attempt: _ProduceAttempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
+    def _settle(self, attempt: ProduceAttempt, batch: ProducerBatch, result: data_plane_pb2.ProduceResult) -> None:
         if not result.HasField("error"):
             # Said late, by an attempt that was given up, it is true all the same.
             pipeline = self._pipeline(batch.topic, batch.partition)
             # Unless of a topic that is deleted: what another one of its name acknowledges is what counts now.
             if not batch.delivery.done and (batch.attempt is attempt or pipeline.topic_id == result.topic_id):
                 pipeline.log_sequence = max(pipeline.log_sequence, result.next_sequence)
+                self._packing.taken(attempt)
                 self._succeeded(batch, result.base_offset, result.log_append_time_ms)
             return
         if batch.attempt is not attempt:
@@ -317,7 +313,7 @@ class Sender:
         self._accumulator.complete(batch)
 
     def _failed(
-        self, attempt: _ProduceAttempt, batch: ProducerBatch, error: QuorumlogError, *, at_once: bool = False
+        self, attempt: ProduceAttempt, batch: ProducerBatch, error: QuorumlogError, *, at_once: bool = False
     ) -> None:
         if batch.attempt is not attempt:
             return  # Given up before; a later attempt decides.
@@ -364,6 +360,12 @@ class Sender:
             self._troubled.update(
                 dict.fromkeys(follow_recreated(self._pipelines.values(), self._cluster, self._identity, now))
             )
+        else:
+            for pipeline, lost, gone in stay_with_deleted(self._pipelines.values(), self._cluster):
+                self._troubled.pop(pipeline, None)
+                self._last_errors[TopicPartition(pipeline.topic, pipeline.partition)] = gone
+                for batch in lost:
+                    self._resolve_failed(batch, gone)
         self._drop_partitions()
         for pipeline in self._pipelines.values():
             if not pipeline.in_flight:
@@ -376,7 +378,7 @@ class Sender:
                 continue
             node.suspect = False
             for batch in list(pipeline.in_flight):
-                if isinstance(batch.attempt, _ProduceAttempt) and batch.attempt.node is not node:
+                if isinstance(batch.attempt, ProduceAttempt) and batch.attempt.node is not node:
                     error = NetworkError(f"{batch.attempt.node.address} was replaced as leader before it answered")
                     self._failed(batch.attempt, batch, error, at_once=True)
             if pipeline.retry_at_s is not None:
@@ -540,11 +542,6 @@ class Sender:
             )
             batch.delivery.resolve(final_error(batch, error))
             self._accumulator.complete(batch)
-
-
-def _entry_bytes(batch: ProducerBatch) -> int:
-    assert batch.entry is not None
-    return len(batch.entry)
 
 
 def _error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:

@@ -9,13 +9,16 @@ from typing import Any
 import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 
+from quorumlog.sdk.aio import AsyncProducer
 from quorumlog.sdk.errors import (
     ClientClosedError,
     InvalidRecordError,
     NetworkError,
     QuorumlogError,
+    RecordTooLargeError,
     RequestTimedOutError,
     UnknownServerError,
+    UnknownTopicOrPartitionError,
 )
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig
@@ -662,3 +665,147 @@ async def test_a_partition_whose_leader_is_looked_for_is_asked_about_by_its_topi
     bench.send()
     await bench.refuse(refusal(Code.NOT_LEADER_OR_FOLLOWER))
     assert bench.cluster._wanted == {"t"}
+
+
+# --- requests that are too large, and topics that are another one by now ----------------------------------------------
+
+
+async def send_together(bench: Bench, partitions: Sequence[int]) -> list[RecordFuture]:
+    """A record to each partition, which leave in one turn."""
+    size = RECORD_OVERHEAD_BYTES + 1000
+    handles = [bench.accumulator.append(bench.topic, p, None, bytes(1000), 1, None, size) for p in partitions]
+    bench.sender.wake()
+    await turn()
+    return [handle for handle in handles if handle is not None]
+
+
+TOO_LARGE = refusal(Code.RECORD_TOO_LARGE, retriable=False)
+
+
+async def test_batches_that_are_refused_together_for_their_size_are_sent_again_one_by_one() -> None:
+    bench = await Bench((1, 1, 1)).start()
+    handles = await send_together(bench, (0, 1, 2))
+    await bench.refuse(TOO_LARGE, TOO_LARGE, TOO_LARGE)
+    assert not any(handle.done() for handle in handles)
+    await bench.after(0.1)
+    assert bench.sent()[-3:] == [[0], [1], [2]]
+    await bench.refuse(TOO_LARGE, number=1)
+    error = error_of(handles[1])
+    assert isinstance(error, RecordTooLargeError) and error.definite and not error.retriable
+    for _ in range(2):
+        await bench.acknowledge()
+    assert [handles[number].exception(0) for number in (0, 2)] == [None, None]
+    assert bench.accumulator.free_bytes == MEMORY
+
+
+async def test_a_node_that_takes_less_is_sent_less_at_once_from_then_on() -> None:
+    bench = await Bench((1, 1, 1, 1, 2, 2, 2, 2)).start()
+    await send_together(bench, range(4))
+    await bench.refuse(*[TOO_LARGE] * 4)
+    await bench.after(0.1)
+    for _ in range(4):
+        await bench.acknowledge()
+    before = len(bench.sent())
+    await send_together(bench, range(8))
+    assert bench.sent()[before:] == [[0], [1], [2], [3]] or bench.sent()[before:] == [[0, 1], [2, 3]]
+    assert bench.sent(2) == [[4, 5, 6, 7]], "of the other node nothing is known"
+
+
+async def test_order_holds_when_what_was_refused_together_is_sent_again() -> None:
+    """What was pipelined behind comes to a log that misses what is before it: it is sent after that, and unchanged."""
+    bench = await Bench((1, 1)).start()
+    handles = await send_together(bench, (0, 1, 0, 1))
+    assert bench.sent()[-2:] == [[0, 1], [0, 1]]
+    first, second = ([batch for _, _, batch in one.request.batches] for one in bench.under_way())
+    await bench.refuse(TOO_LARGE, TOO_LARGE)
+    gap = refusal(Code.OUT_OF_ORDER_SEQUENCE_NUMBER, retriable=False)
+    await bench.refuse(gap, gap)
+    before = len(bench.sent())
+    await bench.after(0.1)
+    again = [batch for one in bench.cluster.nodes[1].produce.requests[before:] for _, _, batch in one.batches]
+    assert again[:2] == first, "the oldest of each partition first, as they were"
+    for _ in range(6):
+        if bench.under_way():
+            await bench.acknowledge()
+        await bench.after(0.1)
+    sent = [batch for one in bench.cluster.nodes[1].produce.requests[before:] for _, _, batch in one.batches]
+    assert sent == [*first, *second]
+    assert [handle.exception(0) for handle in handles] == [None] * 4 and bench.crashed == []
+
+
+def test_a_batch_of_records_that_are_allowed_stays_within_a_request() -> None:
+    """Together they may be more than ``max_request_size``, whatever ``batch_size`` says."""
+    producer = AsyncProducer(batch_size=8 << 20, max_request_size=1 << 20)
+    assert producer._core.accumulator._batch_size == 1 << 20
+
+
+async def test_the_delivery_time_counts_from_the_send_and_not_from_the_attempt() -> None:
+    bench = await Bench(delivery_timeout_ms=1000, request_timeout_ms=10_000, retry_backoff_ms=400).start()
+    handle = bench.send()
+    await bench.refuse(refusal(Code.NOT_ENOUGH_REPLICAS))
+    for _ in range(9):
+        await bench.after(0.1)
+    assert len(bench.under_way()) == 1 and not handle.done(), "the second attempt is on its way"
+    await bench.after(0.15)
+    error = error_of(handle)
+    assert isinstance(error, RequestTimedOutError) and not error.definite
+
+
+NEXT_ID = b"another-topic-id"
+
+
+def names_in(question: Question[OutgoingProduce]) -> set[bytes]:
+    return {topic_id for topic_id, _, _ in question.request.batches}
+
+
+async def test_a_batch_goes_to_the_topic_that_its_sequence_is_for() -> None:
+    """Metadata may be newer than what the producer has heard of them: the next topic has another sequence."""
+    bench = await Bench().start()
+    response = data_plane_pb2.MetadataResponse(cluster_id="hand-driven", topics=[])
+    described = response.topics.add(name="t", topic_id=NEXT_ID)
+    described.partitions.add(partition=0, leader=1, leader_epoch=1, replicas=[1])
+    response.brokers.add(node_id=1, host="127.0.0.1", port=1)
+    bench.cluster.metadata.merge(response)
+    bench.send()
+    assert names_in(bench.under_way()[0]) == {TOPIC_ID}
+
+
+@pytest.mark.parametrize("refused", [False, True], ids=["no answer", "refused"])
+async def test_what_a_named_producer_has_not_got_acknowledged_does_not_go_to_the_next_topic(refused: bool) -> None:
+    """The first batch may be in the deleted topic; in the next one its sequence, 0, would be as good as new."""
+    bench = Bench((1, 1), producer_name="n", retry_backoff_ms=5000, retry_backoff_max_ms=5000)
+    handle = bench.send()
+    await turn()
+    await bench.give_identity()
+    if refused:
+        await bench.refuse(refusal(Code.NOT_ENOUGH_REPLICAS))
+    bench.cluster.show(1, 1, topic_id=NEXT_ID)
+    await turn()
+    error = error_of(handle)
+    assert isinstance(error, UnknownTopicOrPartitionError) and not error.retriable
+    assert "topic 't' was deleted, and another one has its name" in error.message
+    assert error.definite is refused, "nothing of a refused attempt takes effect; of the other one who knows"
+    await bench.after(6)
+    assert all(names_in(question) == {TOPIC_ID} for question in bench.cluster.nodes[1].produce.questions)
+    assert bench.accumulator.free_bytes == MEMORY
+
+
+async def test_a_named_producer_says_at_the_next_record_that_its_topic_is_another_one() -> None:
+    bench = await Bench((1, 1), producer_name="n").start()
+    bench.cluster.show(1, 1, topic_id=NEXT_ID)
+    await turn()
+    assert bench.crashed == [], "it may be done with that topic"
+    handle = bench.send()
+    await turn()
+    error = error_of(handle)
+    assert error is not None and "topic 't' was deleted, and another one has its name" in error.message
+    assert len(bench.crashed) == 1 and len(bench.sent()) == 1
+
+
+async def test_a_named_producer_sends_to_a_topic_that_it_meets_anew() -> None:
+    """Of partitions that it has sent nothing to, nothing can be in the former topic."""
+    bench = await Bench((1, 1), producer_name="n").start()
+    bench.sender._pipeline("t", 1)
+    bench.cluster.show(1, 1, topic_id=NEXT_ID)
+    bench.send(partition=1)
+    assert names_in(bench.under_way()[0]) == {NEXT_ID} and bench.crashed == []

@@ -173,4 +173,5 @@ async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_a
     by_node = told_by_the_node(request, limits)
     assert by_service.code == by_node.code == ErrorCode.RECORD_TOO_LARGE
     for told, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
-        assert told.message == f"the request has {size} bytes, the node takes 1000: send fewer batches in one request"
+        what = "send fewer or smaller batches in one request"
+        assert told.message == f"the request has {size} bytes, the node takes 1000: {what}"
