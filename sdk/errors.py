@@ -385,6 +385,8 @@ class CommitFailedError(QuorumlogError):
 
 _Code = errors_pb2.ErrorCode
 _CODE_NAMES = frozenset(_Code.keys())
+#: How a node writes what an error says of itself.
+_WORDS = {"true": True, "false": False}
 _BY_CODE: dict[int, type[QuorumlogError]] = {
     _Code.UNKNOWN_SERVER_ERROR: UnknownServerError,
     _Code.INVALID_REQUEST: InvalidRequestError,
@@ -468,9 +470,15 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
     """
     code = error.code() if isinstance(error, grpc.Call) or hasattr(error, "code") else grpc.StatusCode.UNKNOWN
     details = (error.details() or "") if hasattr(error, "details") else str(error)
-    named = _named_by_error_info(error)
-    if named is not None:
-        return named(f"{details} (node {address})")
+    info = _error_info(error)
+    kind = None if info is None else _BY_CODE.get(_Code.Value(info.reason))
+    if info is not None and kind is not None:
+        # A call may have been under way where the node ceased to lead: only the node knows whether it may take effect.
+        return kind(
+            f"{details} (node {address})",
+            retriable=_WORDS.get(info.metadata.get("retriable", "")),
+            definite=_WORDS.get(info.metadata.get("definite", "")),
+        )
     if code in (grpc.StatusCode.UNAVAILABLE, grpc.StatusCode.CANCELLED):
         # gRPC tells a long story, whose last words are the cause: "... Connection refused".
         return NetworkError(f"no connection to {address}: {details.rpartition(': ')[2] or code.name}")
@@ -485,8 +493,8 @@ def error_from_rpc(error: grpc.RpcError, address: str) -> QuorumlogError:
     return UnknownServerError(f"{address} failed with {code.name}: {details}", retriable=True)
 
 
-def _named_by_error_info(error: grpc.RpcError) -> type[QuorumlogError] | None:
-    """The class that a ``google.rpc.ErrorInfo`` of our domain names, if the status carries one."""
+def _error_info(error: grpc.RpcError) -> error_details_pb2.ErrorInfo | None:
+    """What a ``google.rpc.ErrorInfo`` of our domain says, if the status carries one."""
     if not hasattr(error, "trailing_metadata"):
         return None
     try:
@@ -496,5 +504,5 @@ def _named_by_error_info(error: grpc.RpcError) -> type[QuorumlogError] | None:
     for detail in status.details if status is not None else ():
         info = error_details_pb2.ErrorInfo()
         if detail.Unpack(info) and info.domain == "quorumlog" and info.reason in _CODE_NAMES:
-            return _BY_CODE.get(_Code.Value(info.reason))
+            return info
     return None

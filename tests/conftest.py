@@ -7,6 +7,7 @@ test with a number.
 from __future__ import annotations
 
 import signal
+import sys
 
 import pytest
 from xdist.remote import Producer
@@ -27,6 +28,10 @@ def pytest_configure(config: pytest.Config) -> None:
     # A shell's background jobs ignore Ctrl-C, and so would every process that a test starts and interrupts.
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Until 3.12.2 (its issue 106905), CPython may lose count of the depth of a syntax tree and raise SystemError.
+    # The tracebacks of pytest itself parse the source: one failing test would end the whole run.
+    if sys.version_info < (3, 12, 2) and config.option.tbstyle == "auto":
+        config.option.tbstyle = "native"
 
 
 class OneSparkSession(LoadFileScheduling):

@@ -21,7 +21,7 @@ FLOORS = {
     "quorumlog/server": "server", "quorumlog/sdk": "sdk", "quorumlog/chaos": "chaos", "quorumlog/cli": "cli",
 }  # fmt: skip
 #: What a wheel leaves out: it tests the log store itself, with a checkout's tests.
-CHECKOUT_ONLY = ("models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py")
+CHECKOUT_ONLY = ("clients/", "models/", "mutation/", "seeds/", "simulator/", "mutate.py", "simulate.py")
 PROGRAM = """
 from quorumlog.sdk import Producer, RecordFuture
 

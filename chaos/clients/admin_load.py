@@ -70,7 +70,7 @@ class AdminLoad:
         self._make_host = make_host
         self._bootstrap_servers = bootstrap_servers
         self._deletions = deletions
-        self._stopping = False
+        self._stopping = self._ended = False
         self._lives = 0
         self._under_way: Deletion | None = None
         self.host = self._begin()
@@ -92,8 +92,12 @@ class AdminLoad:
         self.host = self._begin()
 
     def stop(self) -> None:
-        """Only makes what is missing, then ends."""
+        """From now on it only makes what is missing."""
         self._stopping = True
+
+    def end(self) -> None:
+        """All that was to be done with the topics is done."""
+        self._ended = True
 
     async def _work(self, host: ClientHost) -> None:
         admin = AsyncAdmin(runtime=host.runtime, bootstrap_servers=self._bootstrap_servers(), **self.habits.options)
@@ -104,9 +108,12 @@ class AdminLoad:
                 self.done += 1
             except QuorumlogError:
                 continue  # What it says of itself is checked by what became of it.
-        for topic, partitions in sorted(self.habits.recreated.items()):
-            await self._until_there(admin, topic, partitions)
-        self.settled = True
+        # A deletion that nobody has answered may yet take effect: a topic that is there now need not stay.
+        while not self._ended:
+            for topic, partitions in sorted(self.habits.recreated.items()):
+                await self._until_there(admin, topic, partitions)
+            self.settled = True
+            await asyncio.sleep(1.0)
         await admin.close()
 
     async def _until_there(self, admin: AsyncAdmin, topic: str, partitions: int) -> None:

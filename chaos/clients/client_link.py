@@ -111,6 +111,11 @@ class _Connection:
         for call in calls:
             call.ended(grpc.StatusCode.UNAVAILABLE, why, ())
 
+    def accept_no_more(self) -> None:
+        """If it is broken: what has not arrived yet never does."""
+        if not self.open:
+            self._accepts_until_us = self._link.scheduler.now
+
     def _node_died(self, silent: bool) -> None:
         delay_us = self._link.rng.randint(*(SILENT_LOSS_US if silent else DELAY_US))
         self._link.scheduler.after(delay_us, lambda: self.lose("Connection reset by peer", 0))
@@ -143,6 +148,7 @@ class ClientLink:
         self._machine = machine
         self._network = network
         self._closed = False
+        self._former: list[_Connection] = []
         self._connecting: list[Callable[[_Connection | str], None]] = []
 
     # -- gRPC's interface -----------------------------------------------------------------------------------------
@@ -210,6 +216,7 @@ class ClientLink:
             outcome = f"failed to connect to {self.address}: Timeout"
         else:
             outcome = self.connection = _Connection(self, *found)
+            self._former.append(outcome)
         for use in waiting:
             use(outcome)
 
@@ -217,6 +224,12 @@ class ClientLink:
         """The connection breaks, if there is one; see :class:`_Connection`."""
         if self.connection is not None:
             self.connection.lose(why, accepts_us)
+
+    def forget(self) -> None:
+        """What broken connections still had on its way to nodes does not arrive."""
+        for former in self._former:
+            former.accept_no_more()
+        self._former.clear()
 
     def open_call(
         self, connection: _Connection, call: _ClientEnd, method: str, first: bytes | None, timeout: float | None

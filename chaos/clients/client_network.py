@@ -76,9 +76,12 @@ class SimClientNetwork:
         ]
 
     def heal(self) -> None:
-        """Everything passes again."""
+        """Everything passes again, and what was held up on its way to a node is lost."""
         self._blocked.clear()
         for host in self.hosts.values():
+            for link in host.links:
+                link.lose("Connection reset by peer", 0)
+                link.forget()
             host.resume()
             host.wall_offset_ms = 0
 

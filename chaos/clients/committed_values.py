@@ -46,17 +46,27 @@ class CommittedValues:
         """The committed log of a group."""
         return self._cluster.invariants.model(group).log
 
-    def find(self, value: str, topic: str, partition: int, offset: int) -> int:
+    def find(self, value: str, topic: str, partition: int, offset: int, wanted: int | None = None) -> int:
         """The group in which a value is where a client was told that it is.
+
+        Arguments:
+            wanted: the group that is meant, where two topics of the name have the value at the same place: a producer
+                sends what the deleted one has not acknowledged to the next one. By default the newest of them.
 
         Raises:
             Violation: it is nowhere there.
         """
-        for place in self.places(value):
-            if place.offset == offset and self._cluster.partition_names[place.group][0] == (topic, partition):
-                return place.group
+        found = [
+            place.group
+            for place in self.places(value)
+            if place.offset == offset and self._cluster.partition_names[place.group][0] == (topic, partition)
+        ]
+        if found:
+            return wanted if wanted in found else max(found)
         # What a leader commits in the very step in which it learns that the topic is deleted, the models never see.
-        for group, (name, topic_id) in self._cluster.partition_names.items():
+        candidates = sorted(self._cluster.partition_names, key=lambda group: (group == wanted, group), reverse=True)
+        for group in candidates:
+            name, topic_id = self._cluster.partition_names[group]
             gone = topic_id in self._cluster.topics_gone
             if name == (topic, partition) and gone and offset >= self.log(group).next_offset:
                 self._places.setdefault(value, []).append(Place(group, offset))
@@ -82,6 +92,10 @@ class CommittedValues:
         if len(holders) < copies:
             raise Violation(f"{value!r} is acknowledged and on nodes {holders}; {copies} copies are promised")
 
+    def is_gone(self, topic_id: bytes) -> bool:
+        """Whether a topic has been deleted, as far as any node knows."""
+        return topic_id in self._cluster.topics_gone
+
     def current_group(self, name: PartitionName) -> int | None:
         """The group that is a partition of the topic that has its name now, by the newest metadata."""
         for group in sorted(self._cluster.partition_names, reverse=True):
@@ -93,6 +107,17 @@ class CommittedValues:
     def partition(self, group: int) -> tuple[PartitionName, bytes]:
         """What partition a group is, or was, and the id of its topic."""
         return self._cluster.partition_names[group]
+
+    def group_of(self, topic_id: bytes, partition: int) -> int | None:
+        """The group that is a partition of the topic with an id."""
+        return next(
+            (
+                group
+                for group, (name, known) in self._cluster.partition_names.items()
+                if known == topic_id and name.number == partition
+            ),
+            None,
+        )
 
     def groups(self) -> Iterator[tuple[int, PartitionName, bytes]]:
         """Every group that ever was a partition, with its name and its topic's id."""

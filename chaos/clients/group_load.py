@@ -76,6 +76,8 @@ class _Life:
     name: str
     held: dict[TopicPartition, _Held] = field(default_factory=dict)
     commits: int = 0
+    #: Those under way, by number: since when, and what is committed.
+    committing: dict[int, tuple[int, dict[str, int]]] = field(default_factory=dict)
 
 
 class _ObservedCommits:
@@ -97,6 +99,7 @@ class _ObservedCommits:
         """Commits, and writes it down. What is cut off in the middle is known to nobody."""
         self._life.commits += 1
         number, began_us, outcome = self._life.commits, self._load.now_us, OperationOutcome.INFO
+        self._life.committing[number] = (began_us, {self._names(place): o.offset for place, o in offsets.items()})
         try:
             await self._commit(offsets, committer)
             outcome = OperationOutcome.OK
@@ -104,17 +107,15 @@ class _ObservedCommits:
             outcome = OperationOutcome.FAIL if error.definite else OperationOutcome.INFO
             raise
         finally:
-            for place, offset in offsets.items():
-                self._load.write(
-                    self._life, self._names(place), Act.COMMIT, began_us, outcome=outcome, offset=offset.offset,
-                    number=number,
-                )  # fmt: skip
+            self._load.settle_commit(self._life, number, outcome)
 
     async def fetch(self, partitions: Collection[GroupPartition]) -> dict[GroupPartition, OffsetAndMetadata]:
         """Looks up, and writes it down."""
         began_us = self._load.now_us
         found = await self._fetch(partitions)
         for place in sorted(partitions):
+            if self._load.is_gone(place):
+                continue  # With a topic, what was committed of it is deleted.
             offset = found[place].offset if place in found else -1
             self._load.write(self._life, self._names(place), Act.READ_COMMITTED, began_us, offset=offset)
         return found
@@ -189,6 +190,8 @@ class MemberLoad:
         self.host.kill()
         if self._life is not None:
             self.end(self._life, list(self._life.held), Ending.LOST)
+            for number in list(self._life.committing):
+                self.settle_commit(self._life, number, OperationOutcome.INFO)
 
     def restart(self) -> None:
         """A new process joins."""
@@ -201,6 +204,12 @@ class MemberLoad:
     def stop(self) -> None:
         """Leaves in good order."""
         self._stopping = True
+
+    def settle_commit(self, life: _Life, number: int, outcome: OperationOutcome) -> None:
+        """A commit has ended, or its process has."""
+        began_us, offsets = life.committing.pop(number, (0, {}))
+        for partition, offset in offsets.items():
+            self.write(life, partition, Act.COMMIT, began_us, outcome=outcome, offset=offset, number=number)
 
     def close_history(self) -> None:
         """The run is over: what it still has goes into the history."""
@@ -247,8 +256,7 @@ class MemberLoad:
                 for partition, records in polled.items():
                     for record in records:
                         assert record.value is not None
-                        group = self._values.find(record.value.decode(), *partition, record.offset)
-                        self._given(life, partition, group, record.offset)
+                        self._given(life, partition, record.value.decode(), record.offset)
                 if polled:
                     await asyncio.sleep(self._rng.uniform(*self.habits.work_s))
                 if not automatic and (self._settling or self._rng.random() < self.habits.commits):
@@ -275,6 +283,10 @@ class MemberLoad:
         names = {topic_id: name.topic for _, name, topic_id in self._values.groups()}
         topic = known.topic if known is not None else names.get(place.topic_id, "?")
         return part_name(topic, place.partition, place.topic_id)
+
+    def is_gone(self, place: GroupPartition) -> bool:
+        """Whether the topic has been deleted, as far as any node knows."""
+        return self._values.is_gone(place.topic_id)
 
     def assigned(self, life: _Life, partitions: Collection[TopicPartition]) -> None:
         """They are its own from now on."""
@@ -305,10 +317,12 @@ class MemberLoad:
             until_us = self.now_us if ending in (Ending.REVOKED, Ending.OPEN) else held.given_us
             self._write(life, held.name, Act.OWN, held.since_us, until_us, ending=ending)
 
-    def _given(self, life: _Life, tp: TopicPartition, group: int, offset: int) -> None:
+    def _given(self, life: _Life, tp: TopicPartition, value: str, offset: int) -> None:
         held = life.held.get(tp)
         if held is None:
             raise Violation(f"{life.name} is given offset {offset} of {tp}, which it does not have")
+        wanted = self._values.group_of(held.place.topic_id, tp.partition)
+        group = self._values.find(value, *tp, offset, wanted)
         name, topic_id = self._values.partition(group)
         if topic_id != held.place.topic_id:
             raise Violation(f"{life.name} is given a record of another topic {name} than the one that it was given")

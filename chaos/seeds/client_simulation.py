@@ -46,6 +46,11 @@ class ClientSimulation:
         plan = draw_plan(seed, with_groups=True)  # Coordinators are drawn with groups; who has none does not mind.
         # Producers that a partition forgets while they retry are another seed's story.
         plan.cluster.limits = replace(plan.cluster.limits, producers_per_partition=5_000)
+        plan.cluster.producer_id_expiration_us = 86_400 * SECOND
+        if with_groups:
+            # What retention takes before a member has done it, the member passes over unseen: nobody could judge that.
+            plan.faults.weights.pop("alter-retention", None)
+            plan.faults.weights = plan.faults.weights or {"kill": 1}
         self.plan = plan
         self.scheduler = Scheduler(seed)
         rng = self.scheduler.stream("clients plan")
@@ -136,6 +141,7 @@ class ClientSimulation:
         founder = self._founder()
         if not self.scheduler.run(30 * SECOND, lambda: founder.settled):
             raise Violation("the topics could not be made within 30 s without any fault")
+        founder.end()
 
     def _founder(self) -> AdminLoad:
         habits = replace(next(iter(self.clients.admins.values())), recreated=self.clients.topics)
@@ -191,6 +197,8 @@ class ClientSimulation:
         self._wait(self._unread)
         for member in self._members:
             member.stop()
+        for admin in self._admins:
+            admin.end()
         self.scheduler.run(self.scheduler.now + SECOND)
         for consumer in self._consumers:
             consumer.stop()

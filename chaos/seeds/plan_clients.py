@@ -71,7 +71,7 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
             rng.choice(((30_000, 200_000), (100_000, 600_000))),
             rng.choice((0.15, 0.5, 1.0)),
         ),
-        rng.randint(SECOND, 4 * SECOND) + (rng.randint(2, 6) * election_timeout_ms * 1_000 if with_groups else 0),
+        rng.randint(SECOND // 2, 2 * SECOND) + (rng.randint(1, 4) * election_timeout_ms * 1_000 if with_groups else 0),
         rng.choice(((0, 0), (-200, 200), (-20_000, 20_000))),
         configs,
     )
@@ -121,7 +121,7 @@ def _draw_consumer(rng: random.Random, topics: dict[str, int]) -> ConsumerHabits
         {
             "request_timeout_ms": rng.choice((300, 1_000, 5_000)),
             "metadata_max_age_ms": rng.choice((200, 2_000)),
-            "fetch_max_wait_ms": rng.choice((20, 200, 500)),
+            "fetch_max_wait_ms": rng.choice((50, 200, 500)),
             "fetch_min_bytes": rng.choice((1, 1, 500)),
             "max_partition_fetch_bytes": rng.choice((1_024, 100_000)),
             "fetch_max_bytes": rng.choice((200_000, 1 << 22)),
@@ -149,7 +149,7 @@ def _draw_group(rng: random.Random, group_id: str, topics: dict[str, int], elect
             "group_assignor": rng.choice((None, "uniform", "range")),
             "request_timeout_ms": rng.choice((500, 2_000, 5_000)),
             "metadata_max_age_ms": rng.choice((200, 2_000)),
-            "fetch_max_wait_ms": rng.choice((20, 200, 500)),
+            "fetch_max_wait_ms": rng.choice((50, 200, 500)),
             "bootstrap_timeout_ms": rng.choice((500, 3_000)),
         },
         sorted(topics) if by_pattern else chosen,

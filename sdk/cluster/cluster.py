@@ -246,7 +246,8 @@ class Cluster:
         found = self.leader(topic, partition)
         if found is None:
             self.watch_topics([topic])
-            await self._single_refresh()
+            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
+            await asyncio.shield(self._single_refresh())
             found = self.leader(topic, partition)
         if found is None:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")

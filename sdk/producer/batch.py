@@ -21,8 +21,9 @@ class ProducerBatch:
     """
 
     __slots__ = ("attempt", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
-                 "keys", "maybe_applied", "ordinal", "partition", "record_count", "refused_with_bytes",
-                 "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes", "values")  # fmt: skip
+                 "keys", "maybe_applied", "maybe_applied_before", "ordinal", "partition", "record_count",
+                 "refused_with_bytes", "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes",
+                 "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic
@@ -55,6 +56,8 @@ class ProducerBatch:
         self.attempt: object | None = None
         #: True once an attempt ended without a definite outcome: it may be in the log, or get there yet.
         self.maybe_applied = False
+        #: The same, of a topic of that name which was deleted meanwhile: somebody may have read it there.
+        self.maybe_applied_before = False
 
     @property
     def closed(self) -> bool:

@@ -126,6 +126,7 @@ class PartitionPipeline:
         self.unknown_since_s = None
         self.leader_epoch = -1
         for batch in self.in_flight:
+            batch.maybe_applied_before |= batch.maybe_applied or batch.attempt is not None
             batch.attempt = None
             batch.maybe_applied = False
         self.retry_at_s = 0.0 if self.in_flight else None
@@ -271,7 +272,7 @@ def final_error(batch: ProducerBatch, error: QuorumlogError) -> QuorumlogError:
     """What to tell the sender of a batch that has failed: definite only if no attempt can take effect."""
     if isinstance(error, UnknownTopicOrPartitionError):
         error = error.about(batch.topic, batch.partition)
-    if batch.maybe_applied:
+    if batch.maybe_applied or batch.maybe_applied_before:
         return error.as_indefinite()
     if isinstance(error, RequestTimedOutError):
         return RequestTimedOutError(error.message, definite=True)

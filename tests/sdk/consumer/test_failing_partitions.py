@@ -19,7 +19,7 @@ GONE = TopicPartition("t", 1)
 
 async def fetched_rows(cluster: ScriptedCluster) -> FetchedRows:
     fill(cluster, 4)
-    return FetchedRows.of_entry(TP, cluster.log(0).entries[0])
+    return FetchedRows.of_entry(TP, cluster.logs[0].entries[0])
 
 
 async def test_one_that_fails_in_every_poll_lets_the_others_have_theirs_in_between() -> None:
@@ -50,7 +50,7 @@ async def test_partitions_that_a_topic_made_anew_does_not_have_are_read_no_more(
         assert consumer.assignment() == {TP, GONE}
         cluster.topic_id = b"the next topic t"
         cluster.logs[:] = cluster.logs[:1]
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(4):
             while GONE in consumer.assignment():
                 with suppress(QuorumlogError):
                     await consumer.poll(timeout_ms=20)

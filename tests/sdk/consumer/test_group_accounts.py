@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
 from typing import Any
 
 import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 
-from quorumlog.sdk.consumer.assignment import Assignment
+from quorumlog.sdk.consumer.assignment import Assignment, ReadOffsets
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.group_consumer import GroupConsumer
 from quorumlog.sdk.consumer.group_membership import GroupPartition, MembershipState, as_topic_partitions
@@ -22,9 +21,10 @@ P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 SESSION_S = 10.0
 
 
-def at(**offsets: int) -> dict[TopicPartition, OffsetAndMetadata]:
+def at(**offsets: int) -> ReadOffsets:
     """How far the application has come: ``p0=5``."""
-    return {TopicPartition("t", int(name[1:])): OffsetAndMetadata(offset) for name, offset in offsets.items()}
+    done = {TopicPartition("t", int(name[1:])): OffsetAndMetadata(offset) for name, offset in offsets.items()}
+    return ReadOffsets(done)
 
 
 class Bench:
@@ -92,13 +92,13 @@ class Bench:
         await self.name_coordinator()
         await self.assign(*numbers)
         await self.show_committed(**committed)
-        step = await self.group.next_step({})
+        step = await self.group.next_step(at())
         assert step is not None and step.kind is Rebalance.ASSIGNED
         await self.group.finished(step)
         assert {tp.partition for tp in self.assignment.states} == set(numbers)
 
-    async def step(self, done: Mapping[TopicPartition, OffsetAndMetadata] | None = None) -> RebalanceStep | None:
-        return await self.group.next_step(done or {})
+    async def step(self, done: ReadOffsets | None = None) -> RebalanceStep | None:
+        return await self.group.next_step(at() if done is None else done)
 
     async def store(self, node: int = 1, error: Any = None) -> dict[int, int]:
         """The coordinator answers a commit; returns what it was about."""

@@ -205,6 +205,16 @@ def test_a_batch_that_may_be_in_the_log_is_never_given_another_sequence() -> Non
     assert not final_error(second, OutOfOrderSequenceNumberError("gap")).definite
 
 
+def test_what_a_deleted_topic_may_have_taken_in_never_fails_for_certain() -> None:
+    pipeline, (told, under_way, refused) = pipeline_with(3)
+    assert pipeline.failed(told, NetworkError("lost"), expired=False) is AttemptVerdict.RETRY
+    assert pipeline.failed(refused, NotEnoughReplicasError("wait"), expired=False) is AttemptVerdict.RETRY
+    pipeline.begin_anew(b"another")
+    # Of what follows, the new topic knows that it has nothing; of what was read in the former one, it knows nothing.
+    error = NotEnoughReplicasError("wait")
+    assert [final_error(batch, error).definite for batch in (told, under_way, refused)] == [False, False, True]
+
+
 def test_without_idempotence_a_definite_refusal_ends_it_but_is_said_to_be_indefinite() -> None:
     pipeline, (batch,) = pipeline_with(1, idempotent=False)
     assert batch.sequence == -1

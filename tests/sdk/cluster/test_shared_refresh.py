@@ -1,0 +1,32 @@
+"""One refresh of the metadata serves all who wait for it, and none of them can end it for the others."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.errors import LeaderNotAvailableError
+from quorumlog.sdk.runtime.backoff import Backoff
+
+
+async def test_who_gives_up_waiting_does_not_end_the_refresh_for_the_others() -> None:
+    cluster = Cluster(
+        ["node:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
+    )
+    answered = asyncio.Event()
+
+    async def ask(*arguments: Any, **more: Any) -> Any:
+        await answered.wait()
+
+    cluster.ask_metadata = ask  # type: ignore[method-assign]
+    patient = asyncio.ensure_future(cluster.require_leader("t", 0))
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.01):
+            await cluster.require_leader("t", 0)
+    answered.set()
+    with pytest.raises(LeaderNotAvailableError):
+        await patient
+    await cluster.close()
