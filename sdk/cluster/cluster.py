@@ -235,6 +235,8 @@ class Cluster:
         async for turn in self.backoff.retrying(limit_s, not_there, _UNKNOWN_TOPIC_GRACE_S):
             with turn:
                 await attempt()
+        # Also those that were known, from an answer about all topics: each refresh asks who leads them.
+        self.watch_topics(topics)
         return {topic: self.metadata.topics[topic] for topic in topics}
 
     async def require_leader(self, topic: str, partition: int) -> tuple[PartitionView, NodeConnection]:

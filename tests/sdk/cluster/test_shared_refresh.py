@@ -8,8 +8,29 @@ from typing import Any
 import pytest
 
 from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.metadata import TopicView
 from quorumlog.sdk.errors import LeaderNotAvailableError
 from quorumlog.sdk.runtime.backoff import Backoff
+
+
+async def test_a_topic_that_was_known_before_it_was_wanted_is_in_every_refresh() -> None:
+    cluster = Cluster(
+        ["node:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
+    )
+    asked: list[list[str]] = []
+
+    async def ask(topics: list[str], **more: Any) -> None:
+        asked.append(topics)
+
+    cluster.ask_metadata = ask  # type: ignore[assignment, method-assign]
+    cluster.metadata.topics["t"] = TopicView("t", b"t" * 16, ())
+    await cluster.ensure_topics(["t"], 1.0)
+    cluster.request_refresh()
+    async with asyncio.timeout(5):
+        while not asked:  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
+    assert asked == [["t"]]
+    await cluster.close()
 
 
 async def test_who_gives_up_waiting_does_not_end_the_refresh_for_the_others() -> None:
