@@ -182,6 +182,14 @@ class ClientFaults:
 
         self._later(1_000, SECOND, start)
 
+    def wiped(self, rng: random.Random) -> None:
+        """A node's disk is lost, for good; only where a majority of every partition is left, and of the controllers."""
+        options = self._cluster.options
+        node = rng.choice(self._cluster.node_ids[1:] or self._cluster.node_ids)
+        enough = options.replication_factor >= 3 and options.min_insync_replicas <= options.replication_factor // 2 + 1
+        if enough and not self._cluster.wiped and self._cluster.processes[node].running:
+            self._cluster.wipe(node)
+
 
 KINDS: dict[str, Callable[[ClientFaults, random.Random], None]] = {
     "crash": ClientFaults.crash,
@@ -192,4 +200,5 @@ KINDS: dict[str, Callable[[ClientFaults, random.Random], None]] = {
     "client-clock": ClientFaults.client_clock,
     "node-clock": ClientFaults.node_clock,
     "moved": ClientFaults.moved,
+    "wiped": ClientFaults.wiped,
 }

@@ -47,7 +47,9 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
     topics = {f"topic{number}": rng.randint(1, 3) for number in range(rng.randint(1, 3))}
     recreated = [topic for topic in topics if rng.random() < 0.5]
     trimmed = [topic for topic in topics if topic not in recreated and rng.random() < 0.3 and not with_groups]
-    kinds = [kind for kind in KINDS if rng.random() < 0.6] or ["late"]
+    kinds = [kind for kind in KINDS if rng.random() < (0.2 if kind == "wiped" else 0.6)] or ["late"]
+    if "wiped" in kinds:
+        recreated = []  # With a node less, there may be too few for new topics.
     configs: dict[str, dict[str, str]] = {}
     plan = ClientsPlan(
         topics,
@@ -67,7 +69,7 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
             for number in range(rng.choice((1, 1, 2)))
         },
         ClientFaultPlan(
-            {kind: rng.choice((1, 1, 2, 4)) for kind in kinds},
+            {kind: 1 if kind == "wiped" else rng.choice((1, 1, 2, 4)) for kind in kinds},
             rng.choice(((30_000, 200_000), (100_000, 600_000))),
             rng.choice((0.15, 0.5, 1.0)),
         ),

@@ -90,6 +90,9 @@ class SimCluster:
         self.ages_told = 0
         self._keep_running = False
         self._newest_image = -1
+        #: Nodes whose disks were replaced by empty ones, and those of them that were refused for it.
+        self.wiped: set[int] = set()
+        self._refused: set[int] = set()
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
@@ -148,9 +151,19 @@ class SimCluster:
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk."""
+        """Starts a node's process on its disk; not one that has lost it, and was told so."""
+        if node in self._refused:
+            return
         self.invariants.process_started(node)
         self.processes[node].start()
+
+    def wipe(self, node: int) -> None:
+        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one."""
+        process = self.processes[node]
+        process.die(silent=True)
+        process.disk.wipe()
+        self.wiped.add(node)
+        self.start(node)
 
     def heal(self) -> None:
         """Everything runs, nothing is slow, cut or full; what still stops by itself is started again."""
@@ -269,7 +282,9 @@ class SimCluster:
 
     def halted(self, process: SimProcess, error: str | None) -> None:
         """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""
-        if error is not None and not process.disk.has_failed:
+        if error is not None and process.node_id in self.wiped:
+            self._refused.add(process.node_id)  # The others know its id by another directory: it has no say any more.
+        elif error is not None and not process.disk.has_failed:
             raise Violation(f"node {process.node_id} gives up: {error}")
         process.die(silent=False)
         if self._keep_running:
