@@ -28,8 +28,6 @@ _OPTIONS = (
 )
 #: What a node answers only if something in it broke.
 INTERNAL = (grpc.StatusCode.UNKNOWN, grpc.StatusCode.INTERNAL, grpc.StatusCode.DATA_LOSS)
-#: What gRPC itself says on this side of a call that broke under a write: no node has said it.
-_OWN_WORDS = "Internal error from Core"
 #: A stream that takes no request for so long (s) is given up.
 _WRITE_S = 2.0
 #: Of answers that carry records only one in so many is looked into.
@@ -84,6 +82,7 @@ class Wire:
         number = next(self._streams)
         self.note(node, number, Action.OPEN, method)
         call = self._channels[node].stream_stream(method.path, bytes, bytes)(None, metadata=metadata)
+        keep_the_nodes_status(call)
         return WireStream(self, node, method, number, call)
 
     def learn(self, node: int, method: Method, data: bytes) -> Message | None:
@@ -109,7 +108,7 @@ class Wire:
     def ended(self, node: int, method: Method, code: grpc.StatusCode, details: str | None) -> None:
         """A call or a stream ended with a status."""
         self.outcomes[code.name] += 1
-        if code in INTERNAL and details != _OWN_WORDS:
+        if code in INTERNAL:
             self.findings.append(
                 f"node {node} answered {method.name} with {code.name}: {' '.join((details or '').split())}"
             )
@@ -127,6 +126,28 @@ def error_codes(message: Message) -> list[ErrorCode.ValueType]:
         if each.message_type is not None and each.is_repeated and "error" in each.message_type.fields_by_name:
             parts = list(value)
     return [part.error.code for part in parts if "error" in part.DESCRIPTOR.fields_by_name]  # type: ignore[attr-defined]
+
+
+class _StatusKept:
+    """gRPC's own part of a call, which a failed write cannot give a status."""
+
+    def __init__(self, part: object) -> None:
+        self._part = part
+
+    def __getattr__(self, name: str) -> object:
+        return getattr(self._part, name)
+
+    def set_internal_error(self, text: str) -> None:
+        """Does nothing: whoever wrote then waits for the status of the node."""
+
+
+def keep_the_nodes_status(call: grpc.aio.StreamStreamCall[bytes, bytes]) -> None:
+    """Makes a call end with the status that came from the node, whatever becomes of writes.
+
+    gRPC gives a call that has ended under a write the status INTERNAL, "Internal error from Core", on this side. The
+    node's own status can then no longer be read, and that may be an INTERNAL which must be found.
+    """
+    call._cython_call = _StatusKept(call._cython_call)  # type: ignore[attr-defined]
 
 
 class WireStream:

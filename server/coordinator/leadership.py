@@ -355,6 +355,10 @@ class CoordinatorLeadership:
     def _park(self, call: HeartbeatCall) -> None:
         """There is nothing to tell a member, yet."""
         request = call.request
+        # Two of one number can be here: of the members that were heard of longest ago, the newest number is forgotten.
+        earlier = self._parked.take_of_member(request.group_id, request.member_id)
+        if earlier is not None:
+            self._answer_nothing_new(earlier)
         call.deadline = min(call.deadline, call.came + request.session_timeout_ms * 1000 // PARKED_SESSIONS)
         newest = self._newest.get((request.group_id, request.member_id))
         if call.deadline <= self._clock.awake_us or newest not in (None, request.correlation_id):

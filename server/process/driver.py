@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import time
 import traceback
+from collections.abc import Mapping
 from typing import Protocol
 
 from quorumlog.server.events import Effects, Event, JobDone, LogLine, PeerIdentity, StorageDone, StorageFailed
@@ -63,12 +64,13 @@ class Driver:
     """The loop around one node. Lives on one event loop; only ``storage_completed`` may be called from elsewhere.
 
     Arguments:
-        controllers: ids of the configured controllers: what most of them say about the cluster is believed.
+        controllers: as configured: node id -> host:port. What most of those addresses say of the cluster is believed.
     """
 
-    def __init__(self, node: DrivenNode, controllers: frozenset[int], log: Log, meters: Meters) -> None:
+    def __init__(self, node: DrivenNode, controllers: Mapping[int, str], log: Log, meters: Meters) -> None:
         self._node = node
-        self._controllers = controllers
+        own = node.identity.node_id
+        self._others = frozenset(at for each, at in controllers.items() if each != own)
         self._log = log
         self._meters = meters
         self._loop = asyncio.get_running_loop()
@@ -78,7 +80,7 @@ class Driver:
         self._timer: asyncio.TimerHandle | None = None
         self._timer_deadline = 0
         self._submitted_at = 0.0
-        self._foreign: dict[int, str] = {}
+        self._foreign: dict[str, str] = {}
         self._may_be_foreign = True
         self._halted = asyncio.Event()
         self.error: str | None = None
@@ -116,21 +118,21 @@ class Driver:
     def _job_done(self, event: JobDone) -> None:
         self._loop.call_soon_threadsafe(self.emit, event)
 
-    def heard_cluster(self, peer: int, cluster_id: str) -> None:
-        """Tells which cluster a node belongs to.
+    def heard_cluster(self, address: str, cluster_id: str) -> None:
+        """Tells to which cluster the node belongs that answered at an address (host:port) that we dialled.
 
         A node that starts on another cluster's data must say so and end, not wait for ever among strangers. One
         mistaken neighbour must not end a healthy node: so a majority of the controllers, and only until this node
         has once been ready among them.
         """
         own = self._node.identity.cluster_id
-        if not self._may_be_foreign or peer not in self._controllers or not own or not cluster_id:
+        if not self._may_be_foreign or address not in self._others or not own or not cluster_id:
             return
         if own == cluster_id:
-            self._foreign.pop(peer, None)
+            self._foreign.pop(address, None)
             return
-        self._foreign[peer] = cluster_id
-        if len(self._foreign) > len(self._controllers - {self._node.identity.node_id}) // 2:
+        self._foreign[address] = cluster_id
+        if len(self._foreign) > len(self._others) // 2:
             self.halt(
                 f"the data directory belongs to cluster {own}, but the controllers at hand form cluster {cluster_id}:"
                 " give the right --data-dir, or an empty one"

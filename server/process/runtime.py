@@ -96,7 +96,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         NodeError: the node ended otherwise than asked.
     """
     meters = Meters()
-    driver = Driver(node, frozenset(settings.controllers), log, meters)
+    driver = Driver(node, settings.controllers, log, meters)
     asyncio.get_running_loop().set_exception_handler(_unhandled(driver))
     server = _make_server(settings, node, driver, log, meters)
     exporter = None
@@ -132,7 +132,6 @@ def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log,
         identity=lambda: node.identity,
         founders=lambda: node.founders,
         accepts=node.accepts_peer,
-        on_cluster=driver.heard_cluster,
         links=driver.links,
         log=log,
     )

@@ -63,7 +63,8 @@ class PeerLinks:
         accepts: ``Node.accepts_peer``.
         emit: takes events for the node.
         supervisor: runs the background tasks.
-        on_cluster: told a node's id and its cluster's whenever one answers, whether it accepts us or not.
+        on_cluster: told the address that we dialled (host:port) and the cluster id of whoever answers there, whether it
+            accepts us or not. Who it says it is does not count: one node could call itself several.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class PeerLinks:
         supervisor: Supervisor,
         log: Log,
         meters: Meters,
-        on_cluster: Callable[[int, str], None],
+        on_cluster: Callable[[str, str], None],
     ) -> None:
         self._identity = identity
         self._accepts = accepts
@@ -204,9 +205,9 @@ class PeerLinks:
             identity = await session.greet(self._identity())
         except LinkBrokenError as error:
             if error.cluster_id is not None:
-                self._on_cluster(peer.node_id, error.cluster_id)
+                self._on_cluster(session.address, error.cluster_id)
             raise
-        self._on_cluster(peer.node_id, identity.cluster_id)
+        self._on_cluster(session.address, identity.cluster_id)
         if identity.node_id != peer.node_id:
             raise LinkBrokenError(f"node {identity.node_id} answers at {peer.address}, expected node {peer.node_id}")
         refusal = self._accepts(identity)
@@ -261,7 +262,7 @@ class PeerLinks:
             return
         finally:
             self._identifying.discard(address)
-        self._on_cluster(identity.node_id, identity.cluster_id)
+        self._on_cluster(address, identity.cluster_id)
         founders = tuple((member.node_id, member.directory_id, member.address) for member in answer.founders)
         self._emit(PeerIdentified(identity, founders))
 

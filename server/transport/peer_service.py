@@ -33,7 +33,6 @@ class PeerService:
         identity: says who this node is now.
         founders: the node's founders, empty before formation.
         accepts: ``Node.accepts_peer``.
-        on_cluster: told the node id and cluster of every peer that comes.
     """
 
     def __init__(
@@ -42,14 +41,12 @@ class PeerService:
         identity: Callable[[], PeerIdentity],
         founders: Callable[[], tuple[tuple[int, str, str], ...]],
         accepts: Callable[[PeerIdentity], str | None],
-        on_cluster: Callable[[int, str], None],
         links: PeerLinks,
         log: Log,
     ) -> None:
         self._identity = identity
         self._founders = founders
         self._accepts = accepts
-        self._on_cluster = on_cluster
         self._links = links
         self._log = log
         self._refused: dict[int, str] = {}
@@ -112,7 +109,8 @@ class PeerService:
         return identity, generation
 
     async def _admit(self, identity: PeerIdentity, context: Context) -> None:
-        self._on_cluster(identity.node_id, identity.cluster_id)
+        # What it claims to be may refuse its stream and no more: a stranger that calls itself two controllers of
+        # another cluster would end a node that is not ready yet.
         own, wanted = self._identity(), _said(context, WANTED_KEY)
         if wanted is not None and wanted != own.node_id:
             refusal: str | None = f"node {own.node_id} answers at {own.address}, expected node {wanted}"

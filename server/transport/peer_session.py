@@ -104,6 +104,7 @@ class OutboundSession:
         }
         self._queues = {stream: FrameQueue() for stream in _METHODS}
         self._closed = asyncio.Event()
+        self.address = address
         self.identity: PeerIdentity | None = None
 
     def send(self, stream: Stream, data: bytes) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from pathlib import Path
 
+import grpc.aio
 import pytest
 
 from quorumlog.chaos.hostile.batches import FIELDS, BatchMaker, assemble
@@ -15,7 +16,11 @@ from quorumlog.chaos.hostile.replay import fewest_that
 from quorumlog.chaos.hostile.requests import RequestMaker
 from quorumlog.chaos.hostile.services import METHODS, PEER_METHODS
 from quorumlog.chaos.hostile.vocabulary import KnownTopic, LearntPartition, Vocabulary
+from quorumlog.chaos.hostile.wire import Wire
 from quorumlog.v1.entry import CorruptEntryError, parse_header, verify_batch
+
+#: Enough of them that a write meets the end of some stream.
+_STREAMS_BROKEN = 60
 
 
 @pytest.mark.cluster
@@ -28,6 +33,29 @@ def test_nodes_refuse_and_live_on() -> None:
     assert report.by_method.keys() >= PEER_METHODS.keys()
     for method in ("Produce", "Heartbeat", "CommitOffsets", "InitProducerId", "ListOffsets", "DeleteRecords"):
         assert report.answers.get(f"{method} NONE"), f"no {method} got through: {report.answers}"
+
+
+async def test_a_broken_stream_hides_no_status_of_a_node() -> None:
+    """A write that meets the end of its stream must not put words of this side in the place of the node's."""
+
+    async def break_down(_unused: object, context: grpc.aio.ServicerContext[bytes, bytes]) -> None:
+        await context.abort(grpc.StatusCode.INTERNAL, "the node broke")
+
+    server = grpc.aio.server()
+    handlers = {"Produce": grpc.stream_stream_rpc_method_handler(break_down)}
+    service = METHODS["Produce"].path.split("/")[1]
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service, handlers),))
+    port = server.add_insecure_port("127.0.0.1:0")
+    await server.start()
+    wire = Wire({1: f"127.0.0.1:{port}"}, Vocabulary((1,)), SentLog(), 0)
+    for _ in range(_STREAMS_BROKEN):
+        stream = wire.open(1, METHODS["Produce"])
+        while await stream.send(b"x" * 1_000):
+            pass
+        await stream.half_close(5)
+    await wire.close()
+    await server.stop(0)
+    assert wire.findings == ["node 1 answered Produce with INTERNAL: the node broke"] * _STREAMS_BROKEN
 
 
 def test_the_same_seed_makes_the_same_requests() -> None:

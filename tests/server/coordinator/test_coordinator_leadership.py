@@ -278,6 +278,22 @@ def test_a_newer_heartbeat_has_the_older_one_answered_and_a_late_one_is_dropped(
     assert newer not in rig.replies
 
 
+def test_two_heartbeats_of_a_member_never_wait_together_though_its_number_was_forgotten() -> None:
+    """How late a heartbeat is can be told of so many members only; a client can have others push a member out."""
+    rig = Rig(max_parked=2)
+    member = rig.joined()
+    rig.leadership.confirm_by(1)  # nothing is decided before that
+    first = rig.beat("a", member.member_epoch, number=50, max_wait_ms=3_000, owned=member.assignment.topics)
+    for other in ("v", "w", "x", "y", "z"):
+        rig.beat(other, 7)
+    second = rig.beat("a", member.member_epoch, number=50, max_wait_ms=3_000, owned=member.assignment.topics)
+    rig.led.raft.confirmed_round = 1
+    rig.step()
+    assert not rig.heartbeat(first).HasField("error")
+    assert second not in rig.replies
+    assert rig.leadership.parked == 1
+
+
 def test_news_reach_those_who_wait_and_leave_those_alone_whom_they_do_not_concern() -> None:
     rig = Rig()
     member = rig.joined()

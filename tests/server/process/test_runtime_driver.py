@@ -77,6 +77,11 @@ class ImmediateWriter:
         self.completed(transaction.number, self._error)
 
 
+def at(node_id: int) -> str:
+    """Where the controller of this id is configured to be."""
+    return f"127.0.0.1:{node_id}"
+
+
 class Running:
     """A driver around a scripted node."""
 
@@ -85,7 +90,7 @@ class Running:
         self.log = RecordedLog()
         self.meters = Meters()
         self.writer = ImmediateWriter()
-        self.driver = Driver(node, frozenset(controllers), self.log, self.meters)
+        self.driver = Driver(node, {each: at(each) for each in controllers}, self.log, self.meters)
         self.writer.completed = self.driver.storage_completed
         self.driver.start(self.writer)
 
@@ -124,7 +129,7 @@ async def test_a_transaction_comes_back_as_done_or_as_failed() -> None:
 
     node = ScriptedNode(answer)
     full = DiskFullError("no room")
-    driver = Driver(node, frozenset(), RecordedLog(), Meters())
+    driver = Driver(node, {}, RecordedLog(), Meters())
     writer = ImmediateWriter(full)
     writer.completed = driver.storage_completed
     driver.start(writer)
@@ -245,14 +250,25 @@ async def test_logs_of_the_node_are_written() -> None:
 
 async def test_a_majority_of_strange_controllers_ends_a_node_that_was_never_ready() -> None:
     running = Running(ScriptedNode(cluster="ours"))
-    running.driver.heard_cluster(2, "theirs")
-    running.driver.heard_cluster(9, "theirs")
+    running.driver.heard_cluster(at(2), "theirs")
+    running.driver.heard_cluster(at(9), "theirs")
     await asyncio.sleep(0)
     assert running.driver.error is None
-    running.driver.heard_cluster(3, "theirs")
+    running.driver.heard_cluster(at(3), "theirs")
     said = await running.end()
     assert said is not None
     assert "the data directory belongs to cluster ours, but the controllers at hand form cluster theirs" in said
+
+
+async def test_one_address_counts_once_whatever_answers_there() -> None:
+    running = Running(ScriptedNode(cluster="ours"))
+    for cluster in ("theirs", "another", "theirs"):
+        running.driver.heard_cluster(at(2), cluster)
+    # Its own address may be taken by somebody else as well: it says nothing of the other controllers.
+    running.driver.heard_cluster(at(1), "theirs")
+    running.driver.emit(StopRequested())
+    await running.until(lambda: [StopRequested()] in running.node.steps)
+    assert running.driver.error is None
 
 
 async def test_jobs_are_carried_out_and_what_came_of_them_is_an_event() -> None:
@@ -270,11 +286,11 @@ async def test_jobs_are_carried_out_and_what_came_of_them_is_an_event() -> None:
 
 async def test_one_stranger_or_a_settled_node_ends_nothing() -> None:
     running = Running(ScriptedNode(cluster="ours"))
-    running.driver.heard_cluster(2, "theirs")
-    running.driver.heard_cluster(2, "ours")
-    running.driver.heard_cluster(3, "theirs")
+    running.driver.heard_cluster(at(2), "theirs")
+    running.driver.heard_cluster(at(2), "ours")
+    running.driver.heard_cluster(at(3), "theirs")
     running.driver.become_settled()
     for controller in (2, 3):
-        running.driver.heard_cluster(controller, "theirs")
+        running.driver.heard_cluster(at(controller), "theirs")
     running.driver.emit(StopRequested())
     await running.until(lambda: [StopRequested()] in running.node.steps)

@@ -56,7 +56,7 @@ class End:
         self.events: list[Event] = []
         self.log = RecordedLog()
         self.failures: list[BaseException] = []
-        self.clusters: list[tuple[int, str]] = []
+        self.clusters: list[tuple[str, str]] = []
         self.refusal: str | None = None
         self._supervisor = Supervisor(lambda name, error: self.failures.append(error))
         self.links = PeerLinks(
@@ -66,13 +66,12 @@ class End:
             supervisor=self._supervisor,
             log=self.log,
             meters=Meters(),
-            on_cluster=lambda node, cluster: self.clusters.append((node, cluster)),
+            on_cluster=lambda address, cluster: self.clusters.append((address, cluster)),
         )
         service = PeerService(
             identity=lambda: self.identity,
             founders=lambda: ((1, "directory-1", "127.0.0.1:1"),),
             accepts=lambda identity: self.refusal,
-            on_cluster=lambda node, cluster: self.clusters.append((node, cluster)),
             links=self.links,
             log=self.log,
         )
@@ -226,8 +225,34 @@ async def test_a_refused_peer_hears_why_and_is_logged_once(ends: tuple[End, End]
     assert [line["reason"] for line in first.said("peer_unreachable")] == ["you belong to another cluster"]
     assert len(second.said("peer_refused")) == 1
     assert first.of(PeerConnected) == []
-    assert (2, "cluster") in first.clusters
-    assert (1, "cluster") in second.clusters
+    assert (second.address, "cluster") in first.clusters
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_what_a_stranger_claims_to_be_tells_of_no_cluster(ends: tuple[End, End], refused: bool) -> None:
+    """Whoever comes may call itself a controller of any cluster: only who is at an address of ours is believed."""
+    first, _ = ends
+    first.refusal = "you belong to another cluster" if refused else None
+    channel = grpc.aio.insecure_channel(first.address)
+    for controller in (2, 3):
+        call = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)(
+            None, metadata=((GENERATION_KEY, "1"),)
+        )
+        await call.write(encode_hello(PeerIdentity("theirs", controller, "directory", 1, "127.0.0.1:9")))
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call.read()
+        assert call.done() is refused
+        call.cancel()
+    await channel.close()
+    assert first.clusters == []
+
+
+async def test_a_cluster_is_told_of_by_the_address_that_was_dialled(ends: tuple[End, End]) -> None:
+    first, second = ends
+    second.identity = replace(second.identity, address="127.0.0.1:9", cluster_id="theirs")
+    first.links.identify(second.address)
+    await until(lambda: first.clusters)
+    assert first.clusters == [(second.address, "theirs")]
 
 
 async def test_an_unexpected_node_at_an_address_is_not_taken_for_the_peer(ends: tuple[End, End]) -> None:
