@@ -60,12 +60,37 @@ class _Connection:
         self.node = node
         self.door = door
         self.open = True
-        self.calls: dict[_ClientEnd, ServedCall] = {}
+        #: With the node's end of each; None until the call has arrived there.
+        self.calls: dict[_ClientEnd, ServedCall | None] = {}
         self._link = link
         self._to_node_us = self._to_client_us = 0
         #: Once it is broken: what has not arrived by then never does.
         self._accepts_until_us: int | None = None
         door.when_closed(self._node_died)
+
+    def open_call(
+        self,
+        call: _ClientEnd,
+        method: str,
+        first: bytes | None,
+        timeout: float | None,
+        opened: Callable[[ServedCall], None],
+    ) -> None:
+        """Opens a call at the node.
+
+        Arguments:
+            first: the message of a unary call; None for a stream.
+            opened: is given the node's end, once the call has arrived.
+        """
+        self.calls[call] = None
+
+        def arrive() -> None:
+            served = self._link.open_call(self, call, method, first, timeout)
+            opened(served)
+            if call in self.calls:
+                self.calls[call] = served
+
+        self.to_node(arrive)
 
     def to_node(self, action: Callable[[], None]) -> None:
         """Does something at the node's end, behind all that was sent before."""
@@ -105,7 +130,8 @@ class _Connection:
 
         def gone() -> None:
             for served in calls.values():
-                served.client_gone()
+                if served is not None:
+                    served.client_gone()
 
         self._link.scheduler.after(accepts_us + 1, gone)
         for call in calls:
@@ -233,7 +259,7 @@ class ClientLink:
 
     def open_call(
         self, connection: _Connection, call: _ClientEnd, method: str, first: bytes | None, timeout: float | None
-    ) -> ServedCall | None:
+    ) -> ServedCall:
         """Opens a call at the node, which is there now."""
         return connection.door.open_call(
             method, _Answers(connection, call), first, timeout, self.client, f"ipv4:{self._machine}:40000"
@@ -254,13 +280,6 @@ class _Answers:
     def ended(self, code: grpc.StatusCode, details: str, trailing: Trailing) -> None:
         """The node has ended the call."""
         self._connection.to_client(self._call, lambda: self._call.ended(code, details, trailing), last=True)
-
-
-class _NotOpen:
-    """Stands in a connection's list of calls for the node's end of a call that has not arrived yet."""
-
-    def client_gone(self) -> None:
-        """There is nobody to tell."""
 
 
 def rpc_error(code: grpc.StatusCode, details: str, trailing: Trailing = ()) -> grpc.aio.AioRpcError:
@@ -294,14 +313,10 @@ class UnaryCall:
             self.ended(grpc.StatusCode.UNAVAILABLE, found, ())
             return
         self._connection = found
-        found.calls[self] = _NotOpen()  # type: ignore[assignment]
+        found.open_call(self, method, request, timeout, self._opened)
 
-        def arrive() -> None:
-            self._served = self._link.open_call(found, self, method, request, timeout)
-            if self in found.calls and self._served is not None:
-                found.calls[self] = self._served
-
-        found.to_node(arrive)
+    def _opened(self, served: ServedCall) -> None:
+        self._served = served
 
     def message(self, data: bytes) -> None:
         """The answer has arrived."""
@@ -352,17 +367,13 @@ class StreamCall:
             self.ended(grpc.StatusCode.UNAVAILABLE, found, ())
             return
         self._connection = found
-        found.calls[self] = _NotOpen()  # type: ignore[assignment]
-
-        def arrive() -> None:
-            self._served = self._link.open_call(found, self, self._method, None, None)
-            if self in found.calls and self._served is not None:
-                found.calls[self] = self._served
-
-        found.to_node(arrive)
+        found.open_call(self, self._method, None, None, self._opened)
         for send in self._unsent:
             found.to_node(send)
         self._unsent.clear()
+
+    def _opened(self, served: ServedCall) -> None:
+        self._served = served
 
     @property
     def _over(self) -> bool:

@@ -171,7 +171,6 @@ class NodeDoor:
         self._cluster = cluster
         self._members = cluster.invariants.coordinators.heard
         self._heartbeats: dict[int, tuple[groups_pb2.GroupHeartbeatRequest, int]] = {}
-        self._calls: dict[ServedCall, None] = {}
         self._listeners: list[Callable[[bool], None]] = []
         self.loop = VirtualLoop(scheduler, rng, f"the services of node {process.node_id}")
         self._requests = ClientRequests(self._emit)
@@ -237,8 +236,6 @@ class NodeDoor:
         handler = self._handler(method)
         serve = handler.stream_stream if first is None else handler.unary_unary
         call.task = self.loop.create_task(call.run(lambda: serve(first, call)))
-        self._calls[call] = None
-        call.task.add_done_callback(lambda _: self._calls.pop(call, None))
         return call
 
     def _handler(self, method: str) -> Any:

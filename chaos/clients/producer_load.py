@@ -84,7 +84,6 @@ class ProducerLoad:
         self._values = values
         self._stopping = False
         self._done = False
-        self._last_words: dict[str, Sent] = {}
         self.host = self._begin()
 
     def _begin(self) -> ClientHost:

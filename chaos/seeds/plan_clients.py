@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import random
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from quorumlog.chaos.clients.admin_load import AdminHabits
@@ -34,7 +34,6 @@ class ClientsPlan:
     faults: ClientFaultPlan
     duration_us: int
     clock_ppm: tuple[int, int] = (0, 0)
-    configs: dict[str, dict[str, str]] = field(default_factory=dict)
 
 
 def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int) -> ClientsPlan:
@@ -50,8 +49,7 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
     kinds = [kind for kind in KINDS if rng.random() < (0.2 if kind == "wiped" else 0.6)] or ["late"]
     if "wiped" in kinds:
         recreated = []  # With a node less, there may be too few for new topics.
-    configs: dict[str, dict[str, str]] = {}
-    plan = ClientsPlan(
+    return ClientsPlan(
         topics,
         {f"producer{number}": _draw_producer(rng, number, topics) for number in range(rng.randint(1, 3))},
         {f"reader{number}": _draw_consumer(rng, topics) for number in range(rng.randint(0 if with_groups else 1, 2))},
@@ -75,9 +73,7 @@ def draw_clients(rng: random.Random, with_groups: bool, election_timeout_ms: int
         ),
         rng.randint(SECOND // 2, 2 * SECOND) + (rng.randint(1, 4) * election_timeout_ms * 1_000 if with_groups else 0),
         rng.choice(((0, 0), (-200, 200), (-20_000, 20_000))),
-        configs,
     )
-    return plan
 
 
 def _calls(rng: random.Random) -> dict[str, Any]:
