@@ -577,6 +577,17 @@ async def test_without_a_policy_a_topic_that_was_made_anew_is_said_to_be_so() ->
         bench.take()
 
 
+async def test_who_waits_in_a_poll_is_woken_when_a_topic_was_made_anew() -> None:
+    bench = Bench(auto_offset_reset="none")
+    told: list[bool] = []
+    # Who is told looks what there is, which takes the lock.
+    bench.assignment.listen(lambda: told.append(bench[P0].error is not None and not bench.assignment.lock.locked()))
+    bench.cluster.show(1, topic_id=ANOTHER_ID)
+    assert told == [True]
+    await bench.after(1)
+    assert told == [True], "it is said once"
+
+
 async def test_a_topic_that_is_heard_of_for_the_first_time_leaves_the_position_alone() -> None:
     bench = Bench()
     bench[P0].topic_id = None
