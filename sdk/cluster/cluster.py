@@ -169,6 +169,22 @@ class Cluster:
             self._refreshing.add_done_callback(_look_at_error)
         return self._refreshing
 
+    async def _refreshed(self) -> None:
+        """Waits for a refresh, the one that is under way if one is.
+
+        Raises:
+            ClientClosedError: the client was closed meanwhile.
+            QuorumlogError: the refresh failed.
+        """
+        try:
+            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
+            await asyncio.shield(self._single_refresh())
+        except asyncio.CancelledError:
+            # Closing the client cancels the refresh; who waits for it is not cancelled, and must not look so.
+            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise ClientClosedError("the client is closed") from None
+            raise
+
     async def _refresh_once(self) -> None:
         await self.ask_metadata(sorted(self._wanted))
 
@@ -248,8 +264,7 @@ class Cluster:
         found = self.leader(topic, partition)
         if found is None:
             self.watch_topics([topic])
-            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
-            await asyncio.shield(self._single_refresh())
+            await self._refreshed()
             found = self.leader(topic, partition)
         if found is None:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")
