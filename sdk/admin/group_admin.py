@@ -10,7 +10,6 @@ from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
-from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
@@ -32,6 +31,7 @@ from quorumlog.sdk.types import (
     TopicPartition,
 )
 from quorumlog.v1 import errors_pb2, groups_pb2
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 _STATES = {
     groups_pb2.GROUP_EMPTY: GroupState.EMPTY,
@@ -263,7 +263,7 @@ class _PendingPartitions:
     def ask_for(self) -> list[TopicPartition]:
         """What is to be asked for next: as much of it as fits into a request."""
         self.attempts += 1
-        asked = self._missing[:MOST_ITEMS]
+        asked = self._missing[:MAX_ITEMS]
         self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in asked}
         return asked
 

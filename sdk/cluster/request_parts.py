@@ -6,14 +6,17 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-#: Items that a node takes in any list of a request.
-MOST_ITEMS = 10_000
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 Item = TypeVar("Item")
 
 
-def in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items in their order, in lists that each fit into a request. Nothing for no items."""
+def in_parts(items: Iterable[Item], most: int = MAX_ITEMS) -> Iterator[list[Item]]:
+    """The items in their order, in lists that each fit into a request. Nothing for no items.
+
+    Arguments:
+        most: that one request of the kind takes.
+    """
     rest = iter(items)
-    while part := list(islice(rest, MOST_ITEMS)):
+    while part := list(islice(rest, most)):
         yield part
