@@ -93,6 +93,11 @@ class Fetcher:
         #: True while partitions wait for the application to make room. Set under the assignment's lock.
         self.starved = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
+        cluster.keep_topics(self._topics)
+
+    def _topics(self) -> set[str]:
+        with self._assignment.lock:
+            return {tp.topic for tp in self._assignment.states}
 
     def wake(self) -> None:
         """Looks at what can be fetched. On the loop's thread."""
