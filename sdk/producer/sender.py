@@ -455,7 +455,7 @@ class Sender:
         self._pump()
 
     def _fail_without_identity(self, error: QuorumlogError) -> None:
-        """Nobody would give an identity in all of the delivery time: what waits for one has failed, and was never sent."""
+        """Nobody gave an identity in all of the delivery time: what waits for one has failed, and was never sent."""
         error = type(error)(error.message, retriable=error.retriable, definite=True)
         for batch in self._accumulator.expire(self._clock()):
             self._resolve_failed(batch, error)

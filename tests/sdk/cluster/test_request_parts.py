@@ -12,6 +12,7 @@ from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, refusal
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
+from quorumlog.sdk.arguments import MAX_TEXT_BYTES, checked_commits
 from quorumlog.sdk.cluster.coordinators import CoordinatorCache
 from quorumlog.sdk.cluster.leader_probe import LeaderProbes
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
@@ -21,7 +22,13 @@ from quorumlog.sdk.consumer.assignment import PartitionState
 from quorumlog.sdk.consumer.commits import Commits, Committer
 from quorumlog.sdk.consumer.fetch_session import FetchSession, Wanted
 from quorumlog.sdk.consumer.group_membership import GroupPartition
-from quorumlog.sdk.errors import InvalidRequestError, NetworkError, QuorumlogError, TopicAlreadyExistsError
+from quorumlog.sdk.errors import (
+    InvalidRequestError,
+    NetworkError,
+    OffsetMetadataTooLargeError,
+    QuorumlogError,
+    TopicAlreadyExistsError,
+)
 from quorumlog.sdk.types import NewTopic, OffsetAndMetadata, TopicPartition
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.requests.change_targets import check_targets
@@ -145,6 +152,26 @@ async def test_a_commit_of_more_partitions_than_one_request_takes_is_made_in_par
     commits = Commits(cluster, Coordinators(cluster), "g", 5)
     await commits.commit(GROUP, lambda _: Committer("m", 1))
     assert calls.sizes == [MAX_ITEMS, 7] and numbers == [1, 1], "it is one commit"
+
+
+LONG = "x" * 4_096
+#: So many texts of that length fit into one request.
+TEXTS = MAX_TEXT_BYTES // len(LONG)
+
+
+async def test_a_commit_with_more_text_than_one_request_takes_is_made_in_parts() -> None:
+    cluster, calls = world("groups", CommitOffsets=commit_all)
+    commits = Commits(cluster, Coordinators(cluster), "g", 5)
+    places = list(GROUP)[: 2 * TEXTS + 7]
+    await commits.commit({place: OffsetAndMetadata(1, LONG) for place in places}, lambda _: Committer("m", 1))
+    assert calls.sizes == [TEXTS, TEXTS, 7]
+
+
+def test_a_text_that_no_request_takes_is_refused_before_anything_is_sent() -> None:
+    tp = TopicPartition("t", 3)
+    assert checked_commits({tp: OffsetAndMetadata(1, "x" * MAX_TEXT_BYTES)})
+    with pytest.raises(OffsetMetadataTooLargeError, match=r"beside offset 1 of t-3 has 4194305 bytes"):
+        checked_commits({tp: OffsetAndMetadata(1, "x" * (MAX_TEXT_BYTES - 1) + "é")})
 
 
 async def test_offsets_committed_to_more_topics_than_one_request_takes_are_fetched() -> None:
@@ -337,6 +364,8 @@ async def test_an_administrator_commits_more_offsets_than_one_request_takes(monk
     admin._coordinators = Coordinators(cluster)
     await admin.alter_offsets("g", {tp: OffsetAndMetadata(number) for tp, number in WHOLE.items()})
     assert calls.sizes == [MAX_ITEMS, 7]
+    await admin.alter_offsets("g", {tp: OffsetAndMetadata(1, LONG) for tp in list(WHOLE)[: TEXTS + 7]})
+    assert calls.sizes[2:] == [TEXTS, 7], "nor more text than it takes"
 
 
 async def test_a_fetch_names_no_more_partitions_than_a_node_takes_and_the_next_one_the_rest() -> None:
