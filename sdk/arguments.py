@@ -9,13 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.errors import IllegalArgumentError, OffsetMetadataTooLargeError
 from quorumlog.sdk.types import GroupState, OffsetAndMetadata, TopicPartition
 
 Value = TypeVar("Value")
 
 MAX_INT32 = 2**31 - 1
 MAX_INT64 = 2**63 - 1
+#: Of text in one request. A commit with more beside its offsets goes in several: each becomes one entry of a log.
+MAX_TEXT_BYTES = 4 << 20
 
 
 def checked_topic(topic: object) -> str:
@@ -92,6 +94,11 @@ def checked_commits(
             )
         if not isinstance(commit.metadata, str) or not is_text(commit.metadata):
             raise IllegalArgumentError(f"the metadata beside offset {commit.offset} is {commit.metadata!r}: give text")
+        if (size := len(commit.metadata.encode())) > MAX_TEXT_BYTES:
+            raise OffsetMetadataTooLargeError(
+                f"the text beside offset {commit.offset} of {tp.topic}-{tp.partition} has {size} bytes: no node keeps"
+                " so much"
+            )
         epoch = commit.leader_epoch
         if epoch is not None and (type(epoch) is not int or not 0 <= epoch <= MAX_INT64):
             raise IllegalArgumentError(f"the leader epoch beside offset {commit.offset} is {epoch!r}: give it or None")

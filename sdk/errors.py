@@ -46,11 +46,15 @@ class QuorumlogError(Exception):
         message = self.message if topic in self.message else f"{topic}-{partition}: {self.message}"
         return type(self)(message, retriable=self.retriable, definite=self.definite)
 
-    def as_indefinite(self) -> QuorumlogError:
-        """The same error for a call whose earlier attempt may still take effect."""
+    def as_indefinite(self, what: str = "an earlier attempt") -> QuorumlogError:
+        """The same error for a call of which something may still take effect.
+
+        Arguments:
+            what: it is, for the message.
+        """
         if not self.definite:
             return self
-        message = f"{self.message}; an earlier attempt may have taken effect"
+        message = f"{self.message}; {what} may have taken effect"
         return type(self)(message, retriable=self.retriable, definite=False)
 
 

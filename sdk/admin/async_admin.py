@@ -101,7 +101,7 @@ class AsyncAdmin:
             validate_only: check only, create nothing.
 
         Raises:
-            QuorumlogError: of the first topic that could not be created; others may have been.
+            QuorumlogError: of the first topic that could not be created; the message says which others failed.
         """
         self._check_usable()
         await self._topics.create(new_topics, bool(validate_only))
@@ -114,7 +114,7 @@ class AsyncAdmin:
 
         Raises:
             UnknownTopicOrPartitionError: there is no such topic.
-            QuorumlogError: of the first topic that could not be deleted; others may have been.
+            QuorumlogError: of the first topic that could not be deleted; the message says which others failed.
         """
         self._check_usable()
         await self._topics.delete(checked_topics(topics))
@@ -133,7 +133,7 @@ class AsyncAdmin:
 
         Raises:
             InvalidPartitionsError: not more than the topic has, or too many.
-            QuorumlogError: of the first topic that could not be changed; others may have been.
+            QuorumlogError: of the first topic that could not be changed; the message says which others failed.
         """
         self._check_usable()
         await self._topics.add_partitions(topic_partitions, bool(validate_only))
@@ -151,7 +151,7 @@ class AsyncAdmin:
 
         Raises:
             InvalidConfigError: an unknown key, or a value outside its type or range.
-            QuorumlogError: of the first topic that could not be changed; others may have been.
+            QuorumlogError: of the first topic that could not be changed; the message says which others failed.
         """
         self._check_usable()
         await self._topics.alter_configs(configs, bool(validate_only))
@@ -276,7 +276,7 @@ class AsyncAdmin:
             InvalidReplicaAssignmentError: a node is not registered, is down, or is named twice.
             InvalidReplicationFactorError: an even number of nodes.
             ReassignmentInProgressError: there is nothing to cancel.
-            QuorumlogError: of the first partition that could not be moved; others may be on their way.
+            QuorumlogError: of the first partition that could not be moved; the message says which others failed.
         """
         self._check_usable()
         await self._partitions.reassign(checked_replicas(reassignments), validate_only=bool(validate_only))
@@ -371,7 +371,7 @@ class AsyncAdmin:
         Raises:
             ProducerNameNotFoundError: there is no such name.
             ProducerNameInUseError: it was claimed since.
-            QuorumlogError: of the first name that could not be deleted; others may have been.
+            QuorumlogError: of the first name that could not be deleted; the message says which others failed.
         """
         self._check_usable()
         before_ms = checked_claim_time(claimed_before_ms)

@@ -10,7 +10,7 @@ from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.coordinators import ATTEMPT_S, GRACE_S, CoordinatorCache
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
-from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.cluster.topic_ids import require_topic_ids, topic_ids_of
 from quorumlog.sdk.errors import (
     CoordinatorNotAvailableError,
@@ -179,7 +179,8 @@ class GroupAdmin:
             return
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in offsets), self._limit_s)
         await self._check_ranges(offsets)
-        pending = _PendingPartitions(self._cluster, offsets, ids, self._limit_s)
+        sizes = {tp: len(committed.metadata.encode()) for tp, committed in offsets.items()}
+        pending = _PendingPartitions(self._cluster, sizes, ids, self._limit_s)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.CommitOffsetsResponse]:
             missing = pending.ask_for()
@@ -222,7 +223,7 @@ class GroupAdmin:
         # As of now: of an id from before its topic was created anew there is nothing to delete, and no word of that.
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in partitions), self._limit_s)
         await self._cluster.require_partitions(partitions, self._limit_s)
-        pending = _PendingPartitions(self._cluster, partitions, ids, self._limit_s)
+        pending = _PendingPartitions(self._cluster, dict.fromkeys(partitions, 0), ids, self._limit_s)
 
         def ask(node: NodeConnection) -> Awaitable[groups_pb2.DeleteOffsetsResponse]:
             request = groups_pb2.DeleteOffsetsRequest(
@@ -247,23 +248,25 @@ class _PendingPartitions:
     """The partitions for which a call has not succeeded yet.
 
     Arguments:
+        partitions: each with the bytes of text that go with it.
         ids: of their topics when the call began. An attempt that is made again means the same topics.
     """
 
     def __init__(
-        self, cluster: Cluster, partitions: Iterable[TopicPartition], ids: Mapping[str, bytes], limit_s: float
+        self, cluster: Cluster, partitions: Mapping[TopicPartition, int], ids: Mapping[str, bytes], limit_s: float
     ) -> None:
         self._cluster = cluster
         self._ids = ids
         self._limit_s = limit_s
         self._missing = list(partitions)
+        self._text_bytes = partitions
         self._asked: dict[tuple[bytes, int], TopicPartition] = {}
         self.attempts = 0
 
     def ask_for(self) -> list[TopicPartition]:
         """What is to be asked for next: as much of it as fits into a request."""
         self.attempts += 1
-        asked = self._missing[:MOST_ITEMS]
+        asked = next(in_parts(self._missing, text_bytes=self._text_bytes.__getitem__), [])
         self._asked = {(self._ids[tp.topic], tp.partition): tp for tp in asked}
         return asked
 

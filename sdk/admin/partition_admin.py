@@ -18,6 +18,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import PartitionReassignment, TopicPartition
 from quorumlog.v1 import admin_pb2
+from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
 
 #: A silent leader must not use up all of the time: whether there is a new one is looked up between attempts.
 LEADER_ATTEMPT_S = 5.0
@@ -90,7 +91,8 @@ class PartitionAdmin:
         def is_cancelled(tp: TopicPartition, refusal: QuorumlogError) -> bool:
             return isinstance(refusal, ReassignmentInProgressError) and not wishes[tp]
 
-        await change_each(self._cluster, wishes, ask, is_cancelled, self._limit_s, "reassign_partitions")
+        what = "reassign_partitions"
+        await change_each(self._cluster, wishes, ask, is_cancelled, self._limit_s, what, most=MAX_CHANGE_TARGETS)
 
     async def reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""

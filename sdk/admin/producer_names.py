@@ -8,12 +8,11 @@ from itertools import takewhile
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each
+from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import ProducerNameNotFoundError, QuorumlogError, error_from_proto
 from quorumlog.sdk.types import ProducerListing
 from quorumlog.v1 import admin_pb2
-
-#: Names in one request, the nodes' limit.
-MAX_REQUEST_NAMES = 1_000
+from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
 
 
 async def list_producers(cluster: Cluster, prefix: str, limit_s: float) -> list[ProducerListing]:
@@ -48,7 +47,7 @@ async def delete_producers(cluster: Cluster, names: Sequence[str], claimed_befor
     def is_gone(name: str, refusal: QuorumlogError) -> bool:
         return isinstance(refusal, ProducerNameNotFoundError)
 
-    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=MAX_REQUEST_NAMES)
+    await change_each(cluster, names, ask, is_gone, limit_s, "delete_producers", most=MAX_PRODUCER_NAMES)
 
 
 async def _list(cluster: Cluster, prefix: str, names: Sequence[str], limit_s: float) -> list[ProducerListing]:
@@ -81,8 +80,7 @@ async def _claims_of(cluster: Cluster, names: Sequence[str], limit_s: float) -> 
     """The newest claim of each name, as of now; one of id -1 where nobody has it."""
     claims = {name: admin_pb2.ProducerClaim(producer_id=-1, producer_epoch=-1) for name in names}
     wanted = sorted(claims)
-    for first in range(0, len(wanted), MAX_REQUEST_NAMES):
-        part = wanted[first : first + MAX_REQUEST_NAMES]
+    for part in in_parts(wanted, MAX_PRODUCER_NAMES):
         # A node of a version that cannot look up single names tells of all that begin like these.
         for each in await _list(cluster, _common_prefix(part[0], part[-1]), part, limit_s):
             if each.name in claims:

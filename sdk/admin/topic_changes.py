@@ -24,6 +24,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.types import ConfigEntry, NewPartitions, NewTopic
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
 
 #: How long to wait for a change to be seen everywhere.
 _SEEN_WITHIN_S = 5.0
@@ -201,7 +202,7 @@ class TopicChanges:
         def is_done(name: str, refusal: QuorumlogError) -> bool:
             return done_already is not None and isinstance(refusal, done_already)
 
-        await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what)
+        await change_each(self._cluster, by_name, ask, is_done, self._limit_s, what, most=MAX_CHANGED_TOPICS)
 
     async def _until_seen(self, wanted: Mapping[str, _Missing], what: str) -> None:
         """Waits, briefly, until every broker that answers shows topics as they should be.

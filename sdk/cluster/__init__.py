@@ -5,6 +5,7 @@ May import: `sdk` itself, `runtime`, `records`.
 - ``cluster``: the connection to each node, what is known of topics, and how it is kept current.
 - ``connection``: one node: a channel, and its streams for producing and fetching.
 - ``metadata``: what a client knows of the cluster; older news never replaces newer news.
+- ``topic_use``: which topics a client uses, and which it may forget.
 - ``leader_calls``: asks the leaders of several partitions at once.
 - ``leader_probe``: asks replicas who leads, when a leader is silent.
 - ``offset_search``: what a search for offsets has found and what to ask next, without I/O.

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
 from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
 from quorumlog.sdk.cluster.request_parts import in_parts
+from quorumlog.sdk.cluster.topic_use import TopicUse
 from quorumlog.sdk.errors import (
     ClientClosedError,
     ClusterNotFormedError,
@@ -94,6 +95,7 @@ class Cluster:
         self._bootstrap_timeout_s = bootstrap_timeout_s
         self._connections: dict[str, NodeConnection] = {}
         self._wanted: set[str] = set()
+        self._use = TopicUse(runtime.monotonic_s)
         self._refreshing: asyncio.Task[None] | None = None
         self._background: dict[asyncio.Task[None], None] = {}
         self._listeners: list[Callable[[], None]] = []
@@ -155,8 +157,18 @@ class Cluster:
     # --- metadata ------------------------------------------------------------------------------------------------
 
     def watch_topics(self, topics: Collection[str]) -> None:
-        """Includes topics in every refresh from now on."""
+        """Includes topics in every refresh from now on, for as long as they are used."""
         self._wanted.update(topics)
+        self._use.note(topics)
+
+    def keep_topics(self, user: Callable[[], Iterable[str]]) -> None:
+        """Forgets no topics that ``user`` uses, who says at any time which ones those are."""
+        self._use.add_user(user)
+
+    def _forget_idle(self) -> None:
+        for name in self._use.take_idle({**dict.fromkeys(self._wanted), **self.metadata.topics}):
+            self._wanted.discard(name)
+            self.metadata.forget(name)
 
     def request_refresh(self) -> None:
         """Starts a refresh in the background unless one is under way. Failures are left to the next one."""
@@ -168,6 +180,22 @@ class Cluster:
             self._refreshing = self.in_background(self._refresh_once())
             self._refreshing.add_done_callback(_look_at_error)
         return self._refreshing
+
+    async def _refreshed(self) -> None:
+        """Waits for a refresh, the one that is under way if one is.
+
+        Raises:
+            ClientClosedError: the client was closed meanwhile.
+            QuorumlogError: the refresh failed.
+        """
+        try:
+            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
+            await asyncio.shield(self._single_refresh())
+        except asyncio.CancelledError:
+            # Closing the client cancels the refresh; who waits for it is not cancelled, and must not look so.
+            if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
+                raise ClientClosedError("the client is closed") from None
+            raise
 
     async def _refresh_once(self) -> None:
         await self.ask_metadata(sorted(self._wanted))
@@ -197,6 +225,7 @@ class Cluster:
         for name, error in errors.items():
             if isinstance(error, UnknownTopicOrPartitionError | InvalidTopicError) and name not in self.metadata.topics:
                 self._wanted.discard(name)
+        self._forget_idle()
         for listener in self._listeners:
             listener()
         return response
@@ -215,6 +244,7 @@ class Cluster:
         """
 
         async def attempt() -> None:
+            self._use.note(topics)
             missing = [topic for topic in topics if topic not in self.metadata.topics]
             if not missing:
                 return
@@ -245,11 +275,11 @@ class Cluster:
         Raises:
             LeaderNotAvailableError: it has none at the moment (retriable).
         """
+        self._use.note([topic])
         found = self.leader(topic, partition)
         if found is None:
             self.watch_topics([topic])
-            # It is shared: whoever gives up waiting must not end it for the others, who would never hear why.
-            await asyncio.shield(self._single_refresh())
+            await self._refreshed()
             found = self.leader(topic, partition)
         if found is None:
             raise LeaderNotAvailableError(f"partition {topic}-{partition} has no leader at the moment: try again")

@@ -40,8 +40,9 @@ Reply = TypeVar("Reply")
 class ClientStream(Generic[Request, Response]):
     """Pipelined requests over one bidirectional stream, each answered once by its correlation id.
 
-    When the stream breaks, every unanswered request fails with :class:`NetworkError`, which is indefinite: the node may
-    have carried it out. The next request opens a new stream.
+    When the stream breaks, every unanswered request fails. That is indefinite for those that were written, which the
+    node may have carried out: also where it has refused one of them for good, since it does not say which. The next
+    request opens a new stream.
 
     Arguments:
         open_call: makes the gRPC call.
@@ -127,7 +128,6 @@ class ClientStream(Generic[Request, Response]):
             writer.cancel()
             call.cancel()
             self._task = self._call = None
-            self._has_posted = False
             self._on_health(False)
             self._fail_unanswered(error)
 
@@ -147,13 +147,18 @@ class ClientStream(Generic[Request, Response]):
             return
 
     def _fail_unanswered(self, error: QuorumlogError) -> None:
+        unanswered: dict[int, asyncio.Future[Any]] = {**self._answers, **self._written}
+        unwritten = {request.correlation_id for request in self._outgoing}
+        is_of_one = len(unanswered) - len(unwritten) == 1 and not self._has_posted
         self._outgoing.clear()
-        unanswered: list[asyncio.Future[Any]] = [*self._answers.values(), *self._written.values()]
         self._answers.clear()
         self._written.clear()
-        for future in unanswered:
+        self._has_posted = False
+        of_written = error if is_of_one else error.as_indefinite("this or another request")
+        of_unwritten = error if error.retriable else self._not_sent_error(error)
+        for correlation_id, future in unanswered.items():
             if not future.done():
-                future.set_exception(error)
+                future.set_exception(of_unwritten if correlation_id in unwritten else of_written)
 
     async def drain(self) -> None:
         """Sees to it that the node reads what was posted, within limits; ends the stream if anything was."""
@@ -171,6 +176,10 @@ class ClientStream(Generic[Request, Response]):
             task.cancel()
             self._fail_unanswered(self._closed_error())  # A task that has not begun never does it.
         return task
+
+    def _not_sent_error(self, error: QuorumlogError) -> QuorumlogError:
+        """For what a node has never seen of a stream that it ended, once for all, for the sake of another request."""
+        return NetworkError(f"{self._address} ended the stream before this was sent: {error.message}", definite=True)
 
     def _closed_error(self) -> QuorumlogError:
         return NetworkError(f"the connection to {self._address} was closed")

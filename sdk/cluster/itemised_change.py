@@ -5,17 +5,21 @@ One node is asked. What failed is tried again where that is safe.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable
-from typing import Any, Protocol, TypeVar
+import asyncio
+from collections.abc import Awaitable, Callable, Collection, Hashable, Iterable
+from typing import Any, Generic, Protocol, TypeVar
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
-from quorumlog.sdk.errors import QuorumlogError, error_from_proto
+from quorumlog.sdk.cluster.request_parts import in_parts
+from quorumlog.sdk.errors import QuorumlogError, UnknownServerError, error_from_proto
 from quorumlog.v1 import errors_pb2
 
 #: Says which thing it is.
-Key = TypeVar("Key")
+Key = TypeVar("Key", bound=Hashable)
+
+#: Things that the message of a failure names.
+_MOST_NAMED = 20
 
 
 class ItemResult(Protocol):
@@ -27,6 +31,10 @@ class ItemResult(Protocol):
 
     def HasField(self, field_name: Any, /) -> bool:  # protobuf's name
         """Whether a field is set."""
+
+
+#: Asks a node for some of the changes.
+_Ask = Callable[[NodeConnection, list[Key]], Awaitable[Iterable[tuple[Key, ItemResult]]]]
 
 
 async def one_node(cluster: Cluster) -> NodeConnection:
@@ -43,9 +51,9 @@ async def change_each(
     limit_s: float,
     what: str,
     *,
-    most: int = MOST_ITEMS,
+    most: int,
 ) -> None:
-    """Asks for changes until each has succeeded or failed for good.
+    """Asks for changes until each has succeeded or failed for good, in as many requests as it takes.
 
     Arguments:
         ask: asks a node for some of them.
@@ -53,36 +61,112 @@ async def change_each(
         most: of them in one request.
 
     Raises:
-        QuorumlogError: of the first that could not be done; others may have been.
+        QuorumlogError: of the first that could not be done. The message says which ones failed; the others are done.
     """
-    pending = dict.fromkeys(keys)
-    unsure: set[Key] = set()
+    change = _ItemisedChange(cluster, keys, ask, done_already, most)
+    failure: QuorumlogError | None = None
+    try:
+        if keys:
+            await cluster.retrying(change.attempt, limit_s, what)
+    except QuorumlogError as error:
+        failure = error
+    failure = change.first_refusal or failure
+    if failure is not None:
+        raise change.told(failure)
 
-    async def attempt() -> None:
-        failure: QuorumlogError | None = None
-        node = await one_node(cluster)
-        asked = list(pending)
-        for first in range(0, len(asked), most):
-            part = asked[first : first + most]
-            try:
-                results = await ask(node, part)
-            except QuorumlogError as error:
-                if not error.definite:
-                    unsure.update(part)
-                raise
-            for key, result in results:
-                refusal = error_from_proto(result.error) if result.HasField("error") else None
-                if refusal is None or (key in unsure and done_already(key, refusal)):
-                    pending.pop(key, None)
-                    continue
-                if key in unsure:
-                    refusal = refusal.as_indefinite()
-                elif not refusal.definite:
-                    unsure.add(key)
-                if failure is None or not refusal.retriable:
-                    failure = refusal
-        if failure is not None:
-            raise failure
 
-    if pending:
-        await cluster.retrying(attempt, limit_s, what)
+class _ItemisedChange(Generic[Key]):
+    """What has become of the things that are to be changed; see `change_each`."""
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        keys: Collection[Key],
+        ask: _Ask[Key],
+        done_already: Callable[[Key, QuorumlogError], bool],
+        most: int,
+    ) -> None:
+        self._cluster = cluster
+        self._ask = ask
+        self._done_already = done_already
+        self._most = most
+        #: In the order of the call.
+        self._pending = dict.fromkeys(keys)
+        self._count = len(self._pending)
+        #: Those of which an attempt may have taken effect, for all that is known.
+        self._unsure: set[Key] = set()
+        #: Those that failed for good.
+        self._refused: dict[Key, QuorumlogError] = {}
+
+    @property
+    def first_refusal(self) -> QuorumlogError | None:
+        """Why the first thing that failed for good did so."""
+        return next(iter(self._refused.values()), None)
+
+    def told(self, failure: QuorumlogError) -> QuorumlogError:
+        """What the caller is told: why one failed, and which ones did."""
+        failed = [*self._refused, *self._pending]
+        if not self._unsure.isdisjoint(failed):
+            failure = failure.as_indefinite()
+        if self._count == 1:
+            return failure
+        names = ", ".join(map(_shown, failed[:_MOST_NAMED]))
+        more = f" and {len(failed) - _MOST_NAMED} more" if len(failed) > _MOST_NAMED else ""
+        succeeded = (
+            f"the other {self._count - len(failed)} succeeded" if len(failed) < self._count else "none succeeded"
+        )
+        message = f"{failure.message} (failed: {names}{more}; {succeeded})"
+        return type(failure)(message, retriable=failure.retriable, definite=failure.definite)
+
+    async def attempt(self) -> None:
+        """Asks for all that is pending. A request that fails does not keep the next one from being tried.
+
+        Raises:
+            QuorumlogError: of the first that is worth another attempt.
+        """
+        failures: list[QuorumlogError] = []
+        node = await one_node(self._cluster)
+        for part in list(in_parts(self._pending, self._most)):
+            if node.suspect:
+                node = await one_node(self._cluster)
+            failures += await self._attempt_part(node, part)
+        if failures:
+            raise failures[0]
+
+    async def _attempt_part(self, node: NodeConnection, part: list[Key]) -> list[QuorumlogError]:
+        """Asks for what fits into one request; returns what some of it is worth another attempt for."""
+        try:
+            results = dict(await self._ask(node, part))
+        except QuorumlogError as error:
+            return self._failed(part, error)
+        except asyncio.CancelledError:
+            self._unsure.update(part)  # The time of all attempts was over.
+            raise
+        failures: list[QuorumlogError] = []
+        for key in part:
+            result = results.get(key)
+            if result is None:
+                nothing = UnknownServerError(f"{node.address} left {_shown(key)} out of its answer", retriable=True)
+                failures += self._failed([key], nothing)
+                continue
+            refusal = error_from_proto(result.error) if result.HasField("error") else None
+            if refusal is None or (key in self._unsure and self._done_already(key, refusal)):
+                del self._pending[key]
+            else:
+                failures += self._failed([key], refusal)
+        return failures
+
+    def _failed(self, keys: list[Key], error: QuorumlogError) -> list[QuorumlogError]:
+        """Notes what became of things that one error is about; returns it if one is worth another attempt."""
+        if not error.definite:
+            self._unsure.update(keys)
+        if error.retriable:
+            return [error]
+        for key in keys:
+            del self._pending[key]
+            self._refused[key] = error
+        return []
+
+
+def _shown(key: object) -> str:
+    return "-".join(map(str, key)) if isinstance(key, tuple) else str(key)

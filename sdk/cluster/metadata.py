@@ -55,7 +55,8 @@ class TopicView:
 class MetadataCache:
     """Brokers' addresses and topics' leaders, as heard from any nodes.
 
-    A topic that is deleted stays in ``topics``: who still uses it is told by the nodes, which go by its id.
+    A topic that is deleted stays in ``topics`` until it is forgotten: who still uses it is told by the nodes, which go
+    by its id.
     """
 
     addresses: dict[int, str]
@@ -107,6 +108,12 @@ class MetadataCache:
         if len(self._absent) >= MAX_ABSENT:
             del self._absent[next(iter(self._absent))]
         self._absent[name] = index
+
+    def forget(self, name: str) -> None:
+        """Drops what is known of a topic. Who asks for it again is not told of it by an older image than showed it."""
+        view = self.topics.pop(name, None)
+        if view is not None and view.described_at:
+            self._note_absent(name, view.described_at)
 
     def _describe(self, topic: data_plane_pb2.TopicMetadata, index: int) -> None:
         heard = _topic_view(topic, index)

@@ -2,18 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from itertools import islice
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
-#: Items that a node takes in any list of a request.
-MOST_ITEMS = 10_000
+from quorumlog.sdk.arguments import MAX_TEXT_BYTES
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 Item = TypeVar("Item")
 
 
-def in_parts(items: Iterable[Item]) -> Iterator[list[Item]]:
-    """The items in their order, in lists that each fit into a request. Nothing for no items."""
-    rest = iter(items)
-    while part := list(islice(rest, MOST_ITEMS)):
+def _no_text(item: object) -> int:
+    return 0
+
+
+def in_parts(
+    items: Iterable[Item], most: int = MAX_ITEMS, text_bytes: Callable[[Item], int] = _no_text
+) -> Iterator[list[Item]]:
+    """The items in their order, in lists that each fit into a request. Nothing for no items.
+
+    Arguments:
+        most: that one request of the kind takes.
+        text_bytes: what an item takes beyond a few dozen bytes. One request takes ``MAX_TEXT_BYTES``.
+    """
+    part: list[Item] = []
+    room = MAX_TEXT_BYTES
+    for item in items:
+        size = text_bytes(item)
+        if part and (len(part) >= most or size > room):
+            yield part
+            part, room = [], MAX_TEXT_BYTES
+        part.append(item)
+        room -= size
+    if part:
         yield part

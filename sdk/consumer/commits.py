@@ -105,7 +105,7 @@ class Commits:
     ) -> None:
         """Commits what is left, and takes out what has been stored."""
         failures: list[QuorumlogError] = []
-        for places in list(in_parts(left)):
+        for places in list(in_parts(left, text_bytes=lambda place: len(left[place].metadata.encode()))):
             failures += await self._attempt_part({place: left[place] for place in places}, left, committer, number)
         if failures:
             raise next((failure for failure in failures if not failure.retriable), failures[0])

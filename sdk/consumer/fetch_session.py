@@ -15,11 +15,11 @@ from itertools import islice
 from typing import NamedTuple
 
 from quorumlog.sdk.cluster.connection import NodeConnection
-from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.consumer.assignment import PartitionState
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 #: Requests of one session under way: one that waits, and one that takes its place.
 IN_FLIGHT = 2
@@ -95,7 +95,7 @@ class FetchSession:
             wanted: all that is to be read from the node.
             max_bytes: of the whole answer; limit_bytes: of one partition in it.
         """
-        news = list(islice(filter(self._differs, wanted), MOST_ITEMS))
+        news = list(islice(filter(self._differs, wanted), MAX_ITEMS))
         nothing_to_ask = not wanted if self.incremental and not self.in_flight else not news
         if nothing_to_ask or len(self.in_flight) >= (IN_FLIGHT if self.incremental else ALONE_IN_FLIGHT):
             return None
@@ -134,7 +134,7 @@ class FetchSession:
 
     def _forget(self, wanted: Iterable[Wanted], request: data_plane_pb2.FetchRequest) -> None:
         stay = {(one.topic_id, one.state.tp.partition) for one in wanted}
-        for key in list(islice((key for key in self.known if key not in stay), MOST_ITEMS)):
+        for key in list(islice((key for key in self.known if key not in stay), MAX_ITEMS)):
             del self.known[key]
             request.forgotten.add(topic_id=key[0], partition=key[1])
 

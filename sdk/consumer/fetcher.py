@@ -93,6 +93,11 @@ class Fetcher:
         #: True while partitions wait for the application to make room. Set under the assignment's lock.
         self.starved = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
+        cluster.keep_topics(self._topics)
+
+    def _topics(self) -> set[str]:
+        with self._assignment.lock:
+            return {tp.topic for tp in self._assignment.states}
 
     def wake(self) -> None:
         """Looks at what can be fetched. On the loop's thread."""
@@ -116,6 +121,7 @@ class Fetcher:
         wanted_at: float | None = None
         by_node: dict[NodeConnection, list[Wanted]] = {}
         to_reset: list[PartitionState] = []
+        has_failed = False
         with self._assignment.lock:
             self.starved = bool(self._arrived)
             for state in self._assignment.states.values():
@@ -128,6 +134,7 @@ class Fetcher:
                     continue
                 known = self._check_identity(state)
                 if state.error is not None:
+                    has_failed = True
                     continue  # Of a topic that is another one: said first, as what has failed before.
                 if known and state.fetch_offset is None:
                     state.resetting = True
@@ -145,6 +152,8 @@ class Fetcher:
                 topic_id = self._cluster.metadata.topics[state.tp.topic].topic_id
                 by_node.setdefault(node, []).append(Wanted(state, topic_id, view.leader_epoch))
             self._request(by_node, now)
+        if has_failed:
+            self._assignment.notify()
         if to_reset:
             self._look_ups.reset(to_reset)
         if any(session.in_flight for session in self._sessions.values()):

@@ -93,6 +93,8 @@ class Sender:
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
+        # What waits to be sent for the first time asks for its topic by itself.
+        cluster.keep_topics(lambda: {each.topic for each in self._pipelines.values() if each.in_flight})
 
     def wake(self) -> None:
         """Looks at what is due. On the loop's thread."""
@@ -453,7 +455,8 @@ class Sender:
         self._pump()
 
     def _fail_without_identity(self, error: QuorumlogError) -> None:
-        """Nobody would give an identity in all of the delivery time: what waits for one has failed."""
+        """Nobody gave an identity in all of the delivery time: what waits for one has failed, and was never sent."""
+        error = type(error)(error.message, retriable=error.retriable, definite=True)
         for batch in self._accumulator.expire(self._clock()):
             self._resolve_failed(batch, error)
 

@@ -19,6 +19,7 @@ from quorumlog.server.metadata.topic_config import (
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
 
 _Plan = metadata_log_pb2.MetadataCommand | errors_pb2.Error
 
@@ -36,9 +37,10 @@ class ReassignmentDecisions:
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.ReassignPartitionsRequest) -> ControllerDecision:
         """Decides on one request; nothing is changed by one that is to be validated only."""
-        limit = self._limits.topic_partitions
-        if len(request.reassignments) > limit:
-            problem = f"{len(request.reassignments)} partitions in one request: at most {limit} are allowed"
+        if len(request.reassignments) > MAX_CHANGE_TARGETS:
+            problem = (
+                f"{len(request.reassignments)} partitions in one request: at most {MAX_CHANGE_TARGETS} are allowed"
+            )
             return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
         times = Counter((each.topic, each.partition) for each in request.reassignments)
         coming: Counter[int] = Counter()

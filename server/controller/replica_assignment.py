@@ -12,6 +12,7 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS
 
 #: Node ids of the replicas of each of some partitions, the preferred leader first.
 Placement: TypeAlias = list[tuple[int, ...]]
@@ -29,7 +30,7 @@ class TopicLimits:
             own heartbeat: at this bound those take more than half a core.
     """
 
-    request_topics: int = 100
+    request_topics: int = MAX_CHANGED_TOPICS
     topic_partitions: int = 2_000
     node_replicas: int = 3_000
 

@@ -25,6 +25,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
 
 #: Length of a name, as of a topic's.
 MAX_NAME_LENGTH = 249
@@ -32,8 +33,6 @@ MAX_NAME_LENGTH = 249
 MAX_NOTE_BYTES = 1024
 #: Names in one cluster.
 MAX_NAMES = 100_000
-#: Names in one page of a list, and in one request to delete them.
-MAX_REQUEST_NAMES = 1_000
 #: Epochs are 64 bits wide, with a sign.
 MAX_EPOCH = (1 << 63) - 1
 
@@ -231,8 +230,10 @@ def check_claim(claim: peer_pb2.ClaimProducer) -> errors_pb2.Error | None:
 
 def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
     """Why a request to delete names cannot be meant, whatever has been claimed so far; None if it can."""
-    if not 1 <= len(request.names) <= MAX_REQUEST_NAMES:
-        problem = f"{len(request.names)} producer names are to be deleted: name 1 to {MAX_REQUEST_NAMES} in one request"
+    if not 1 <= len(request.names) <= MAX_PRODUCER_NAMES:
+        problem = (
+            f"{len(request.names)} producer names are to be deleted: name 1 to {MAX_PRODUCER_NAMES} in one request"
+        )
     elif request.claimed_before_ms < 0:
         problem = f"producer names claimed before {request.claimed_before_ms} ms: times are counted from 1970 on"
     elif any(len(name) > MAX_NAME_LENGTH for name in request.names):

@@ -18,6 +18,7 @@ from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.silent_refusals import SilentRefusals
 
 
 class LogServices:
@@ -37,7 +38,9 @@ class LogServices:
         absent, logs = AbsentPartitions(metadata), replicas.logs
         self._logs = logs
         self._conditions = conditions
-        self.produce = ProduceRequests(host, replicas, limits, conditions, replies, absent)
+        self.produce = ProduceRequests(
+            host, replicas, limits, conditions, replies, absent, SilentRefusals(resources.log)
+        )
         self.fetches = FetchRequests(replicas, limits, replies, absent)
         self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)

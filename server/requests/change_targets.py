@@ -15,9 +15,8 @@ from quorumlog.server.metadata.records import NO_TOPIC_ID
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
 
-#: What one request may name. No controller takes more, and with its ids a request must still fit between nodes.
-MAX_TARGETS = 2_000
 #: Bytes of a topic's id.
 TOPIC_ID_BYTES = 16
 
@@ -36,8 +35,8 @@ def check_targets(request: TargetedChange) -> errors_pb2.Error | None:
     names = _count(request)
     ids: Sequence[bytes] = () if isinstance(request, admin_pb2.DeleteProducersRequest) else _topic_ids(request)
     given = len(request.claims) if isinstance(request, admin_pb2.DeleteProducersRequest) else len(ids)
-    if names > MAX_TARGETS:
-        problem = f"{names} names in one request: at most {MAX_TARGETS} are allowed"
+    if names > MAX_CHANGE_TARGETS:
+        problem = f"{names} names in one request: at most {MAX_CHANGE_TARGETS} are allowed"
     elif given not in (0, names):
         problem = f"{names} names come with {given} ids: give one for each, or none"
     elif any(len(topic_id) not in (0, TOPIC_ID_BYTES) for topic_id in ids):

@@ -6,7 +6,6 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
-from quorumlog.server.metadata.producer_names import MAX_REQUEST_NAMES
 from quorumlog.server.metadata.topic_config import describe_topic_config
 from quorumlog.server.metadata.topic_table import refuse_spelling
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -16,6 +15,7 @@ from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_PRODUCER_NAMES
 
 
 class MetadataQueries(NodeService):
@@ -166,10 +166,10 @@ class MetadataQueries(NodeService):
                 found = (
                     names.listed(request.names)
                     if request.names
-                    else names.page(request.prefix, request.after, MAX_REQUEST_NAMES + 1)
+                    else names.page(request.prefix, request.after, MAX_PRODUCER_NAMES + 1)
                 )
-                response.more = len(found) > MAX_REQUEST_NAMES
-                for each in found[:MAX_REQUEST_NAMES]:
+                response.more = len(found) > MAX_PRODUCER_NAMES
+                for each in found[:MAX_PRODUCER_NAMES]:
                     response.producers.add(
                         name=each.name,
                         producer_id=each.producer_id,
@@ -179,8 +179,8 @@ class MetadataQueries(NodeService):
                     )
             self._replies.reply(asked.request_id, response)
 
-        if len(request.names) > MAX_REQUEST_NAMES:
-            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_REQUEST_NAMES}"
+        if len(request.names) > MAX_PRODUCER_NAMES:
+            problem = f"{len(request.names)} producer names are asked for: name at most {MAX_PRODUCER_NAMES}"
             answer(error(ErrorCode.INVALID_REQUEST, problem))
         else:
             self._reads.read(time.now, request.timeout_ms, answer)

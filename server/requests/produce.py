@@ -16,6 +16,7 @@ from quorumlog.server.produce_checks import check_acks, check_request_size
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
 from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.silent_refusals import SilentRefusals
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -42,6 +43,7 @@ class ProduceRequests(NodeService):
         conditions: AppendConditions,
         replies: Replies,
         absent: AbsentPartitions,
+        silent: SilentRefusals,
     ) -> None:
         self._host = host
         self._partitions = partitions
@@ -49,6 +51,7 @@ class ProduceRequests(NodeService):
         self._conditions = conditions
         self._replies = replies
         self._absent = absent
+        self._silent = silent
         self._calls: PendingCalls[ProduceCall] = PendingCalls(limits.pending_produces)
 
     def __len__(self) -> int:
@@ -71,6 +74,8 @@ class ProduceRequests(NodeService):
             problem = refusal or self._append(time, request.acks, batch, call, slot)
             if problem is not None:
                 call.fill(slot, error=problem, base_offset=-1, log_append_time_ms=-1)
+                if request.acks == ACKS_NONE:
+                    self._silent.note(time.now, problem)
         if request.acks == ACKS_NONE:
             return
         if call.done:

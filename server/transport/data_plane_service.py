@@ -16,6 +16,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 SERVICE = "quorumlog.v1.DataPlane"
 #: Requests of one stream that are not yet answered. Past this the stream is not read.
@@ -23,8 +24,6 @@ MAX_PRODUCES_PER_STREAM = 256
 MAX_FETCHES_PER_STREAM = 16
 #: Streams that clients may have open at once.
 MAX_STREAMS = 8_192
-#: Partitions that one request may name.
-MAX_PARTITIONS_PER_REQUEST = 10_000
 
 
 class DataPlaneService:
@@ -104,8 +103,8 @@ class DataPlaneService:
         """Refuses what no client library sends: the node would have nothing sensible to answer it with."""
         if not items:
             await invalid(context, f"the request has no {name}: send at least one")
-        if len(items) > MAX_PARTITIONS_PER_REQUEST:
-            await invalid(context, f"the request names {len(items)} partitions, at most {MAX_PARTITIONS_PER_REQUEST}")
+        if len(items) > MAX_ITEMS:
+            await invalid(context, f"the request names {len(items)} partitions, at most {MAX_ITEMS}")
         if len(set(items)) != len(items):
             await invalid(context, f"the request names a partition twice: send one {name} for each")
         for topic_id, partition in items:

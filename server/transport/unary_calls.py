@@ -15,10 +15,9 @@ from quorumlog.server.transport.client_requests import STOPPING, ClientRequests,
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.wire_errors import error
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 TOPIC_ID_BYTES = 16
-#: Items in any list of a unary request: the node steps for nobody else while it answers one.
-MAX_ITEMS_PER_REQUEST = 10_000
 #: For calls whose request names no time of its own.
 DEFAULT_TIMEOUT_S = 30.0
 MAX_TIMEOUT_S = 600.0
@@ -56,10 +55,8 @@ def unary_handler(
                 error(ErrorCode.INVALID_REQUEST, f"{len(data)} bytes that are not a {kind.DESCRIPTOR.name}"),
             )
         for field, value in request.ListFields():
-            if field.is_repeated and len(value) > MAX_ITEMS_PER_REQUEST:
-                message = (
-                    f"{field.name} has {len(value)} items, at most {MAX_ITEMS_PER_REQUEST} are taken: ask in parts"
-                )
+            if field.is_repeated and len(value) > MAX_ITEMS:
+                message = f"{field.name} has {len(value)} items, at most {MAX_ITEMS} are taken: ask in parts"
                 await refuse(context, error(ErrorCode.INVALID_REQUEST, message))
         if not requests.has_room_for(len(data)):
             meters.requests_refused += 1

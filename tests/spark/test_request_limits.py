@@ -8,14 +8,14 @@ from typing import Any
 import pytest
 
 from quorumlog.sdk.cluster.metadata import PartitionView
-from quorumlog.sdk.cluster.request_parts import MOST_ITEMS
 from quorumlog.sdk.spark import cluster_catalog, group_mirror
 from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.planning import Bounds, TopicShape
 from quorumlog.v1 import data_plane_pb2, groups_pb2
+from quorumlog.v1.request_limits import MAX_ITEMS
 
 TOPIC_ID = b"0123456789abcdef"
-MANY = MOST_ITEMS + 7
+MANY = MAX_ITEMS + 7
 
 
 class OneLeader:
@@ -48,9 +48,9 @@ def test_where_more_partitions_begin_and_end_than_one_request_takes(monkeypatch:
     nodes = OneLeader()
     monkeypatch.setattr(cluster_catalog, "nodes_at", lambda servers: nodes)
     catalog = ClusterCatalog("node:1", newest=False)
-    count = MOST_ITEMS // 2 + 1
+    count = MAX_ITEMS // 2 + 1
     bounds = catalog.bounds({"t": TopicShape(TOPIC_ID, count)}, [("t", number) for number in range(count)])
-    assert sorted(nodes.sizes) == [2, MOST_ITEMS]
+    assert sorted(nodes.sizes) == [2, MAX_ITEMS]
     assert bounds == {("t", number): Bounds(number, number + 1) for number in range(count)}
 
 
@@ -69,4 +69,4 @@ def test_progress_of_more_partitions_than_one_request_takes_is_shown(monkeypatch
     monkeypatch.setattr(group_mirror.groups_pb2_grpc, "GroupsStub", Stub)
     places = {(TOPIC_ID, number): number for number in range(MANY)}
     group_mirror.commit_offsets(OneLeader(), "g", places)  # type: ignore[arg-type]
-    assert sizes == [MOST_ITEMS, 7]
+    assert sizes == [MAX_ITEMS, 7]

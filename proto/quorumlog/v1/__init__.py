@@ -1,1 +1,2 @@
-"""The wire contract: generated messages and services, and the byte layout of entries (`entry`)."""
+"""The wire contract: generated messages and services, the byte layout of entries (`entry`), and what a request may
+name (`request_limits`)."""

@@ -31,12 +31,10 @@ from quorumlog.sdk import (
     UnknownTopicOrPartitionError,
     errors,
 )
-from quorumlog.sdk.admin import producer_names
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.aio import AsyncAdmin
 from quorumlog.sdk.consumer.config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
-from quorumlog.server.metadata import producer_names as named_producers
 from quorumlog.v1 import admin_pb2, errors_pb2
 
 
@@ -261,7 +259,3 @@ def test_after_a_fork_a_client_refuses_to_work_and_closing_it_does_not_hang(
     assert name == "ForkedClientError"
     assert f"this {kind.__name__} was made before the process forked" in line
     client.close()
-
-
-def test_a_deletion_asks_for_as_many_names_at_a_time_as_a_node_takes() -> None:
-    assert producer_names.MAX_REQUEST_NAMES == named_producers.MAX_REQUEST_NAMES

@@ -12,8 +12,11 @@ import grpc.aio
 import pytest
 
 from quorumlog.sdk.cluster.connection import ClientStream
-from quorumlog.sdk.errors import NetworkError
-from quorumlog.v1 import data_plane_pb2
+from quorumlog.sdk.errors import InvalidRequestError, NetworkError, QuorumlogError
+from quorumlog.server.transport.rpc_errors import refuse
+from quorumlog.server.wire_errors import error as wire_error
+from quorumlog.v1 import data_plane_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 class Broken(grpc.RpcError):
@@ -24,6 +27,21 @@ class Broken(grpc.RpcError):
 
     def details(self) -> str:
         return "broken"
+
+
+def refused(code: errors_pb2.ErrorCode.ValueType) -> Exception:
+    """A stream that a node ends with a definite refusal, as its client gets it."""
+
+    class Context:
+        async def abort(self, status: grpc.StatusCode, details: str, trailing: tuple[tuple[str, bytes], ...]) -> None:
+            raise grpc.aio.AioRpcError(status, grpc.aio.Metadata(), grpc.aio.Metadata(*trailing), details)
+
+    ending = refuse(Context(), wire_error(code, "no"))  # type: ignore[arg-type]
+    try:
+        ending.send(None)
+    except grpc.aio.AioRpcError as error:
+        return error
+    raise AssertionError("refusing raises")
 
 
 class PlayedCall:
@@ -179,6 +197,52 @@ async def test_what_was_not_written_when_the_stream_broke_is_not_written_to_the_
     assert fresh.result()
     bench.stream.end()
     await turn()
+
+
+@pytest.mark.parametrize("code", [ErrorCode.INVALID_REQUEST, ErrorCode.SERVER_BUSY])
+async def test_a_refusal_of_one_of_several_requests_is_definite_for_none_that_was_written(
+    code: errors_pb2.ErrorCode.ValueType,
+) -> None:
+    bench = Bench()
+    asked = [bench.ask() for _ in range(2)]
+    await turn()
+    bench.calls[0].writable.clear()
+    asked.append(bench.ask())  # It is being written: gRPC has it.
+    await turn()
+    never_written = bench.ask()
+    await turn()
+    bench.calls[0].answers.put_nowait(refused(code))
+    await turn()
+    for one in asked:
+        error = one.exception()
+        assert isinstance(error, QuorumlogError) and error.message.startswith("no (node 127.0.0.1:1)")
+        assert not error.definite, "the node may have carried it out, and have refused another one"
+    error = never_written.exception()
+    assert isinstance(error, QuorumlogError)
+    assert error.definite and error.retriable, "what is wrong with another request says nothing of this one"
+
+
+async def test_a_refusal_of_the_only_request_under_way_is_as_definite_as_the_node_says() -> None:
+    bench = Bench()
+    answered, asked = bench.ask(), bench.ask()
+    await turn()
+    bench.calls[0].answer(0)
+    bench.calls[0].answers.put_nowait(refused(ErrorCode.INVALID_REQUEST))
+    await turn()
+    assert answered.result()
+    error = asked.exception()
+    assert isinstance(error, InvalidRequestError) and error.definite and not error.retriable
+
+
+async def test_a_refusal_after_a_post_may_be_of_that() -> None:
+    bench = Bench()
+    bench.stream.post(data_plane_pb2.FetchRequest())
+    asked = bench.ask()
+    await turn()
+    bench.calls[0].answers.put_nowait(refused(ErrorCode.INVALID_REQUEST))
+    await turn()
+    error = asked.exception()
+    assert isinstance(error, InvalidRequestError) and not error.definite
 
 
 async def test_an_answer_to_nobody_is_left_alone() -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.metadata import TopicView
-from quorumlog.sdk.errors import LeaderNotAvailableError
+from quorumlog.sdk.errors import ClientClosedError, LeaderNotAvailableError
 from quorumlog.sdk.runtime.backoff import Backoff
 
 
@@ -51,3 +51,27 @@ async def test_who_gives_up_waiting_does_not_end_the_refresh_for_the_others() ->
     with pytest.raises(LeaderNotAvailableError):
         await patient
     await cluster.close()
+
+
+async def test_who_waits_while_another_task_closes_the_client_is_told_so() -> None:
+    cluster = Cluster(
+        ["node:1"], request_timeout_s=1, bootstrap_timeout_s=1, backoff=Backoff(0.001, 0.001), client_id="test"
+    )
+    asking = asyncio.Event()
+
+    async def ask(*arguments: Any, **more: Any) -> Any:
+        asking.set()
+        await asyncio.get_running_loop().create_future()
+
+    cluster.ask_metadata = ask  # type: ignore[method-assign]
+    waiting = [asyncio.ensure_future(cluster.require_leader("t", 0)) for _ in range(2)]
+    await asking.wait()
+    waiting[1].cancel()
+    await cluster.close()
+    with pytest.raises(ClientClosedError):
+        await waiting[0]
+    with pytest.raises(asyncio.CancelledError):
+        await waiting[1]
+    assert waiting[1].cancelled(), "this one was cancelled itself"
+    with pytest.raises(ClientClosedError):
+        await cluster.require_leader("t", 0)

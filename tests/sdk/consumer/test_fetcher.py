@@ -10,6 +10,7 @@ import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 from stored_batches import stored_batch
 
+from quorumlog.sdk.cluster.topic_use import IDLE_S
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState, Start
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetcher import Fetcher
@@ -575,6 +576,32 @@ async def test_without_a_policy_a_topic_that_was_made_anew_is_said_to_be_so() ->
     await turn()
     with pytest.raises(NoOffsetForPartitionError, match="call seek"):
         bench.take()
+
+
+async def test_who_waits_in_a_poll_is_woken_when_a_topic_was_made_anew() -> None:
+    bench = Bench(auto_offset_reset="none")
+    told: list[bool] = []
+    # Who is told looks what there is, which takes the lock.
+    bench.assignment.listen(lambda: told.append(bench[P0].error is not None and not bench.assignment.lock.locked()))
+    bench.cluster.show(1, topic_id=ANOTHER_ID)
+    assert told == [True]
+    await bench.after(1)
+    assert told == [True], "it is said once"
+
+
+async def test_a_topic_of_which_a_partition_is_assigned_is_not_forgotten() -> None:
+    bench = Bench()
+    bench.cluster.show(1, topic="other")
+    bench.assignment.state(P0).paused = True
+    for _ in range(3):
+        bench.cluster.clock.now_s += IDLE_S
+        bench.cluster._forget_idle()
+    assert bench.cluster.metadata.topics.keys() == {"t"}
+    bench.assignment.remove([P0])
+    for _ in range(2):
+        bench.cluster.clock.now_s += IDLE_S
+        bench.cluster._forget_idle()
+    assert not bench.cluster.metadata.topics
 
 
 async def test_a_topic_that_is_heard_of_for_the_first_time_leaves_the_position_alone() -> None:

@@ -10,6 +10,7 @@ import pytest
 from hand_driven_cluster import TOPIC_ID, Code, HandDrivenCluster, Question, refusal, turn
 
 from quorumlog.sdk.aio import AsyncProducer
+from quorumlog.sdk.cluster.topic_use import IDLE_S
 from quorumlog.sdk.errors import (
     ClientClosedError,
     InvalidRecordError,
@@ -199,6 +200,19 @@ async def test_a_partition_that_is_used_later_has_the_identity_that_there_is() -
     bench.send(partition=1)
     (question,) = bench.under_way()
     assert parse_header(question.request.batches[0][2]).producer_id == 7
+
+
+async def test_what_was_not_sent_for_want_of_an_identity_is_certain_not_to_be_in_the_log() -> None:
+    """Also where it is not certain that no identity was given."""
+    bench = Bench()
+    handle = bench.send()
+    await turn()
+    bench.cluster.clock.now_s += 1
+    bench.sender._fail_without_identity(NetworkError("down"))
+    error = error_of(handle)
+    assert isinstance(error, NetworkError) and error.definite and error.retriable
+    bench.sender.close()
+    await turn(30)
 
 
 async def test_when_nobody_gives_an_identity_in_time_what_waits_fails_and_gives_its_memory_back() -> None:
@@ -665,6 +679,31 @@ async def test_a_partition_whose_leader_is_looked_for_is_asked_about_by_its_topi
     bench.send()
     await bench.refuse(refusal(Code.NOT_LEADER_OR_FOLLOWER))
     assert bench.cluster._wanted == {"t"}
+
+
+async def test_a_topic_is_kept_while_a_batch_is_under_way_and_asked_for_again_when_it_was_forgotten() -> None:
+    bench = await Bench(delivery_timeout_ms=3_600_000, request_timeout_ms=3_600_000).start()
+
+    def pass_idle_time() -> None:
+        for _ in range(2):
+            bench.cluster.clock.now_s += IDLE_S
+            bench.cluster._forget_idle()
+
+    bench.send()
+    await turn()
+    pass_idle_time()
+    assert "t" in bench.cluster.metadata.topics
+    await bench.acknowledge()
+    pass_idle_time()
+    assert "t" not in bench.cluster.metadata.topics
+    refreshes = bench.cluster.refreshes
+    again = bench.send()
+    await turn()
+    assert not bench.under_way() and bench.cluster._wanted == {"t"} and bench.cluster.refreshes > refreshes
+    bench.cluster.show(1)
+    await turn()
+    await bench.acknowledge()
+    assert error_of(again) is None
 
 
 # --- requests that are too large, and topics that are another one by now ----------------------------------------------

@@ -12,12 +12,12 @@ from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import NO_TOPIC_ID
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.replies import Replies
-from quorumlog.server.requests.change_targets import MAX_TARGETS
 from quorumlog.server.requests.linearizable_reads import OnRead
 from quorumlog.server.requests.topics import TopicChange, TopicRequests
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
 
 ID = b"t" * 16
 
@@ -149,7 +149,10 @@ def test_without_a_controller_nothing_is_asked_for(node: AskedNode) -> None:
         (admin_pb2.DeleteTopicsRequest(names=["a"], topic_ids=[b"short"]), "another length than 16 bytes"),
         (admin_pb2.AlterConfigsRequest(topics=[admin_pb2.AlterTopicConfig(topic_id=b"x" * 17)]), "another length"),
         (admin_pb2.DeleteProducersRequest(names=["a"], claims=[admin_pb2.ProducerClaim()] * 2), "1 names come with 2"),
-        (admin_pb2.DeleteTopicsRequest(names=["a"] * (MAX_TARGETS + 1)), f"at most {MAX_TARGETS} are allowed"),
+        (
+            admin_pb2.DeleteTopicsRequest(names=["a"] * (MAX_CHANGE_TARGETS + 1)),
+            f"at most {MAX_CHANGE_TARGETS} are allowed",
+        ),
     ],
 )
 def test_what_cannot_be_meant_is_refused_in_one_line(node: AskedNode, request_: TopicChange, line: str) -> None:

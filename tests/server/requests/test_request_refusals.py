@@ -16,8 +16,10 @@ from quorumlog.server.replies import Replies
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import ProduceRequests
+from quorumlog.server.requests.silent_refusals import TELL_EVERY_US, SilentRefusals
 from quorumlog.server.transport.client_requests import ClientRequests
 from quorumlog.server.transport.data_plane_service import DataPlaneService
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.errors_pb2 import Error, ErrorCode
@@ -144,10 +146,14 @@ class Caller:
         self.answers.append(message)
 
 
+def silence(level: str, event: str, **fields: object) -> None:
+    raise AssertionError(f"{event}: whoever is answered is told")
+
+
 def told_by_the_node(request: pb.ProduceRequest, limits: NodeLimits) -> Error:
     replies, led = Replies(), Led()
     conditions = SimpleNamespace(refusal=lambda: None, live_replicas=lambda partition: 3)
-    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace())
+    service = ProduceRequests(led, led, limits, conditions, replies, SimpleNamespace(), SilentRefusals(silence))
     service.produce(TIME, ClientRequest(1, request), request)
     (reply,) = replies.take_gathered()
     assert isinstance(reply.message, pb.ProduceResponse)
@@ -175,3 +181,34 @@ async def test_a_request_too_large_is_refused_in_the_same_words_by_the_service_a
     for told, size in ((by_service, len(request.SerializeToString())), (by_node, 5_000)):
         what = "send fewer or smaller batches in one request"
         assert told.message == f"the request has {size} bytes, the node takes 1000: {what}"
+
+
+def test_the_operator_is_told_of_refusals_that_nobody_is_answered() -> None:
+    """Once for each reason, and then now and then, with how many there were."""
+    lines: list[tuple[str, str, dict[str, object]]] = []
+    refused: list[Error] = []
+    replies, led = Replies(), Led()
+    conditions = SimpleNamespace(refusal=lambda: refused[-1] if refused else None, live_replicas=lambda partition: 3)
+    silent = SilentRefusals(lambda level, event, **fields: lines.append((level, event, fields)))
+    service = ProduceRequests(led, led, NodeLimits(), conditions, replies, SimpleNamespace(), silent)
+    batches = [pb.PartitionBatch(topic_id=TOPIC, partition=number, batch=b"b") for number in range(3)]
+
+    def produce(after_us: int, acks: int = 0) -> None:
+        request = pb.ProduceRequest(acks=acks, batches=batches)
+        time = StepTime(TIME.now + after_us, TIME.wall_ms)
+        service.produce(time, ClientRequest(1, request), request)
+
+    refused.append(error(ErrorCode.STORAGE_ERROR, "the disk is full"))
+    produce(0)
+    told = {"error": "STORAGE_ERROR", "batches": 1, "reason": "the disk is full"}
+    assert lines == [("warning", "unanswered_produce_refused", told)]
+    produce(TELL_EVERY_US - 1)
+    produce(TELL_EVERY_US - 1, acks=1)
+    assert len(lines) == 1
+    refused.append(error(ErrorCode.SERVER_BUSY, "busy"))
+    produce(TELL_EVERY_US - 1)
+    assert [fields["error"] for _, _, fields in lines] == ["STORAGE_ERROR", "SERVER_BUSY"], "each reason by itself"
+    refused.pop()
+    produce(TELL_EVERY_US)
+    assert lines[-1][2] == told | {"batches": 6}, "two of the first request, three of the second, and one more"
+    assert len(replies.take_gathered()) == 1

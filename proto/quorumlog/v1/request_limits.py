@@ -1,0 +1,16 @@
+"""How many things one request may name. A node refuses more; a client that wants more asks in parts.
+
+The messages cannot say this themselves, and both sides have to mean the same.
+"""
+
+from __future__ import annotations
+
+#: Items in any list of a request.
+MAX_ITEMS = 10_000
+#: Topics that one request creates, deletes or changes: all of them are decided on in one step of the controller.
+MAX_CHANGED_TOPICS = 100
+#: Things of any kind that one change names, and partitions that one request moves. With their ids they must still fit
+#: between nodes.
+MAX_CHANGE_TARGETS = 2_000
+#: Producer names that one request deletes, looks up or lists.
+MAX_PRODUCER_NAMES = 1_000
