@@ -64,11 +64,7 @@ def describe(
     else:
         for name, value in fields.items():
             text = (
-                "[" + ",".join(map(str, value)) + "]"
-                if isinstance(value, list)
-                else "none"
-                if value is None
-                else value
+                "[" + ",".join(map(str, value)) + "]" if isinstance(value, list) else "none" if value is None else value
             )
             print(f"{name + ':':<24}{text}")
     if state.leader_id is None:

@@ -10,7 +10,7 @@ from collections.abc import Container
 
 from quorumlog.server.metadata.records import ApplyResult
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import admin_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
@@ -34,15 +34,15 @@ class WantedQuorum:
         """
         if command.wishes != self.wishes:
             problem = "the metadata quorum is being changed by somebody else: look at it again, then repeat the change"
-            return _refused(ErrorCode.INVALID_UPDATE_VERSION, problem)
+            return _refused(error(ErrorCode.INVALID_UPDATE_VERSION, problem))
         strangers = [node for node in command.voters if node not in registered]
         if strangers:
-            return _refused(ErrorCode.INVALID_REQUEST, f"node {strangers[0]} is not registered: start it first")
+            problem = f"node {strangers[0]} is not registered: start it first"
+            return _refused(error(ErrorCode.INVALID_REQUEST, problem))
         self.voters = tuple(sorted(command.voters))
         self.wishes += 1
         return ApplyResult(peer_pb2.ControllerResponse(alter_quorum=admin_pb2.AlterQuorumResponse(voters=self.voters)))
 
 
-def _refused(code: ErrorCode, problem: str) -> ApplyResult:
-    refusal = admin_pb2.AlterQuorumResponse(error=error(code, problem))
-    return ApplyResult(peer_pb2.ControllerResponse(alter_quorum=refusal))
+def _refused(problem: errors_pb2.Error) -> ApplyResult:
+    return ApplyResult(peer_pb2.ControllerResponse(alter_quorum=admin_pb2.AlterQuorumResponse(error=problem)))

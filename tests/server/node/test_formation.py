@@ -85,3 +85,10 @@ def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
     assert isinstance(wiped, Membership)
     assert wiped.cluster_id != formed().cluster_id
     assert formed().cluster_id == formed().cluster_id
+
+
+def test_whoever_is_at_the_address_of_a_controller_tells_of_its_cluster() -> None:
+    """Who votes may have changed since the addresses were written down, and another node be there now."""
+    membership = formed()
+    broker = Formation(4, "dir4", "d:1", CONTROLLERS)
+    assert broker.on_identified(identity(9, membership.cluster_id), membership.voters) == membership
