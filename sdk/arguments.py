@@ -203,11 +203,11 @@ def check_wait(timeout: object, what: str = "timeout", *, endless: bool = True) 
         raise IllegalArgumentError(f"{what} is {timeout!r}: it must be a number from 0 on")
 
 
-def checked_nodes(replicas: object) -> list[int]:
+def checked_nodes(given: object, what: str = "replicas") -> list[int]:
     """Node ids."""
-    nodes = list(replicas) if isinstance(replicas, Iterable) else None
+    nodes = list(given) if isinstance(given, Iterable) else None
     if nodes is None or not all(type(node) is int and abs(node) <= MAX_INT32 for node in nodes):
-        raise IllegalArgumentError(f"replicas {replicas!r} are not node ids: give numbers such as [1, 2, 3]")
+        raise IllegalArgumentError(f"{what} {given!r} are not node ids: give numbers such as [1, 2, 3]")
     return nodes
 
 

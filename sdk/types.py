@@ -188,23 +188,32 @@ class ClusterDescription:
 
 @dataclass(slots=True, frozen=True)
 class QuorumReplicaDescription:
-    """One replica of the metadata log. ``last_contact_ms`` is None when the leader never heard from it."""
+    """One replica of the metadata log. ``last_contact_ms`` is None when it was not heard; without a leader nobody can
+    tell ``log_end_index``, which is None then."""
 
     node_id: int
     directory_id: str
-    log_end_index: int
+    log_end_index: int | None
     last_contact_ms: int | None
 
 
 @dataclass(slots=True, frozen=True)
 class QuorumDescription:
-    """The metadata quorum as its leader sees it. ``leader_id`` is None without a leader."""
+    """The metadata quorum as its leader sees it.
+
+    Arguments:
+        leader_id: None without a leader; then it is described by a node that is none.
+        wanted_voters: node ids of those who are to vote, while that is not so yet; otherwise empty.
+        outgoing_voters: node ids of those who voted before, while the voters are being replaced.
+    """
 
     leader_id: int | None
     leader_epoch: int
     high_watermark: int
     voters: tuple[QuorumReplicaDescription, ...]
     observers: tuple[QuorumReplicaDescription, ...]
+    wanted_voters: tuple[int, ...] = ()
+    outgoing_voters: tuple[int, ...] = ()
 
 
 @dataclass(slots=True, frozen=True)

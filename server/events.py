@@ -133,11 +133,11 @@ class FrameReceived:
 
 @dataclass(slots=True)
 class PeerIdentified:
-    """A peer answered Identify: before formation, while looking for one. ``founders`` is (node id, directory id,
-    address) of the controllers with which its cluster was formed, empty if it has none."""
+    """A peer answered Identify: before formation, while looking for one. ``voters`` is (node id, directory id,
+    address) of the voters of its metadata quorum, empty if it belongs to no cluster."""
 
     identity: PeerIdentity
-    founders: tuple[tuple[int, str, str], ...]
+    voters: tuple[tuple[int, str, str], ...]
 
 
 @dataclass(slots=True)

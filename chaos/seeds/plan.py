@@ -63,6 +63,7 @@ class Plan:
         name_deletions_us: time between deletions of producer names; (0, 0) for none.
         look_ups_us: time between look-ups of times; (0, 0) for none.
         moves_us: time between two wishes to move a partition; (0, 0): never.
+        quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
     """
@@ -81,6 +82,7 @@ class Plan:
     name_deletions_us: tuple[int, int] = (0, 0)
     look_ups_us: tuple[int, int] = (0, 0)
     moves_us: tuple[int, int] = (0, 0)
+    quorum_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -130,6 +132,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_identities(random.Random(f"{seed}/identities"), plan)
     _draw_name_deletions(random.Random(f"{seed}/name deletions"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
+    _draw_quorum(random.Random(f"{seed}/quorum"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -307,6 +310,12 @@ def _draw_name_deletions(rng: random.Random, plan: Plan) -> None:
     """Where producers have names, in half of the seeds somebody deletes them under their hands."""
     if plan.producer_names and rng.random() < 0.5:
         plan.name_deletions_us = rng.choice(((10_000, 100_000), (50_000, 400_000)))
+
+
+def _draw_quorum(rng: random.Random, plan: Plan) -> None:
+    """One seed in five changes who votes in the metadata quorum, as long as it is hurt."""
+    if plan.cluster.nodes > 1 and rng.random() < 0.2:
+        plan.quorum_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
 
 
 def _draw_moves(rng: random.Random, plan: Plan) -> None:

@@ -40,6 +40,10 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
         if image.is_fenced(number) or not present:
             return f"the metadata do not know that node {number} is back"
+    wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
+    for raft in rafts:
+        if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:
+            return f"nodes {wanted} are to vote in the metadata quorum, node {raft.node_id} knows {raft.configuration}"
     absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
     if absent:
         return f"topics {absent} do not exist"

@@ -1,4 +1,4 @@
-"""Operators in virtual time: they delete records and names, look up where a time lies, and move partitions."""
+"""Operators in virtual time: they delete records and names, look up times, move partitions and metadata quorum."""
 
 from __future__ import annotations
 
@@ -164,6 +164,40 @@ class PartitionMover:
         request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
         self.asked += 1
         self._port.request("mover", rng.choice(nodes), request, lambda answer: None)
+
+
+class QuorumChanger:
+    """Has other nodes vote in the metadata quorum at any moment, as many as it likes.
+
+    Arguments:
+        stopped: tells when to end.
+        interval_us: least and most time between two wishes.
+
+    Attributes:
+        asked: wishes so far.
+    """
+
+    def __init__(
+        self, port: Port, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
+    ) -> None:
+        self._port = port
+        self._scheduler = scheduler
+        self._rng = scheduler.stream("quorum changer")
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self.asked = 0
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._stopped():
+            return
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
+        rng, nodes = self._rng, self._port.node_ids
+        named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
+        added = rng.randint(0, len(named))
+        request = admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=_MOVE_TIMEOUT_MS)
+        self.asked += 1
+        self._port.request("quorum changer", rng.choice(nodes), request, lambda answer: None)
 
 
 class TimeProbe(Operator):

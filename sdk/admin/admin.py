@@ -138,8 +138,14 @@ class Admin:
         return self._background.run(self._core.describe_cluster(linearizable=linearizable))
 
     def describe_quorum(self) -> QuorumDescription:
-        """The metadata quorum: its leader, voters and observers."""
+        """The metadata quorum: its leader, voters and observers; see :meth:`AsyncAdmin.describe_quorum`."""
         return self._background.run(self._core.describe_quorum())
+
+    def alter_quorum(
+        self, *, add: Iterable[int] = (), remove: Iterable[int] = (), validate_only: bool = False
+    ) -> tuple[int, ...]:
+        """Changes who votes in the metadata quorum; see :meth:`AsyncAdmin.alter_quorum`."""
+        return self._background.run(self._core.alter_quorum(add=add, remove=remove, validate_only=validate_only))
 
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""

@@ -11,12 +11,14 @@ from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
+from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
 from quorumlog.sdk.arguments import (
     checked_claim_time,
     checked_commits,
     checked_group,
     checked_groups,
+    checked_nodes,
     checked_numbers,
     checked_partitions,
     checked_prefix,
@@ -51,7 +53,6 @@ from quorumlog.sdk.types import (
     PartitionReassignment,
     ProducerListing,
     QuorumDescription,
-    QuorumReplicaDescription,
     TopicDescription,
     TopicPartition,
 )
@@ -88,6 +89,7 @@ class AsyncAdmin:
         self._topics = TopicChanges(self._cluster, self._limit_s)
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)
         self._groups = GroupAdmin(self._cluster, self._limit_s)
+        self._quorum = QuorumAdmin(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
         self._fork.check()
@@ -395,25 +397,35 @@ class AsyncAdmin:
         )
 
     async def describe_quorum(self) -> QuorumDescription:
-        """The metadata quorum: its leader, voters and observers."""
+        """The metadata quorum as its leader sees it: voters and observers. If it has no leader, and so no majority of
+        its voters is up, as some node does: then ``leader_id`` is None, and ``last_contact_ms`` says whom that node
+        hears."""
         self._check_usable()
+        return await self._quorum.describe()
 
-        async def attempt() -> admin_pb2.DescribeQuorumResponse:
-            response = await self._cluster.ask_any(
-                lambda node, limit: node.admin.DescribeQuorum(admin_pb2.DescribeQuorumRequest(), timeout=limit)
-            )
-            if response.HasField("error"):
-                raise error_from_proto(response.error)
-            return response
+    async def alter_quorum(
+        self, *, add: Iterable[int] = (), remove: Iterable[int] = (), validate_only: bool = False
+    ) -> tuple[int, ...]:
+        """Changes who votes in the metadata quorum, and returns once that has been taken on (KIP-853).
 
-        response = await self._cluster.retrying(attempt, self._limit_s, "describe_quorum")
-        return QuorumDescription(
-            leader_id=response.leader_id if response.leader_id >= 0 else None,
-            leader_epoch=response.leader_epoch,
-            high_watermark=response.high_watermark,
-            voters=tuple(_replica(voter) for voter in response.voters),
-            observers=tuple(_replica(observer) for observer in response.observers),
-        )
+        The voters change once all that are new have caught up; ``describe_quorum`` shows ``wanted_voters`` until then.
+        An odd number of voters is best: four survive no more than three.
+
+        Arguments:
+            add: node ids of registered nodes that are to vote.
+            remove: node ids of voters that are not to vote any more.
+            validate_only: check only, change nothing.
+
+        Returns:
+            Node ids of those who are to vote from now on.
+
+        Raises:
+            InvalidRequestError: a node is not registered or is down, one to be removed is no voter, or too few of the
+                voters would be up.
+        """
+        self._check_usable()
+        added, removed = checked_nodes(add, "add"), checked_nodes(remove, "remove")
+        return await self._quorum.alter(added, removed, validate_only=bool(validate_only))
 
     async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""
@@ -477,11 +489,6 @@ def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[Partiti
         )
         for p in topic.partitions
     ]
-
-
-def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:
-    contact = replica.last_contact_ms if replica.last_contact_ms >= 0 else None
-    return QuorumReplicaDescription(replica.node_id, replica.directory_id, replica.log_end_index, contact)
 
 
 def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:

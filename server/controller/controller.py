@@ -9,11 +9,13 @@ given.
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
@@ -52,14 +54,23 @@ class Controller:
         now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
         rng: for topic ids.
         options: times and limits.
+        voters: the voters of the metadata group at the moment.
     """
 
-    def __init__(self, image: MetadataImage, now: int, rng: random.Random, options: ControllerOptions) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        now: int,
+        rng: random.Random,
+        options: ControllerOptions,
+        voters: Callable[[], tuple[int, ...]],
+    ) -> None:
         self._image = image
         self._rng = rng
         self._options = options
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
+        self._quorum = QuorumDecisions(image, voters)
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
 
     @property
@@ -108,6 +119,8 @@ class Controller:
                 return self._delete_producers(number, wall_ms, request.delete_producers)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "alter_quorum":
+                return self._quorum.decide(wall_ms, number, request.alter_quorum)
             case "replicas_moved":
                 return self._replicas_moved(number, wall_ms, request.replicas_moved)
             case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs" | "create_coordinators":

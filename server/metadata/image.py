@@ -14,6 +14,7 @@ from google.protobuf.message import DecodeError
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.moves import PartitionMoves
 from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import (
     FEATURE_LEVEL,
     PRODUCER_ID_BLOCK,
@@ -60,6 +61,7 @@ class MetadataImage:
         self.applied_index = 0
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
+        self.quorum = WantedQuorum()
         self.feature_level = FEATURE_LEVEL
 
     # -- reading --------------------------------------------------------------------------------------------------
@@ -123,6 +125,8 @@ class MetadataImage:
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
             case "delete_producer_claims":
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
+            case "want_quorum":
+                result = self.quorum.want(command.want_quorum, self.brokers)
             case _:
                 raise MetadataLogError(
                     f"entry {index} of the metadata log holds a command of a later version: upgrade this node"
@@ -382,6 +386,8 @@ class MetadataImage:
             named_producers=self.named_producers.records(),
             next_named_producer_id=self.named_producers.next_id,
             producers_deleted_index=self.named_producers.deleted_index,
+            wanted_voters=self.quorum.voters,
+            quorum_wishes=self.quorum.wishes,
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -408,6 +414,7 @@ class MetadataImage:
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_snapshot(snapshot)
+        image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
         image.feature_level = snapshot.feature_level
         image.applied_index = snapshot.applied_index
         for partition in image.partitions.values():

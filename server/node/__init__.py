@@ -9,6 +9,7 @@
 - `leader_heartbeats.py`: what a node says of itself at regular times.
 - `early_votes.py`: vote requests for Raft groups that this node has not heard of yet.
 - `metadata_member.py`: this node's replica of the metadata.
+- `metadata_quorum.py`: changes who votes in the metadata quorum.
 - `controller_traffic.py`: requests to the controller and to leaders, and those that other nodes send here.
 - `log_services.py`: who serves the logs of records to clients, and who keeps them in order.
 - `serving_conditions.py`: what the node can do at the moment: take appends, confirm that it leads.

@@ -31,12 +31,13 @@ from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
-from quorumlog.server.requests.cluster_requests import ClusterRequests
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.image_age import ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
+from quorumlog.server.requests.producer_identities import ProducerIdentities
+from quorumlog.server.requests.quorum_requests import QuorumRequests
 from quorumlog.server.requests.topics import TopicRequests
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -112,13 +113,14 @@ class ClusterMember:
             self._metadata_reads,
             shared.replies,
         )
-        self._cluster_requests = ClusterRequests(metadata, self.broker, controller, shared.replies)
+        self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies)
+        self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
         self._coordinators = Coordinators(self._time.now, CoordinatorServices(
             options, metadata, self.partitions.coordinators, self.partitions, controller, shared.host, rounds,
             shared.snapshots, shared.replies.reply,
         ))  # fmt: skip
-        self.controller_traffic.declare("describe_quorum", self._cluster_requests.on_describe_quorum)
+        self.controller_traffic.declare("describe_quorum", self._quorum_requests.on_describe_quorum)
         self.controller_traffic.declare("elect_preferred_leaders", self.elections.order)
         self.controller_traffic.declare("metadata_read_index", self._metadata_reads.serve)
 
@@ -144,7 +146,8 @@ class ClusterMember:
                 self._metadata_reads,
                 self._image_age,
                 self._metadata_queries,
-                self._cluster_requests,
+                self._producer_identities,
+                self._quorum_requests,
                 self.logs.producer_expiry,
                 self.logs.deleted_producers,
                 self._coordinators,
@@ -161,7 +164,7 @@ class ClusterMember:
         self._endings.find_deleted()
         self.partitions.reconcile(self._time.now)
         self._resources.log(
-            "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.founders)
+            "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.voters)
         )
         self.metadata.open_first_term(self._time.now)
 

@@ -76,7 +76,7 @@ class ClusterSearch:
         """A controller answered."""
         # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
         if not self._joined and self._directory.is_durable:
-            self._conclude(self._formation.on_identified(event.identity, event.founders))
+            self._conclude(self._formation.on_identified(event.identity, event.voters))
 
     def _consider_forming(self) -> None:
         if not self._joined and self._directory.is_durable and self._options.node_id in self._options.controllers:
@@ -88,7 +88,7 @@ class ClusterSearch:
             self._seeker.refused_by_cluster(conclusion)
         elif conclusion is not None and not self._concluded:
             self._concluded = True
-            voters = tuple(node for node, _, _ in conclusion.founders)
+            voters = tuple(node for node, _, _ in conclusion.voters)
             learners = () if self._options.node_id in voters else (self._options.node_id,)
             configuration = Configuration(voters, learners)
             self._directory.join(conclusion, configuration)

@@ -13,19 +13,25 @@ from dataclasses import dataclass, field
 
 from quorumlog.server.events import PeerIdentity
 
-Founder = tuple[int, str, str]
+#: A voter of the metadata quorum: node id, directory id, address.
+Voter = tuple[int, str, str]
 
 
 @dataclass(slots=True, frozen=True)
 class Membership:
-    """A formed cluster: its id and the controllers that formed it, as (node id, directory id, address)."""
+    """A cluster that this node belongs to.
+
+    Arguments:
+        voters: of its metadata quorum: the controllers that formed it, or, for a node that joined later, those that
+            voted then.
+    """
 
     cluster_id: str
-    founders: tuple[Founder, ...]
+    voters: tuple[Voter, ...]
 
     def encode(self) -> bytes:
         """For the node's own rows."""
-        return json.dumps({"cluster_id": self.cluster_id, "founders": self.founders}).encode()
+        return json.dumps({"cluster_id": self.cluster_id, "founders": self.voters}).encode()
 
     @classmethod
     def decode(cls, row: bytes) -> Membership:
@@ -34,8 +40,8 @@ class Membership:
         return cls(parsed["cluster_id"], tuple((node, directory, addr) for node, directory, addr in parsed["founders"]))
 
     def directory_of(self, node_id: int) -> str | None:
-        """The data directory with which a controller took part in formation."""
-        return next((directory for node, directory, _ in self.founders if node == node_id), None)
+        """The data directory of one of the voters."""
+        return next((directory for node, directory, _ in self.voters if node == node_id), None)
 
 
 @dataclass(slots=True)
@@ -63,16 +69,22 @@ class Formation:
         """Node ids of the controllers that have not answered that they are empty."""
         return [node for node in sorted(self.controllers) if node not in self._empty and node != self.node_id]
 
-    def on_identified(self, identity: PeerIdentity, founders: tuple[Founder, ...]) -> Membership | str | None:
-        """A controller answered.
+    def on_identified(self, identity: PeerIdentity, voters: tuple[Voter, ...]) -> Membership | str | None:
+        """The node at the address of a controller answered.
+
+        Arguments:
+            voters: of the metadata quorum that it belongs to; empty if it belongs to none.
 
         Returns:
             The cluster to join or that has just formed; or one line why this node cannot take part; or None: wait.
         """
-        if self.controllers.get(identity.node_id) is None or not identity.directory_id:
+        if not identity.directory_id:
             return None
-        if founders:
-            return self._adopt(identity.cluster_id, founders)
+        if voters:
+            # Whatever its node id: who votes may have changed since the addresses were written down.
+            return self._adopt(identity.cluster_id, voters)
+        if identity.node_id not in self.controllers:
+            return None
         self._empty[identity.node_id] = identity
         return self.decide()
 
@@ -86,8 +98,8 @@ class Formation:
         digest = hashlib.blake2b(json.dumps(founders).encode(), digest_size=11).hexdigest()
         return Membership(digest, tuple(founders))
 
-    def _adopt(self, cluster_id: str, founders: tuple[Founder, ...]) -> Membership | str:
-        membership = Membership(cluster_id, founders)
+    def _adopt(self, cluster_id: str, voters: tuple[Voter, ...]) -> Membership | str:
+        membership = Membership(cluster_id, voters)
         known = membership.directory_of(self.node_id)
         if known is not None and known != self.directory_id:
             return (

@@ -1,9 +1,8 @@
-"""This node as a member of the metadata's Raft group: its replica, the learners that it admits, the peers it names."""
+"""This node as a member of the metadata's Raft group: its replica, who belongs to the group, the peers it names."""
 
 from __future__ import annotations
 
-from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
-from quorumlog.raft.types import ORIGIN, Configuration, Snapshot
+from quorumlog.raft.types import ORIGIN, Snapshot
 from quorumlog.server.controller.controller import ControllerOptions
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.metadata_replica import MetadataListener, MetadataReplica, decode_applied
@@ -11,7 +10,8 @@ from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.raft_host import HostedReplica
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import METADATA_GROUP
-from quorumlog.server.node.formation import Membership
+from quorumlog.server.node.formation import Membership, Voter
+from quorumlog.server.node.metadata_quorum import MetadataQuorum
 from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node_service import NodeService
 from quorumlog.storage.transaction import RaftGroupState
@@ -44,6 +44,8 @@ class MetadataMember(NodeService):
         self.peers_changed = True
         self._known_peers: dict[int, str] = {}
         self.replica = self._open(raft_groups, state, listener, now)
+        self._quorum = MetadataQuorum(self.replica, resources.host, resources.log)
+        self._known_configuration = self.replica.raft.configuration
 
     def _open(
         self, raft_groups: RaftGroupFactory, state: RaftGroupState, listener: MetadataListener, now: int
@@ -57,7 +59,7 @@ class MetadataMember(NodeService):
         options = ControllerOptions(
             session_timeout_us=shared.options.broker_session_timeout_us,
             coordinators=CoordinatorPlan(
-                groups.coordinators, groups.coordinators_factor, len(self.membership.founders)
+                groups.coordinators, groups.coordinators_factor, len(state.configuration.voters)
             ),
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
@@ -75,7 +77,7 @@ class MetadataMember(NodeService):
     def open_first_term(self, now: int) -> None:
         """The node that decided on the formation campaigns as soon as others can hear it: nobody leads yet."""
         raft = self.replica.raft
-        first = min(node for node, _, _ in self.membership.founders)
+        first = min(node for node, _, _ in self.membership.voters)
         if self._resources.options.node_id == first and raft.last_id == ORIGIN and raft.term == 0:
             raft.campaign(now)
             self._resources.host.touch(METADATA_GROUP)
@@ -84,11 +86,13 @@ class MetadataMember(NodeService):
         """Lets the controller, if it is here, do what is due."""
         if self.replica.on_time(now, wall_ms):
             self._resources.host.touch(METADATA_GROUP)
+        self._quorum.on_time(now)
 
     @property
     def next_deadline(self) -> int | None:
         """When ``on_time`` is due."""
-        return self.replica.next_deadline
+        dues = [due for due in (self.replica.next_deadline, self._quorum.next_deadline) if due is not None]
+        return min(dues, default=None)
 
     def after_round(self, now: int) -> None:
         """The metadata group was stepped: the controller begins or ends with the leadership."""
@@ -97,20 +101,10 @@ class MetadataMember(NodeService):
         if self.replica.controller is not None:
             if not was_controller:
                 self._resources.log("info", "controller_active", term=self.replica.raft.term)
-            self._admit_learners(now)
-
-    def _admit_learners(self, now: int) -> None:
-        """Makes every registered broker that is no controller a learner of the metadata group."""
-        raft = self.replica.raft
-        known = raft.configuration
-        new = [node for node in self.replica.image.brokers if node not in known.members]
-        if new:
-            try:
-                raft.propose_configuration(now, Configuration(known.voters, (*known.learners, *new)))
-            except (NotLeaderError, ProposalRefusedError):
-                # An earlier change is not applied yet: the round after that tries again.
-                return
-            self._resources.host.touch(METADATA_GROUP)
+            self._quorum.admit_learners(now)
+        if self.replica.raft.configuration is not self._known_configuration:
+            self._known_configuration = self.replica.raft.configuration
+            self.peers_changed = True
 
     def checkpoint(self) -> None:
         """Writes a snapshot of the image when enough has been applied since the last one."""
@@ -126,12 +120,25 @@ class MetadataMember(NodeService):
             )
 
     def peers(self) -> dict[int, str]:
-        """Whom to hold streams to: the controllers, and every registered broker where it says it is."""
-        addresses = {node: address for node, _, address in self.membership.founders}
+        """Whom to hold streams to: the voters, and every registered broker where it says it is."""
+        addresses = {node: address for node, _, address in self._unregistered_voters()}
         for broker in self.replica.image.brokers.values():
             addresses[broker.node_id] = f"{broker.host}:{broker.port}"
         addresses.pop(self._resources.options.node_id, None)
         return addresses
+
+    def voters(self) -> tuple[Voter, ...]:
+        """The voters of the metadata quorum as this node knows them: for nodes that look for the cluster."""
+        brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
+        known = [brokers[node] for node in electors if node in brokers]
+        registered = [(each.node_id, each.registration.directory_id, f"{each.host}:{each.port}") for each in known]
+        return tuple(sorted([*registered, *self._unregistered_voters()]))
+
+    def _unregistered_voters(self) -> list[Voter]:
+        """The voters of which the image does not say yet where they are. Those that formed the cluster are known; who
+        came to vote later had registered."""
+        brokers, electors = self.replica.image.brokers, self.replica.raft.configuration.electors
+        return [voter for voter in self.membership.voters if voter[0] in electors and voter[0] not in brokers]
 
     def take_changed_peers(self) -> dict[int, str] | None:
         """Whom to hold streams to from now on; None: to the same as before."""
@@ -147,4 +154,4 @@ class MetadataMember(NodeService):
         broker = self.replica.image.brokers.get(node_id)
         if broker is not None:
             return broker.registration.directory_id
-        return self.membership.directory_of(node_id)
+        return next((directory for node, directory, _ in self._unregistered_voters() if node == node_id), None)

@@ -48,7 +48,7 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.early_votes import EarlyVotes
-from quorumlog.server.node.formation import Founder, Membership
+from quorumlog.server.node.formation import Membership, Voter
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
 from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.resources import NodeResources
@@ -131,9 +131,9 @@ class Node:
         return self._member.metadata.membership.cluster_id if self._member is not None else ""
 
     @property
-    def founders(self) -> tuple[Founder, ...]:
-        """The controllers with which the cluster was formed; empty before."""
-        return self._member.metadata.membership.founders if self._member is not None else ()
+    def voters(self) -> tuple[Voter, ...]:
+        """The voters of the cluster's metadata quorum as this node knows them; empty before it belongs to one."""
+        return self._member.metadata.voters() if self._member is not None else ()
 
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:

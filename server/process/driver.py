@@ -33,8 +33,8 @@ class DrivenNode(Protocol):
         """Who it is."""
 
     @property
-    def founders(self) -> tuple[tuple[int, str, str], ...]:
-        """The controllers that formed its cluster; empty before that."""
+    def voters(self) -> tuple[tuple[int, str, str], ...]:
+        """The voters of its metadata quorum; empty before it belongs to a cluster."""
 
     @property
     def next_deadline(self) -> int:

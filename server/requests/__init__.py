@@ -8,7 +8,8 @@
 - `topics.py`, with `change_targets.py`: topics are created, changed and deleted by the controller, each by its id.
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
-- `cluster_requests.py`: producer identities, and the description of the metadata quorum.
+- `producer_identities.py`: producers get an identity, or claim a named one.
+- `quorum_requests.py`: the metadata quorum is described, and changed by the controller.
 - `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
 - `failed_responses.py`: the failed response of each kind of request, by its type.
 

@@ -27,6 +27,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "ListProducers": admin_pb2.ListProducersRequest,
         "DeleteProducers": admin_pb2.DeleteProducersRequest,
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
+        "AlterQuorum": admin_pb2.AlterQuorumRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -263,8 +263,8 @@ class PeerLinks:
         finally:
             self._identifying.discard(address)
         self._on_cluster(address, identity.cluster_id)
-        founders = tuple((member.node_id, member.directory_id, member.address) for member in answer.founders)
-        self._emit(PeerIdentified(identity, founders))
+        voters = tuple((member.node_id, member.directory_id, member.address) for member in answer.voters)
+        self._emit(PeerIdentified(identity, voters))
 
     async def _call_identify(self, address: str) -> peer_pb2.IdentifyResponse:
         request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))

@@ -31,7 +31,7 @@ class PeerService:
 
     Arguments:
         identity: says who this node is now.
-        founders: the node's founders, empty before formation.
+        voters: of the metadata quorum as the node knows them, empty before formation.
         accepts: ``Node.accepts_peer``.
     """
 
@@ -39,13 +39,13 @@ class PeerService:
         self,
         *,
         identity: Callable[[], PeerIdentity],
-        founders: Callable[[], tuple[tuple[int, str, str], ...]],
+        voters: Callable[[], tuple[tuple[int, str, str], ...]],
         accepts: Callable[[PeerIdentity], str | None],
         links: PeerLinks,
         log: Log,
     ) -> None:
         self._identity = identity
-        self._founders = founders
+        self._voters = voters
         self._accepts = accepts
         self._links = links
         self._log = log
@@ -67,11 +67,11 @@ class PeerService:
             peer_pb2.IdentifyRequest.FromString(data)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
-        founders = [
-            peer_pb2.FoundingMember(node_id=node_id, directory_id=directory, address=address)
-            for node_id, directory, address in self._founders()
+        voters = [
+            peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
+            for node_id, directory, address in self._voters()
         ]
-        answer = peer_pb2.IdentifyResponse(identity=encode_identity(self._identity()), founders=founders)
+        answer = peer_pb2.IdentifyResponse(identity=encode_identity(self._identity()), voters=voters)
         return answer.SerializeToString()
 
     async def control(self, _unused: object, context: Context) -> None:

@@ -80,6 +80,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.describe_node": {},
     "Admin.describe_nodes": {},
     "Admin.describe_quorum": {},
+    "Admin.alter_quorum": {"add": [1], "remove": [2], "validate_only": True},
     "Admin.describe_topics": {"topics": ["orders"]},
     "Admin.elect_leaders": {"partitions": [TP]},
     "Admin.list_group_offsets": {"group_id": "g", "partitions": [TP]},

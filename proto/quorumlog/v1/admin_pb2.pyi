@@ -1096,6 +1096,8 @@ class DescribeQuorumResponse(_message.Message):
     HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
     OBSERVERS_FIELD_NUMBER: _builtins.int
+    WANTED_VOTERS_FIELD_NUMBER: _builtins.int
+    OUTGOING_VOTERS_FIELD_NUMBER: _builtins.int
     leader_id: _builtins.int
     """The leader's node id; -1 without one."""
     leader_epoch: _builtins.int
@@ -1114,6 +1116,14 @@ class DescribeQuorumResponse(_message.Message):
     def observers(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuorumReplica]:
         """The learners."""
 
+    @_builtins.property
+    def wanted_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of those who are to vote, while that is not so yet; otherwise empty."""
+
+    @_builtins.property
+    def outgoing_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of the voters that voted before, while they are being replaced."""
+
     def __init__(
         self,
         *,
@@ -1123,10 +1133,12 @@ class DescribeQuorumResponse(_message.Message):
         high_watermark: _builtins.int = ...,
         voters: _abc.Iterable[Global___QuorumReplica] | None = ...,
         observers: _abc.Iterable[Global___QuorumReplica] | None = ...,
+        wanted_voters: _abc.Iterable[_builtins.int] | None = ...,
+        outgoing_voters: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "observers", b"observers", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "leader_id", b"leader_id", "observers", b"observers", "outgoing_voters", b"outgoing_voters", "voters", b"voters", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1165,6 +1177,76 @@ class QuorumReplica(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___QuorumReplica: _TypeAlias = QuorumReplica  # noqa: Y015
+
+@_typing.final
+class AlterQuorumRequest(_message.Message):
+    """Who is to vote in the metadata quorum, and who is not any more. The change is taken on when this is answered, and
+    carried out by the quorum's leader; DescribeQuorum says how far it is.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ADD_FIELD_NUMBER: _builtins.int
+    REMOVE_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """True: check only, change nothing."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    @_builtins.property
+    def add(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of registered nodes that are to vote."""
+
+    @_builtins.property
+    def remove(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of those that are to vote no more."""
+
+    def __init__(
+        self,
+        *,
+        add: _abc.Iterable[_builtins.int] | None = ...,
+        remove: _abc.Iterable[_builtins.int] | None = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add", b"add", "remove", b"remove", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterQuorumRequest: _TypeAlias = AlterQuorumRequest  # noqa: Y015
+
+@_typing.final
+class AlterQuorumResponse(_message.Message):
+    """Who is to vote."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of those who are to vote from now on."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        voters: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterQuorumResponse: _TypeAlias = AlterQuorumResponse  # noqa: Y015
 
 @_typing.final
 class ListProducersRequest(_message.Message):

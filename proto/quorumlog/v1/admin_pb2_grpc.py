@@ -90,6 +90,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.FromString,
                 _registered_method=True)
+        self.AlterQuorum = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterQuorum',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/quorumlog.v1.Admin/ElectLeaders',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
@@ -183,6 +188,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterQuorum(self, request, context):
+        """Changes who votes in the metadata quorum.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Hands partitions over to their preferred leaders, each by its present leader.
         """
@@ -254,6 +266,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.DescribeQuorum,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.SerializeToString,
+            ),
+            'AlterQuorum': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterQuorum,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -564,6 +581,33 @@ class Admin:
             '/quorumlog.v1.Admin/DescribeQuorum',
             quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.DescribeQuorumResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterQuorum(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterQuorum',
+            quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.FromString,
             options,
             channel_credentials,
             insecure,

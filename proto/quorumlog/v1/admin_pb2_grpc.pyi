@@ -57,6 +57,8 @@ class AdminStub:
     """Deletes producer names. Each name succeeds or fails on its own."""
     DescribeQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]
     """Describes the metadata quorum."""
+    AlterQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterQuorumRequest, _admin_pb2.AlterQuorumResponse]
+    """Changes who votes in the metadata quorum."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
@@ -89,6 +91,8 @@ class AdminAsyncStub(AdminStub):
     """Deletes producer names. Each name succeeds or fails on its own."""
     DescribeQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeQuorumRequest, _admin_pb2.DescribeQuorumResponse]  # type: ignore[assignment]
     """Describes the metadata quorum."""
+    AlterQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterQuorumRequest, _admin_pb2.AlterQuorumResponse]  # type: ignore[assignment]
+    """Changes who votes in the metadata quorum."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
@@ -184,6 +188,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.DescribeQuorumResponse, _abc.Awaitable[_admin_pb2.DescribeQuorumResponse]]:
         """Describes the metadata quorum."""
+
+    @_abc_1.abstractmethod
+    def AlterQuorum(
+        self,
+        request: _admin_pb2.AlterQuorumRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterQuorumResponse, _abc.Awaitable[_admin_pb2.AlterQuorumResponse]]:
+        """Changes who votes in the metadata quorum."""
 
     @_abc_1.abstractmethod
     def ElectLeaders(

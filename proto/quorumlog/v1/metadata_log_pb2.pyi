@@ -42,6 +42,7 @@ class MetadataCommand(_message.Message):
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCER_CLAIMS_FIELD_NUMBER: _builtins.int
+    WANT_QUORUM_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -104,6 +105,10 @@ class MetadataCommand(_message.Message):
     def delete_producer_claims(self) -> Global___DeleteProducers:
         """Claims of producer names are deleted."""
 
+    @_builtins.property
+    def want_quorum(self) -> Global___WantQuorum:
+        """Other nodes are to vote in the metadata quorum."""
+
     def __init__(
         self,
         *,
@@ -123,12 +128,13 @@ class MetadataCommand(_message.Message):
         replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
         delete_producers: Global___DeleteProducers | None = ...,
         delete_producer_claims: Global___DeleteProducers | None = ...,
+        want_quorum: Global___WantQuorum | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "want_quorum"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -275,6 +281,34 @@ class DeleteProducers(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteProducers: _TypeAlias = DeleteProducers  # noqa: Y015
+
+@_typing.final
+class WantQuorum(_message.Message):
+    """Who is to vote in the metadata quorum."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VOTERS_FIELD_NUMBER: _builtins.int
+    WISHES_FIELD_NUMBER: _builtins.int
+    wishes: _builtins.int
+    """How many of these commands came before, on which this one is based."""
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Node ids of registered nodes."""
+
+    def __init__(
+        self,
+        *,
+        voters: _abc.Iterable[_builtins.int] | None = ...,
+        wishes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters", "wishes", b"wishes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___WantQuorum: _TypeAlias = WantQuorum  # noqa: Y015
 
 @_typing.final
 class ReassignReplicas(_message.Message):
@@ -475,6 +509,8 @@ class MetadataSnapshot(_message.Message):
     NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
     NEXT_NAMED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     PRODUCERS_DELETED_INDEX_FIELD_NUMBER: _builtins.int
+    WANTED_VOTERS_FIELD_NUMBER: _builtins.int
+    QUORUM_WISHES_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -487,6 +523,8 @@ class MetadataSnapshot(_message.Message):
     """The id of the next name; 0 in snapshots from before names could be deleted, when it was their number."""
     producers_deleted_index: _builtins.int
     """The index of the last entry that deleted a name."""
+    quorum_wishes: _builtins.int
+    """How often that was changed."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerRecord]:
         """Brokers by id."""
@@ -498,6 +536,10 @@ class MetadataSnapshot(_message.Message):
     @_builtins.property
     def named_producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___NamedProducer]:
         """Named producer identities, by name."""
+
+    @_builtins.property
+    def wanted_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Who is to vote in the metadata quorum; empty: those with which the cluster was formed."""
 
     def __init__(
         self,
@@ -511,10 +553,12 @@ class MetadataSnapshot(_message.Message):
         named_producers: _abc.Iterable[Global___NamedProducer] | None = ...,
         next_named_producer_id: _builtins.int = ...,
         producers_deleted_index: _builtins.int = ...,
+        wanted_voters: _abc.Iterable[_builtins.int] | None = ...,
+        quorum_wishes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -54,32 +54,34 @@ class IdentifyResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     IDENTITY_FIELD_NUMBER: _builtins.int
-    FOUNDERS_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def identity(self) -> Global___NodeIdentity:
         """Who answers."""
 
     @_builtins.property
-    def founders(self) -> _containers.RepeatedCompositeFieldContainer[Global___FoundingMember]:
-        """The voters with which its cluster was formed; empty before formation."""
+    def voters(self) -> _containers.RepeatedCompositeFieldContainer[Global___QuorumMember]:
+        """The voters of its metadata quorum as it knows them: those with which the cluster was formed, until that was changed;
+        empty before formation.
+        """
 
     def __init__(
         self,
         *,
         identity: Global___NodeIdentity | None = ...,
-        founders: _abc.Iterable[Global___FoundingMember] | None = ...,
+        voters: _abc.Iterable[Global___QuorumMember] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["founders", b"founders", "identity", b"identity"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___IdentifyResponse: _TypeAlias = IdentifyResponse  # noqa: Y015
 
 @_typing.final
-class FoundingMember(_message.Message):
-    """A controller with which the cluster was formed."""
+class QuorumMember(_message.Message):
+    """A voter of the metadata quorum."""
 
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -105,7 +107,7 @@ class FoundingMember(_message.Message):
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___FoundingMember: _TypeAlias = FoundingMember  # noqa: Y015
+Global___QuorumMember: _TypeAlias = QuorumMember  # noqa: Y015
 
 @_typing.final
 class NodeIdentity(_message.Message):
@@ -745,6 +747,7 @@ class ControllerRequest(_message.Message):
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     CREATE_COORDINATORS_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
+    ALTER_QUORUM_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     @_builtins.property
@@ -815,6 +818,10 @@ class ControllerRequest(_message.Message):
     def delete_producers(self) -> _admin_pb2.DeleteProducersRequest:
         """A client deletes producer names."""
 
+    @_builtins.property
+    def alter_quorum(self) -> _admin_pb2.AlterQuorumRequest:
+        """A client changes who votes in the metadata quorum."""
+
     def __init__(
         self,
         *,
@@ -836,12 +843,13 @@ class ControllerRequest(_message.Message):
         replicas_moved: Global___ReplicasMoved | None = ...,
         create_coordinators: Global___CreateCoordinators | None = ...,
         delete_producers: _admin_pb2.DeleteProducersRequest | None = ...,
+        alter_quorum: _admin_pb2.AlterQuorumRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -886,6 +894,7 @@ class ControllerResponse(_message.Message):
     PRODUCER_CLAIMED_FIELD_NUMBER: _builtins.int
     REASSIGN_PARTITIONS_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
+    ALTER_QUORUM_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -946,6 +955,10 @@ class ControllerResponse(_message.Message):
     def delete_producers(self) -> _admin_pb2.DeleteProducersResponse:
         """To delete_producers."""
 
+    @_builtins.property
+    def alter_quorum(self) -> _admin_pb2.AlterQuorumResponse:
+        """To alter_quorum."""
+
     def __init__(
         self,
         *,
@@ -965,12 +978,13 @@ class ControllerResponse(_message.Message):
         producer_claimed: Global___ProducerClaimed | None = ...,
         reassign_partitions: _admin_pb2.ReassignPartitionsResponse | None = ...,
         delete_producers: _admin_pb2.DeleteProducersResponse | None = ...,
+        alter_quorum: _admin_pb2.AlterQuorumResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 

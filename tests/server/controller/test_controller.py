@@ -32,7 +32,7 @@ class Cluster:
 
     def take_over(self) -> None:
         """A new controller, which knows only the image."""
-        self.controller = Controller(self.image, self.now, random.Random(1), self.options)
+        self.controller = Controller(self.image, self.now, random.Random(1), self.options, lambda: (1, 2, 3))
 
     def decide(self, **body: object) -> ControllerDecision:
         request = peer_pb2.ControllerRequest(request_id=77, **body)  # type: ignore[arg-type]

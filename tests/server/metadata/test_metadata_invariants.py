@@ -39,7 +39,7 @@ class MetadataMachine(RuleBasedStateMachine):
         self.stale_changes: list[peer_pb2.AlterIsr] = []
 
     def elected(self) -> Controller:
-        return Controller(self.image, self.now, self.rng, ControllerOptions())
+        return Controller(self.image, self.now, self.rng, ControllerOptions(), lambda: (1, 2, 3))
 
     def ask(self, **body: object) -> ControllerDecision:
         decision = self.controller.handle(self.now, self.now, peer_pb2.ControllerRequest(request_id=1, **body))  # type: ignore[arg-type]

@@ -26,7 +26,7 @@ def formed() -> Membership:
 
 def test_a_cluster_forms_when_all_controllers_are_empty() -> None:
     membership = formed()
-    assert [node for node, _, _ in membership.founders] == [1, 2, 3]
+    assert [node for node, _, _ in membership.voters] == [1, 2, 3]
     assert Membership.decode(membership.encode()) == membership
 
 
@@ -38,7 +38,7 @@ def test_only_the_lowest_controller_decides() -> None:
 
 def test_the_others_adopt_what_was_decided() -> None:
     membership = formed()
-    adopted = formation(3).on_identified(identity(1, membership.cluster_id), membership.founders)
+    adopted = formation(3).on_identified(identity(1, membership.cluster_id), membership.voters)
     assert adopted == membership
 
 
@@ -46,7 +46,7 @@ def test_a_wiped_founder_does_not_join_as_if_it_remembered() -> None:
     """raft.md 19."""
     membership = formed()
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
-    refusal = wiped.on_identified(identity(1, membership.cluster_id), membership.founders)
+    refusal = wiped.on_identified(identity(1, membership.cluster_id), membership.voters)
     assert isinstance(refusal, str)
     assert "another data directory of node 3" in refusal
 
@@ -56,7 +56,7 @@ def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
     membership = formed()
     wiped = Formation(1, "new1", "a:1", CONTROLLERS)
     assert wiped.on_identified(identity(2, directory="new2"), ()) is None
-    assert isinstance(wiped.on_identified(identity(3, membership.cluster_id), membership.founders), str)
+    assert isinstance(wiped.on_identified(identity(3, membership.cluster_id), membership.voters), str)
 
 
 def test_a_single_controller_forms_at_once() -> None:
@@ -74,7 +74,7 @@ def test_a_stranger_or_one_without_a_directory_does_not_count() -> None:
 def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
-    assert broker.on_identified(identity(2, membership.cluster_id), membership.founders) == membership
+    assert broker.on_identified(identity(2, membership.cluster_id), membership.voters) == membership
 
 
 def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
@@ -85,3 +85,10 @@ def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
     assert isinstance(wiped, Membership)
     assert wiped.cluster_id != formed().cluster_id
     assert formed().cluster_id == formed().cluster_id
+
+
+def test_whoever_is_at_the_address_of_a_controller_tells_of_its_cluster() -> None:
+    """Who votes may have changed since the addresses were written down, and another node be there now."""
+    membership = formed()
+    broker = Formation(4, "dir4", "d:1", CONTROLLERS)
+    assert broker.on_identified(identity(9, membership.cluster_id), membership.voters) == membership

@@ -43,7 +43,7 @@ class ScriptedNode:
 
     def __init__(self, answer: Callable[[list[Event]], Effects] = lambda events: Effects(), cluster: str = "") -> None:
         self.identity = PeerIdentity(cluster, 1, "directory", 1, "127.0.0.1:1")
-        self.founders: tuple[tuple[int, str, str], ...] = ()
+        self.voters: tuple[tuple[int, str, str], ...] = ()
         self.next_deadline = FAR_AWAY_US
         self.steps: list[list[Event]] = []
         self._answer = answer

@@ -70,7 +70,7 @@ class End:
         )
         service = PeerService(
             identity=lambda: self.identity,
-            founders=lambda: ((1, "directory-1", "127.0.0.1:1"),),
+            voters=lambda: ((1, "directory-1", "127.0.0.1:1"),),
             accepts=lambda identity: self.refusal,
             links=self.links,
             log=self.log,
@@ -365,7 +365,7 @@ async def test_slices_of_a_snapshot_do_not_hold_up_heartbeats(ends: tuple[End, E
     assert [e.frame.chunks[0].number for e in second.of(FrameReceived) if e.frame.chunks] == list(range(40))
 
 
-async def test_identify_finds_a_node_and_its_founders(ends: tuple[End, End]) -> None:
+async def test_identify_finds_a_node_and_its_voters(ends: tuple[End, End]) -> None:
     first, second = ends
     first.links.identify(second.address)
     first.links.identify("127.0.0.1:1")

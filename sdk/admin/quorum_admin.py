@@ -1,0 +1,94 @@
+"""Administration of the metadata quorum: who votes in it, and who shall."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto
+from quorumlog.sdk.types import QuorumDescription, QuorumReplicaDescription
+from quorumlog.v1 import admin_pb2
+
+#: How long a leader of the quorum is looked for before it counts as lost.
+_LEADER_GRACE_S = 5.0
+
+
+class QuorumAdmin:
+    """Asks about the metadata quorum, and has it changed.
+
+    Arguments:
+        limit_s: how long one call may take, in seconds.
+    """
+
+    def __init__(self, cluster: Cluster, limit_s: float) -> None:
+        self._cluster = cluster
+        self._limit_s = limit_s
+
+    async def describe(self) -> QuorumDescription:
+        """The quorum as its leader sees it; without a leader as some node does that was asked."""
+        without_leader: admin_pb2.DescribeQuorumResponse | None = None
+
+        async def attempt() -> admin_pb2.DescribeQuorumResponse:
+            nonlocal without_leader
+            request = admin_pb2.DescribeQuorumRequest()
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.DescribeQuorum(request, timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            if response.leader_id < 0:
+                without_leader = response
+                raise LeaderNotAvailableError("the metadata quorum has no leader")
+            return response
+
+        try:
+            response = await self._cluster.retrying(attempt, min(self._limit_s, _LEADER_GRACE_S), "describe_quorum")
+        except QuorumlogError:
+            if without_leader is None:
+                raise
+            response = without_leader
+        return QuorumDescription(
+            leader_id=response.leader_id if response.leader_id >= 0 else None,
+            leader_epoch=response.leader_epoch,
+            high_watermark=response.high_watermark,
+            voters=tuple(_replica(voter) for voter in response.voters),
+            observers=tuple(_replica(observer) for observer in response.observers),
+            wanted_voters=tuple(response.wanted_voters),
+            outgoing_voters=tuple(response.outgoing_voters),
+        )
+
+    async def alter(self, add: Sequence[int], remove: Sequence[int], *, validate_only: bool) -> tuple[int, ...]:
+        """Has other nodes vote, and returns who is to vote from now on."""
+        leaving = list(remove)
+        may_be_done = False
+
+        async def attempt() -> tuple[int, ...]:
+            nonlocal may_be_done, leaving
+            if may_be_done:
+                # Perhaps it was done, and only the answer was lost: who is to leave already is not named again.
+                quorum = await self.describe()
+                voting = quorum.wanted_voters or [voter.node_id for voter in quorum.voters]
+                leaving = [node for node in remove if node in voting]
+                if not leaving and set(add) <= set(voting):
+                    return tuple(voting)
+            request = admin_pb2.AlterQuorumRequest(
+                add=add, remove=leaving, validate_only=validate_only, timeout_ms=int(self._limit_s * 1000)
+            )
+            try:
+                response = await self._cluster.ask_any(
+                    lambda node, limit: node.admin.AlterQuorum(request, timeout=limit)
+                )
+                if response.HasField("error"):
+                    raise error_from_proto(response.error)
+            except QuorumlogError as error:
+                may_be_done = may_be_done or not error.definite
+                raise
+            return tuple(response.voters)
+
+        return await self._cluster.retrying(attempt, self._limit_s, "alter_quorum")
+
+
+def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:
+    contact = replica.last_contact_ms if replica.last_contact_ms >= 0 else None
+    end = replica.log_end_index if replica.log_end_index >= 0 else None
+    return QuorumReplicaDescription(replica.node_id, replica.directory_id, end, contact)

@@ -1,0 +1,67 @@
+"""Producer identities, as the node gives them out."""
+
+from __future__ import annotations
+
+from quorumlog.server.broker.broker import Broker
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class ProducerIdentities(NodeService):
+    """Gives out producer identities, with what the controller says."""
+
+    def __init__(self, broker: Broker, controller: ControllerClient, replies: Replies) -> None:
+        self._broker = broker
+        self._controller = controller
+        self._replies = replies
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(data_plane_pb2.InitProducerIdRequest, self.init_producer_id)
+
+    def init_producer_id(
+        self, time: StepTime, asked: ClientRequest, request: data_plane_pb2.InitProducerIdRequest
+    ) -> None:
+        """Gives a new producer identity, or has a named one claimed."""
+        request_id, deadline = asked.request_id, time.now + wait_us(request.timeout_ms)
+        if request.name:
+            self._claim_producer(deadline, request_id, request)
+            return
+
+        def given(producer_id: int | None) -> None:
+            response = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+            if producer_id is None:
+                response.error.CopyFrom(failure_of(None))
+            else:
+                response.producer_id, response.producer_epoch = producer_id, 0
+            self._replies.reply(request_id, response)
+
+        self._broker.producer_id(time.now, deadline, given)
+
+    def _claim_producer(self, deadline: int, request_id: int, request: data_plane_pb2.InitProducerIdRequest) -> None:
+        def claimed(response: peer_pb2.ControllerResponse | None) -> None:
+            answer = data_plane_pb2.InitProducerIdResponse(producer_id=-1, producer_epoch=-1)
+            if response is not None and response.HasField("producer_claimed"):
+                answer.producer_id = response.producer_claimed.producer_id
+                answer.producer_epoch = response.producer_claimed.producer_epoch
+                answer.note = response.producer_claimed.note
+            # A claim that is not based on the newest epoch is answered with that, not with an error: it is asked again.
+            if response is None or response.error.code not in (ErrorCode.NONE, ErrorCode.INVALID_UPDATE_VERSION):
+                answer.error.CopyFrom(failure_of(response))
+            self._replies.reply(request_id, answer)
+
+        body = peer_pb2.ClaimProducer(
+            name=request.name, epoch=request.epoch, known_epoch=request.known_epoch, note=request.note
+        )
+        self._controller.ask(deadline, peer_pb2.ControllerRequest(claim_producer=body), claimed)
+
+
+def failed_producer_id(
+    request: data_plane_pb2.InitProducerIdRequest, problem: errors_pb2.Error
+) -> data_plane_pb2.InitProducerIdResponse:
+    """The answer to a producer that gets no identity."""
+    return data_plane_pb2.InitProducerIdResponse(error=problem, producer_id=-1, producer_epoch=-1)

@@ -1,0 +1,144 @@
+"""The metadata quorum: described, and changed by the controller."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.metadata_replica import MetadataReplica
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+
+#: How long the quorum's leader may take to describe it (µs), before this node says what it knows itself.
+PATIENCE_US = 1_500_000
+
+
+class QuorumRequests(NodeService):
+    """Describes the metadata quorum and has it changed.
+
+    Arguments:
+        node_id: of this node.
+        links: whom of the voters this node reaches.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        metadata: MetadataReplica,
+        controller: ControllerClient,
+        links: PeerQueues,
+        replies: Replies,
+    ) -> None:
+        self._node_id = node_id
+        self._metadata = metadata
+        self._controller = controller
+        self._links = links
+        self._replies = replies
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.DescribeQuorumRequest, self.describe_quorum)
+        table.declare(admin_pb2.AlterQuorumRequest, self.alter_quorum)
+
+    def alter_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.AlterQuorumRequest) -> None:
+        """Passes a change on to the controller."""
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is not None and response.HasField("alter_quorum"):
+                self._replies.reply(asked.request_id, response.alter_quorum)
+            else:
+                self._replies.reply(asked.request_id, admin_pb2.AlterQuorumResponse(error=failure_of(response)))
+
+        deadline = time.now + wait_us(request.timeout_ms)
+        self._controller.ask(deadline, peer_pb2.ControllerRequest(alter_quorum=request), answered)
+
+    def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
+        """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""
+        now, request_id = time.now, asked.request_id
+        if self._metadata.raft.is_leader:
+            self._replies.reply(request_id, self._as_leader(now))
+            return
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is not None and response.HasField("describe_quorum"):
+                self._replies.reply(request_id, response.describe_quorum)
+            else:
+                self._replies.reply(request_id, self._without_leader(time.now))
+
+        question = peer_pb2.ControllerRequest(describe_quorum=admin_pb2.DescribeQuorumRequest())
+        self._controller.ask(now + PATIENCE_US, question, answered)
+
+    def on_describe_quorum(
+        self, now: int, request: peer_pb2.ControllerRequest, respond: Callable[[peer_pb2.ControllerResponse], None]
+    ) -> None:
+        """Another node asks this one, which leads the metadata group."""
+        respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=self._as_leader(now)))
+
+    def _as_leader(self, now: int) -> admin_pb2.DescribeQuorumResponse:
+        raft, image = self._metadata.raft, self._metadata.image
+        configuration = raft.configuration
+        response = admin_pb2.DescribeQuorumResponse(
+            leader_id=raft.node_id, leader_epoch=raft.term, high_watermark=raft.commit_index,
+            outgoing_voters=configuration.outgoing,
+        )  # fmt: skip
+        if set(image.quorum.voters or configuration.voters) != set(configuration.voters) or configuration.is_joint:
+            response.wanted_voters.extend(image.quorum.voters)
+        outgoing = [node for node in configuration.electors if node not in configuration.voters]
+        for members, described in (
+            ((*configuration.voters, *outgoing), response.voters),
+            (configuration.learners, response.observers),
+        ):
+            for node in members:
+                if node == raft.node_id:
+                    end, contact = raft.last_id.index, 0
+                else:
+                    progress = raft.progress[node]
+                    end = progress.match_index
+                    contact = (now - progress.last_contact) // 1000 if progress.last_contact else -1
+                described.append(self._replica(node, end, contact))
+        return response
+
+    def _without_leader(self, now: int) -> admin_pb2.DescribeQuorumResponse:
+        """No leader of the quorum has answered: who votes by all that this node knows, and whom it hears."""
+        raft = self._metadata.raft
+        response = admin_pb2.DescribeQuorumResponse(
+            leader_id=NO_NODE, leader_epoch=raft.term, high_watermark=raft.commit_index
+        )
+        response.voters.extend(self._heard(now, raft.configuration.electors))
+        response.observers.extend(self._heard(now, raft.configuration.learners))
+        return response
+
+    def _heard(self, now: int, nodes: Sequence[int]) -> list[admin_pb2.QuorumReplica]:
+        replicas = []
+        for node in nodes:
+            if node == self._node_id:
+                replicas.append(self._replica(node, self._metadata.raft.last_id.index, 0))
+            else:
+                link = self._links[node]
+                replicas.append(self._replica(node, -1, (now - link.heard) // 1000 if link.up else -1))
+        return replicas
+
+    def _replica(self, node: int, end: int, contact_ms: int) -> admin_pb2.QuorumReplica:
+        broker = self._metadata.image.brokers.get(node)
+        directory = broker.registration.directory_id if broker is not None else ""
+        return admin_pb2.QuorumReplica(
+            node_id=node, directory_id=directory, log_end_index=end, last_contact_ms=contact_ms
+        )
+
+
+def failed_quorum(
+    request: admin_pb2.DescribeQuorumRequest, problem: errors_pb2.Error
+) -> admin_pb2.DescribeQuorumResponse:
+    """The answer where nothing is known of the quorum."""
+    return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
+
+
+def failed_alteration(
+    request: admin_pb2.AlterQuorumRequest, problem: errors_pb2.Error
+) -> admin_pb2.AlterQuorumResponse:
+    """The answer to a change of the quorum that failed."""
+    return admin_pb2.AlterQuorumResponse(error=problem)
