@@ -34,8 +34,19 @@ LMDB_ENGINE = 0
 #: Room for databases that later versions add: a downgrade can then still open the environment.
 MAX_DATABASES = 32
 
-#: How the engine reports what it would not have written. (Bad values: a key or node of impossible size.)
-_DAMAGE = (lmdb.CorruptedError, lmdb.InvalidError, lmdb.PageNotFoundError, lmdb.PanicError, lmdb.BadValsizeError)
+#: How the engine reports what it would not have written. (Bad values: a key or node of impossible size. A bad
+#: transaction: one that has come upon damage. A full cursor: a tree that goes on below its leaves, in a circle.
+#: Incompatible: a database's name that leads to something else.)
+_DAMAGE = (
+    lmdb.BadTxnError,
+    lmdb.BadValsizeError,
+    lmdb.CorruptedError,
+    lmdb.CursorFullError,
+    lmdb.IncompatibleError,
+    lmdb.InvalidError,
+    lmdb.PageNotFoundError,
+    lmdb.PanicError,
+)
 
 EngineTransaction: TypeAlias = "lmdb.Transaction[bytes]"
 
@@ -158,9 +169,14 @@ class Environment:
             return StorageEngineError(
                 f"cannot map {self.map_size} bytes for {self.data_dir}: raise the limit of address space (ulimit -v)"
             )
+        damage = self.damage(error)
+        return damage or FatalStorageError(f"cannot use {self.data_file}: {error}; check the disk, then restart")
+
+    def damage(self, error: lmdb.Error) -> DamageError | None:
+        """The report of damage that the engine came across; None if ``error`` means something else."""
         if isinstance(error, _DAMAGE):
             return DamageError(f"{self.data_file} is damaged: LMDB says {error}; {WHAT_TO_DO}")
-        return FatalStorageError(f"cannot use {self.data_file}: {error}; check the disk, then restart")
+        return None
 
     @contextmanager
     def reading(self) -> Iterator[LogReading]:

@@ -21,6 +21,8 @@ META_PAGES = 2
 _MAGIC = 0xBEEFC0DE
 _DATA_VERSION = 1
 _P_META = 0x08
+#: The free list's flag: its keys are numbers in this machine's byte order. No other tree has any.
+_INTEGER_KEYS = 0x08
 _META_HEAD = struct.Struct("=IIQQ")
 _TREE = struct.Struct("=IHHQQQQQ")
 _META_TAIL = struct.Struct("=QQ")
@@ -102,6 +104,8 @@ def _parse(data_file: Path, number: int, page: bytes) -> MetaPage:
     size = free.page_size
     if not 512 <= size <= 32768 or size & (size - 1):
         raise _damage(data_file, f"meta page {number} gives an impossible page size of {size} bytes")
+    if (free.flags, main.flags) != (_INTEGER_KEYS, 0):
+        raise _damage(data_file, f"meta page {number} gives its trees flags {free.flags:#x} and {main.flags:#x}")
     if last_page < META_PAGES - 1:
         raise _damage(data_file, f"meta page {number} gives an impossible last page {last_page}")
     return MetaPage(size, free, main, last_page, transaction)

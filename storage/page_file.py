@@ -1,14 +1,15 @@
 """data.mdb read page by page, without LMDB and without mapping.
 
 The engine follows page numbers and offsets as it finds them; on a damaged file that is a SIGSEGV or SIGBUS, and a
-node that dies so at every start tells nobody why. This reader checks each page that it touches, so damage ends in
-a ``DamageError`` here, and an offline inspection gets past it. It serves the checks before opening and the
-inspection; the engine serves the node.
+node that dies so at every start tells nobody why. This reader checks each page that it touches, and that its keys
+belong where it stands in its tree, so damage ends in a ``DamageError`` here, and an offline inspection gets past it.
+It serves the checks before opening and the inspection; the engine serves the node.
 """
 
 from __future__ import annotations
 
 import bisect
+import operator
 import os
 import struct
 from array import array
@@ -33,7 +34,6 @@ from quorumlog.storage.meta_pages import (
 _P_BRANCH = 0x01
 _P_LEAF = 0x02
 _P_OVERFLOW = 0x04
-_TYPE_MASK = _P_BRANCH | _P_LEAF | _P_OVERFLOW | 0x08 | 0x20 | 0x40
 _F_BIGDATA = 0x01
 _F_SUBDATA = 0x02
 _NODE = struct.Struct("=HHHH")
@@ -51,7 +51,7 @@ class TreePage:
     A branch's first key is empty: it stands for all that is below the second.
     """
 
-    __slots__ = ("data", "is_branch", "keys", "nodes", "number")
+    __slots__ = ("ascending", "data", "is_branch", "keys", "nodes", "number")
 
     def __init__(self, number: int, data: bytes, nodes: tuple[int, ...], keys: list[bytes], *, is_branch: bool) -> None:
         self.number = number
@@ -59,6 +59,12 @@ class TreePage:
         self.nodes = nodes
         self.keys = keys
         self.is_branch = is_branch
+        said = self.said_keys()
+        self.ascending = all(map(operator.lt, said, said[1:]))
+
+    def said_keys(self) -> list[bytes]:
+        """The keys without a branch's first."""
+        return self.keys[1:] if self.is_branch else self.keys
 
     def child(self, position: int) -> int:
         """The page that a branch's node refers to."""
@@ -123,7 +129,7 @@ class PageFile:
 
     def _free_pages(self) -> set[int]:
         free: set[int] = set()
-        for _, value in self.rows(self.meta.free):
+        for _, value in PageCursor(self, self.meta.free, ordered=False):
             numbers = array("Q", value[: len(value) // 8 * 8])
             if numbers:
                 free.update(numbers[1 : 1 + numbers[0]])
@@ -137,6 +143,8 @@ class PageFile:
             if len(value) != TREE_RECORD_BYTES:
                 raise self.damage(f"the record of database {name!r} has {len(value)} bytes")
             found[name] = read_tree_record(value)
+            if found[name].flags:
+                raise self.damage(f"the record of database {name!r} has flags {found[name].flags:#x}")
         return found
 
     def rows(self, tree: TreeRecord) -> Iterator[tuple[bytes, bytes]]:
@@ -167,8 +175,8 @@ class PageFile:
             return known
         page = self._read(number, 1)
         stored, _, flags, lower, upper = PAGE_HEADER.unpack_from(page)
-        kind = flags & _TYPE_MASK
-        if stored != number or kind not in (_P_BRANCH, _P_LEAF):
+        # Exactly: a page that calls itself dirty makes the engine give up the transaction that reads it.
+        if stored != number or flags not in (_P_BRANCH, _P_LEAF):
             raise self.damage(f"page {number} is not a tree's page (it says page {stored}, flags {flags:#x})")
         if not PAGE_HEADER.size < lower <= upper <= len(page) or lower % 2:
             raise self.damage(f"page {number} has impossible bounds {lower}, {upper}")
@@ -182,7 +190,7 @@ class PageFile:
             if end > len(page):
                 raise self.damage(f"page {number} has a key that leaves it")
             keys.append(page[start:end])
-        found = TreePage(number, page, nodes, keys, is_branch=kind == _P_BRANCH)
+        found = TreePage(number, page, nodes, keys, is_branch=flags == _P_BRANCH)
         if len(self._cache) >= _CACHED_PAGES:
             self._cache.clear()
         self._cache[number] = found
@@ -212,7 +220,7 @@ class PageFile:
         pages = self._read(number, count)
         stored, _, flags, _, _ = PAGE_HEADER.unpack_from(pages)
         extent = _U32.unpack_from(pages, PAGE_HEADER.size - _U32.size)[0]
-        if stored != number or flags & _TYPE_MASK != _P_OVERFLOW or extent != count:
+        if stored != number or flags != _P_OVERFLOW or extent != count:
             raise self.damage(f"page {number} does not begin a value of {count} pages")
         return pages[PAGE_HEADER.size : PAGE_HEADER.size + length]
 
@@ -231,11 +239,23 @@ class PageFile:
 
 
 class PageCursor:
-    """A place in a tree. Moves and answers as the engine's cursors do, so far as ``reading.Cursor`` goes."""
+    """A place in a tree. Moves and answers as the engine's cursors do, so far as ``reading.Cursor`` goes.
 
-    def __init__(self, pages: PageFile, tree: TreeRecord) -> None:
+    Every page that it comes to lies as deep as the tree says, and its keys ascend between those that lead to it. So
+    every walk ends, the keys that it passes ascend, and what a search finds is what it looked for or the row after
+    that: one key that is not what was written would otherwise send a search back to where it came from, for ever.
+    """
+
+    def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True) -> None:
+        """Has no place yet.
+
+        Arguments:
+            ordered: False for the free list, whose keys are numbers in this machine's byte order.
+        """
         self._pages = pages
         self._root = tree.root
+        self._depth = tree.depth
+        self._ordered = ordered
         #: Pages from the root down to a leaf, with the position in each. Empty: no place.
         self._path: list[tuple[TreePage, int]] = []
 
@@ -301,14 +321,36 @@ class PageCursor:
 
     def _descend(self, number: int, choose: Callable[[TreePage], int]) -> None:
         while True:
-            if len(self._path) >= _MAX_DEPTH:
-                raise self._pages.damage(f"page {number} lies {_MAX_DEPTH} deep")
             page = self._pages.tree_page(number)
+            self._check_place(page)
             position = choose(page)
             self._path.append((page, position))
             if not page.is_branch:
                 return
             number = page.child(position)
+
+    def _check_place(self, page: TreePage) -> None:
+        """Checks that a page may be where the path leads."""
+        level = len(self._path) + 1
+        if page.is_branch == (level >= min(self._depth, _MAX_DEPTH)):
+            what = "branch" if page.is_branch else "leaf"
+            raise self._pages.damage(f"page {page.number} is a {what} at level {level} of a tree of {self._depth}")
+        if not self._ordered:
+            return
+        if not page.ascending:
+            raise self._pages.damage(f"page {page.number} has keys that are out of order")
+        low, high = self._bounds()
+        keys = page.said_keys()
+        if keys and (keys[0] < low or (high is not None and keys[-1] >= high)):
+            raise self._pages.damage(f"page {page.number} has keys that belong elsewhere")
+
+    def _bounds(self) -> tuple[bytes, bytes | None]:
+        """Between which keys the branches above say that a page's keys are: from the first up to the second."""
+        low, high = b"", None
+        for page, position in self._path:
+            low = page.keys[position] if position else low
+            high = page.keys[position + 1] if position + 1 < len(page.keys) else high
+        return low, high
 
     def _step(self, by: int, choose: Callable[[TreePage], int]) -> bool:
         while self._path:

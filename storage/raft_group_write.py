@@ -279,7 +279,7 @@ class RaftGroupWriter:
         """Removes entries at and above ``index``."""
         prefix = rows.group_key(group)
         with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
-            cursor.set_range(rows.position_key(group, index))
+            self._reading.seek(cursor, rows.position_key(group, index))
             while cursor.key().startswith(prefix):
                 cursor.delete()
 

@@ -66,7 +66,7 @@ class LogReading:
         size = 0
         previous_hash = previous.hash if previous is not None else None
         with self._source.cursor(rows.ENTRIES) as cursor:
-            more = cursor.set_range(rows.position_key(group, first))
+            more = self.seek(cursor, rows.position_key(group, first))
             while more:
                 key, data = cursor.item()
                 if key != rows.position_key(group, expected):
@@ -91,7 +91,7 @@ class LogReading:
             raise self.damage(group, index, "it is missing")
         if missing_bytes(data):
             with self._source.cursor(rows.ENTRIES) as cursor:
-                cursor.set_range(key)
+                self.seek(cursor, key)
                 data = self._joined(cursor, key, data)
         return self._checked(group, index, data)[0]
 
@@ -113,7 +113,7 @@ class LogReading:
     def entries_backwards(self, group: int, last: int, first: int) -> Iterator[tuple[Entry, int]]:
         """Entries last..first, downwards, each with its previous hash. One seek for all of them."""
         with self._source.cursor(rows.ENTRIES) as cursor:
-            found = cursor.set_range(rows.position_key(group, last))
+            found = self.seek(cursor, rows.position_key(group, last))
             for index in range(last, first - 1, -1):
                 key = rows.position_key(group, index)
                 if not found or cursor.key() != key:
@@ -122,7 +122,7 @@ class LogReading:
                 entry, envelope = self._checked(group, index, data)
                 yield entry, envelope.previous_hash
                 if data is not first_row:
-                    cursor.set_range(key)
+                    self.seek(cursor, key)
                 found = cursor.prev()
                 while found and len(cursor.key()) > KEY_BYTES:
                     found = cursor.prev()
@@ -166,7 +166,7 @@ class LogReading:
     def seek_last(self, cursor: Cursor, group: int) -> bool:
         """Moves to the group's last row; False if it has none. For databases keyed by (group, position)."""
         beyond = rows.position_key(group, rows.MAX_POSITION)
-        found = cursor.prev() if cursor.set_range(beyond) else cursor.last()
+        found = cursor.prev() if self.seek(cursor, beyond) else cursor.last()
         return found and cursor.key().startswith(rows.group_key(group))
 
     def find_offset(self, group: int, offset: int) -> BatchRow | None:
@@ -201,7 +201,7 @@ class LogReading:
         return found
 
     def _seek_batch(self, cursor: Cursor, group: int, offset: int) -> BatchRow | None:
-        if not cursor.set_range(rows.position_key(group, offset)) or rows.group_of(cursor.key()) != group:
+        if not self.seek(cursor, rows.position_key(group, offset)) or rows.group_of(cursor.key()) != group:
             return None
         return self.batch_row(cursor)
 
@@ -259,7 +259,7 @@ class LogReading:
         """How many slices of a stage follow each other from number 0. Their bytes are not looked at."""
         count = 0
         with self._source.cursor(rows.SLICES) as cursor:
-            found = cursor.set_range(rows.stage_key(group, stage))
+            found = self.seek(cursor, rows.stage_key(group, stage))
             while found and cursor.key() == rows.slice_key(group, stage, count):
                 count += 1
                 found = cursor.next()
@@ -269,13 +269,13 @@ class LogReading:
         """Every stage with slices of a Raft group: one seek per stage, however many slices it has."""
         found: list[int] = []
         with self._source.cursor(rows.SLICES) as cursor:
-            more = cursor.set_range(rows.group_key(group))
+            more = self.seek(cursor, rows.group_key(group))
             while more and rows.group_of(cursor.key()) == group:
                 try:
                     found.append(rows.stage_of(cursor.key()))
                 except rows.RowError as error:
                     raise self.row_damage(group, "snapshot", error) from None
-                more = cursor.set_range(rows.stage_key(group, found[-1]) + b"\xff" * 5)
+                more = self.seek(cursor, rows.stage_key(group, found[-1]) + b"\xff" * 5)
         return found
 
     def check_snapshot(self, group: int) -> Snapshot | None:
@@ -298,7 +298,7 @@ class LogReading:
         with self._source.cursor(rows.SLICES) as cursor:
             for number in (0, slices - 1):
                 key = rows.slice_key(group, stage, number)
-                if not cursor.set_range(key) or cursor.key() != key:
+                if not self.seek(cursor, key) or cursor.key() != key:
                     raise self.row_damage(group, f"slice {number} of snapshot stage {stage:#x}", "it is missing")
             if cursor.next() and cursor.key().startswith(rows.stage_key(group, stage)):
                 raise self.row_damage(group, "snapshot", f"it has more than {slices} slices")
@@ -317,7 +317,7 @@ class LogReading:
         prefix = rows.group_key(group)
         found = {}
         with self._source.cursor(rows.TABLES) as cursor:
-            cursor.set_range(prefix)
+            self.seek(cursor, prefix)
             for key, row in cursor:
                 if not key.startswith(prefix):
                     break
@@ -353,13 +353,13 @@ class LogReading:
             more = cursor.first()
             while more:
                 found.append(rows.group_of(cursor.key()))
-                more = cursor.set_range(rows.position_key(found[-1], rows.MAX_POSITION) + b"\xff")
+                more = found[-1] < rows.MAX_GROUP and self.seek(cursor, rows.group_key(found[-1] + 1))
         return found
 
     def first_index(self, group: int) -> int | None:
         """Index of a Raft group's first row of entries, swept or not; None if it has none."""
         with self._source.cursor(rows.ENTRIES) as cursor:
-            if cursor.set_range(rows.group_key(group)) and rows.group_of(cursor.key()) == group:
+            if self.seek(cursor, rows.group_key(group)) and rows.group_of(cursor.key()) == group:
                 return self._position(cursor.key()[:KEY_BYTES])[1]
             return None
 
@@ -374,6 +374,15 @@ class LogReading:
             return rows.position_of(key)
         except rows.RowError as error:
             raise self.row_damage(rows.group_of(key), "the log", error) from None
+
+    def seek(self, cursor: Cursor, key: bytes) -> bool:
+        """Moves to the first row whose key is ``key`` or after it. Every search goes through here: the engine trusts
+        the order of its pages, and where a bit of a key or of its place is flipped, it comes out before ``key``."""
+        found = cursor.set_range(key)
+        if found and cursor.key() < key:
+            where = f"a search for key {key.hex()} came to key {cursor.key().hex()}"
+            raise DamageError(f"the order of rows in {self._where} is damaged: {where}; {WHAT_TO_DO}")
+        return found
 
     # -- damage ---------------------------------------------------------------------------------------------------
 

@@ -82,6 +82,10 @@ class Room:
                 f"{self._environment.data_dir} has reached its map size of {self._environment.map_size} bytes:"
                 " let retention delete, or restart with a larger map size"
             )
+        # A panic follows a meta page that could not be written: that is the disk's error, not damage.
+        damage = self._environment.damage(error)
+        if damage is not None and not isinstance(error, lmdb.PanicError):
+            return damage
         code = getattr(error, "code", 0)  # errors of the binding itself have none
         if code in _NO_ROOM or (code == errno.EIO and self._was_cut_short(payload_bytes)):
             return self._disk_full()

@@ -29,6 +29,8 @@ DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, 
 FORMAT = 3
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
+#: The highest number of a Raft group that a key can carry.
+MAX_GROUP = (1 << 32) - 1
 #: The highest index or offset that a key can carry.
 MAX_POSITION = (1 << 64) - 1
 #: LMDB's limit for keys.

@@ -261,6 +261,12 @@ class Storage:
                 return write(txn)
         except lmdb.Error as error:
             raise self._room.failed_commit(error, self._payload_bytes) from error
+        except SystemError as error:
+            # A deletion whose cursor comes upon damage behind what it deleted: the binding says that it returned with
+            # an exception, which is the cause.
+            if not isinstance(error.__cause__, lmdb.Error):
+                raise
+            raise self._room.failed_commit(error.__cause__, self._payload_bytes) from error
 
     # -- the reader's side ----------------------------------------------------------------------------------------
 

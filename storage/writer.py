@@ -83,11 +83,8 @@ class StorageWriter:
             self._storage.commit(transaction)
         except DiskFullError as error:
             return error
-        except StorageEngineError as error:
-            self._failure = error
         except Exception as error:
-            self._failure = FatalStorageError(f"the storage thread failed: {error!r}")
-            self._failure.__cause__ = error
+            self._failure = _failure(error)
         return self._failure
 
     def _sweep(self) -> bool:
@@ -96,7 +93,15 @@ class StorageWriter:
             return self._failure is None and self._storage.sweep()
         except DiskFullError:
             return False
-        except StorageEngineError as error:
-            # Answers the next transaction: that is where the node looks.
-            self._failure = error
+        except Exception as error:
+            # Answers the next transaction: that is where the node looks. If the thread ended, it would wait for ever.
+            self._failure = _failure(error)
             return False
+
+
+def _failure(error: Exception) -> StorageEngineError:
+    if isinstance(error, StorageEngineError):
+        return error
+    failure = FatalStorageError(f"the storage thread failed: {error!r}")
+    failure.__cause__ = error
+    return failure

@@ -133,6 +133,30 @@ def test_after_a_failure_nothing_is_written(
     assert storage.groups() == {}
 
 
+def test_a_sweep_that_fails_in_any_way_answers_the_next_transaction(
+    storage: Storage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread that ended of it would leave the node waiting for ever."""
+
+    swept = threading.Event()
+
+    def failing() -> bool:
+        swept.set()
+        raise RuntimeError("a bug")
+
+    monkeypatch.setattr(storage, "sweep", failing)
+    answers = Answers()
+    writer = StorageWriter(storage, answers)
+    assert swept.wait(DEADLINE_S)
+    writer.submit(transaction(create(1), number=1))
+    number, error = answers.next()
+    assert number == 1
+    assert isinstance(error, FatalStorageError)
+    assert "a bug" in str(error)
+    writer.stop()
+    assert storage.groups() == {}
+
+
 def test_garbage_is_swept_while_nothing_is_submitted(storage: Storage) -> None:
     swept = threading.Event()
     sweep = storage.sweep

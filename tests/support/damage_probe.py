@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -21,7 +22,9 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.verification import verify
 
 _SAME, _WRONG, _REFUSED, _FOUND = range(4)
-_NAMES = {_SAME: "same", _WRONG: "wrong", _REFUSED: "refused", _FOUND: "found"}
+_NAMES = {_SAME: "same", _WRONG: "wrong", _REFUSED: "refused", _FOUND: "found", -signal.SIGALRM: "hung"}
+#: A read or a verification of so small a file takes a fraction of a second.
+_HUNG_S = 20
 
 
 def flip(data: bytearray, position: int, bit: int) -> None:
@@ -106,6 +109,7 @@ def main(data_dir: Path, scratch: Path) -> None:
         child = os.fork()
         if child == 0:
             code = 99
+            signal.alarm(_HUNG_S)
             try:
                 code = read(scratch, expected)
             except BaseException:
@@ -113,10 +117,12 @@ def main(data_dir: Path, scratch: Path) -> None:
             finally:
                 os._exit(code)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        signal.alarm(_HUNG_S)
         try:
             problems = [str(problem) for problem in verify(scratch).problems]
         except DamageError as error:
             problems = [str(error)]
+        signal.alarm(0)
         print(json.dumps([_NAMES.get(status, f"crashed ({status})"), problems[:3]]), flush=True)
 
 
