@@ -130,8 +130,11 @@ class ModelGroup:
 
 
 def _header(header: log.GroupHeader) -> object:
-    topics = sorted((each.topic_id, each.topic, each.partitions, each.first_partitions) for each in header.topics)
-    return (header.group_epoch, header.assignment_epoch, header.assignor, header.empty_since_ms, topics)
+    topics, unread = (
+        sorted((each.topic_id, each.topic, each.partitions, each.first_partitions) for each in rows)
+        for rows in (header.topics, header.unread_topics)
+    )
+    return (header.group_epoch, header.assignment_epoch, header.assignor, header.empty_since_ms, topics, unread)
 
 
 def groups_in(snapshot: log.GroupsSnapshot) -> dict[str, ModelGroup]:

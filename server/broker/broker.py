@@ -12,6 +12,7 @@ from typing import Protocol
 
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import FEATURE_LEVEL
 from quorumlog.server.node_service import NodeService
 from quorumlog.server.options import NodeOptions
 from quorumlog.v1 import peer_pb2
@@ -149,7 +150,7 @@ class Broker(NodeService):
             port=options.port,
             rack=options.rack,
             version=options.version,
-            feature_level=1,
+            feature_level=FEATURE_LEVEL,
         )
         self._heartbeat_due = now + RETRY_US
 

@@ -61,7 +61,7 @@ class ReplicaFactory:
         )  # fmt: skip
         log = Partition(
             identity, raft, sealer, self._raft_groups.reader, state.table, self._raft_groups.options.limits,
-            lambda: self._metadata.image.named_producers,
+            lambda: self._metadata.image.named_producers, lambda: self._metadata.image.feature_level,
         )  # fmt: skip
         log.snapshot = state.snapshot
         return log

@@ -10,6 +10,7 @@ May import: `hosting`, `metadata`, `server` itself.
 - `topic_plans`: checks before topics are created or grow, and where their replicas go.
 - `coordinator_creation`: the internal topic of the coordinators of consumer groups.
 - `reassignment_decisions`: decisions on wishes to move partitions.
+- `feature_levels`: what waits until all nodes are upgraded.
 - `quorum_decisions`: decisions on who votes in the metadata quorum.
 - `replica_assignment`: what nodes carry, what they may carry, and what a request assigns.
 - `placement`: spreads replicas and leaders over nodes and racks.

@@ -15,13 +15,14 @@ from dataclasses import dataclass, field
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion
-from quorumlog.server.metadata.records import BrokerRecord
+from quorumlog.server.metadata.records import FEATURE_LEVEL, BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -92,6 +93,9 @@ class Controller:
         if unfence:
             body = metadata_log_pb2.UnfenceBrokers(brokers=_identities(unfence))
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, unfence_brokers=body))
+        if self._may_raise_level():
+            level = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=level))
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -162,11 +166,19 @@ class Controller:
         if stale is not None:
             return refusal(number, stale)
         self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
-        if heartbeat.stopping:
+        if heartbeat.stopping or self._may_raise_level():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:
-                return ControllerDecision(number, commands=commands, merge=lambda _: _heard(fenced=True))
+                return ControllerDecision(number, commands=commands, merge=lambda _: self._heard(heartbeat))
         return answer_now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+
+    def _heard(self, heartbeat: peer_pb2.BrokerHeartbeat) -> peer_pb2.ControllerResponse:
+        return _heard(fenced=heartbeat.stopping or self._image.is_fenced(heartbeat.node_id))
+
+    def _may_raise_level(self) -> bool:
+        """Whether all nodes that count have been upgraded."""
+        level = self._image.feature_level + 1
+        return level <= FEATURE_LEVEL and self._image.supports(level)
 
     # -- partitions -----------------------------------------------------------------------------------------------
 
@@ -233,7 +245,7 @@ class Controller:
     def _delete_producers(
         self, number: int, wall_ms: int, request: admin_pb2.DeleteProducersRequest
     ) -> ControllerDecision:
-        refused = check_deletion(request)
+        refused = check_deletion(request) or self._check_claims_known(request)
         if refused is not None:
             return refusal(number, refused)
         body = metadata_log_pb2.DeleteProducers(
@@ -243,6 +255,10 @@ class Controller:
         # A command of its own: a node of a version that does not know of claims would delete whoever has the name.
         (command.delete_producer_claims if request.claims else command.delete_producers).CopyFrom(body)
         return ControllerDecision(number, commands=(command,))
+
+    def _check_claims_known(self, request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:
+        """By names alone, as older nodes do it, a deletion could take a name from whoever has claimed it since."""
+        return refuse_below_second(self._image, "producer names are deleted") if request.claims else None
 
 
 def _heard(*, fenced: bool) -> peer_pb2.ControllerResponse:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
@@ -31,7 +32,8 @@ class QuorumDecisions:
         quorum = self._image.quorum
         before = quorum.voters or self._voters()
         added, removed = tuple(dict.fromkeys(request.add)), set(request.remove)
-        problem = self._problem_with(added, removed, before)
+        problem = refuse_below_second(self._image, "the metadata quorum is changed")
+        problem = problem or self._problem_with(added, removed, before)
         if problem is not None:
             return refusal(number, problem)
         wanted = sorted({*before, *added} - removed)

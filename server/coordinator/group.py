@@ -57,6 +57,8 @@ class GroupHeader:
         assignor: in use; empty without members.
         empty_since_ms: 0 while it has members.
         topics: on which the targets are based; of a group that lost its members, as they were.
+        unread_topics: those that it reads no more and of which members had partitions when the targets were computed.
+            Until they have given them up, answers tell of them as before.
     """
 
     group_epoch: int = 0
@@ -64,6 +66,7 @@ class GroupHeader:
     assignor: str = ""
     empty_since_ms: int = 0
     topics: Mapping[bytes, SubscribedTopic] = field(default_factory=dict)
+    unread_topics: Mapping[bytes, SubscribedTopic] = field(default_factory=dict)
 
 
 @dataclass(slots=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping
+from itertools import chain
 
 from quorumlog.server.coordinator.group import ConsumerGroup, GroupHeader, StoredOffset
 from quorumlog.server.coordinator.member import GroupMember, PartitionId
@@ -103,7 +104,8 @@ class GroupEdit:
 
     def put_header(self, header: GroupHeader) -> None:
         """Sets what the group has beside members and offsets."""
-        self.size_bytes += _MEMBER_BYTES + sum(_MEMBER_BYTES + len(topic.name) for topic in header.topics.values())
+        topics = chain(header.topics.values(), header.unread_topics.values())
+        self.size_bytes += _MEMBER_BYTES + sum(_MEMBER_BYTES + len(topic.name) for topic in topics)
         self.group.put_header(header)
 
     def begin_empty(self, now_ms: int) -> None:

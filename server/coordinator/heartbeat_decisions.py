@@ -22,7 +22,7 @@ from collections.abc import Sequence
 from quorumlog.server.client_origin import ClientOrigin
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
 from quorumlog.server.coordinator.draft import Draft
-from quorumlog.server.coordinator.group import ConsumerGroup
+from quorumlog.server.coordinator.group import ConsumerGroup, SubscribedTopic
 from quorumlog.server.coordinator.member import JOIN_EPOCH, STABLE, GroupMember
 from quorumlog.server.coordinator.member_changes import is_of_newest_assignment, join, leave, stay
 from quorumlog.server.coordinator.reconciliation import reconcile
@@ -173,14 +173,16 @@ def _assignment(draft: Draft, group: ConsumerGroup, member: GroupMember) -> grou
     could give that up, be told of it anew when the group reads it again, and have it taken by what it said between."""
     assignment = groups_pb2.GroupAssignment(version=member.assignment_version)
     for topic_id, numbers in numbers_by_topic(member.assigned).items():
-        topic = group.header.topics.get(topic_id)
-        if topic is not None:
-            name, first_partitions = topic.name, topic.first_partitions
-        elif (unread := draft.topics.by_id(topic_id)) is not None:
-            # The next that it has to give up. Until then it must not skip what was never read.
-            name, first_partitions = unread.name, 0
-        else:
-            # Deleted: its id never comes back.
-            continue
-        assignment.topics.add(topic_id=topic_id, topic=name, partitions=numbers, first_partitions=first_partitions)
+        # What is read no more is the next that it has to give up.
+        topic = group.header.topics.get(topic_id) or group.header.unread_topics.get(topic_id)
+        if topic is None:
+            unread = draft.topics.by_id(topic_id)
+            if unread is None:
+                # Deleted: its id never comes back.
+                continue
+            # A header of an older node. What was never read must not be skipped.
+            topic = SubscribedTopic(topic_id, unread.name, unread.partitions, first_partitions=0)
+        assignment.topics.add(
+            topic_id=topic_id, topic=topic.name, partitions=numbers, first_partitions=topic.first_partitions
+        )
     return assignment

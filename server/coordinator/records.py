@@ -82,25 +82,39 @@ def header_record(header: GroupHeader) -> coordinator_log_pb2.GroupHeader:
         assignment_epoch=header.assignment_epoch,
         assignor=header.assignor,
         empty_since_ms=header.empty_since_ms,
-        topics=[
-            coordinator_log_pb2.SubscribedTopic(
-                topic_id=topic.topic_id,
-                topic=topic.name,
-                partitions=topic.partitions,
-                first_partitions=topic.first_partitions,
-            )
-            for _, topic in sorted(header.topics.items())
-        ],
+        topics=_topic_records(header.topics),
+        unread_topics=_topic_records(header.unread_topics),
     )
 
 
 def header_of(record: coordinator_log_pb2.GroupHeader) -> GroupHeader:
     """The header that ``header_record`` wrote."""
-    topics = {
-        row.topic_id: SubscribedTopic(row.topic_id, row.topic, row.partitions, row.first_partitions)
-        for row in record.topics
+    return GroupHeader(
+        record.group_epoch,
+        record.assignment_epoch,
+        record.assignor,
+        record.empty_since_ms,
+        _topics_of(record.topics),
+        _topics_of(record.unread_topics),
+    )
+
+
+def _topic_records(topics: Mapping[bytes, SubscribedTopic]) -> list[coordinator_log_pb2.SubscribedTopic]:
+    return [
+        coordinator_log_pb2.SubscribedTopic(
+            topic_id=topic.topic_id,
+            topic=topic.name,
+            partitions=topic.partitions,
+            first_partitions=topic.first_partitions,
+        )
+        for _, topic in sorted(topics.items())
+    ]
+
+
+def _topics_of(rows: Iterable[coordinator_log_pb2.SubscribedTopic]) -> dict[bytes, SubscribedTopic]:
+    return {
+        row.topic_id: SubscribedTopic(row.topic_id, row.topic, row.partitions, row.first_partitions) for row in rows
     }
-    return GroupHeader(record.group_epoch, record.assignment_epoch, record.assignor, record.empty_since_ms, topics)
 
 
 def target_record(member_id: str, target: Iterable[PartitionId]) -> coordinator_log_pb2.MemberTarget:

@@ -30,7 +30,7 @@ def assign_anew(edit: GroupEdit, subscriptions: Subscriptions, wall_ms: int) -> 
     epoch = header.group_epoch + 1
     edit.put_header(dataclasses.replace(
         header, group_epoch=epoch, assignment_epoch=epoch, assignor=assignor, empty_since_ms=empty_since_ms,
-        topics=topics,
+        topics=topics, unread_topics=_unread_topics(group, topics, subscriptions),
     ))  # fmt: skip
     if group.members:
         edit.put_targets(_targets(group, topics, assignor, subscriptions))
@@ -45,10 +45,23 @@ def subscribed_topics(group: ConsumerGroup, subscriptions: Subscriptions) -> dic
     for topic_id in sorted(subscriptions.topics_read_by(group.members.values())):
         topic = subscriptions.topics.by_id(topic_id)
         if topic is not None:
-            known = group.header.topics.get(topic_id)
+            known = group.header.topics.get(topic_id) or group.header.unread_topics.get(topic_id)
             first = known.first_partitions if known is not None else topic.partitions
             topics[topic_id] = SubscribedTopic(topic_id, topic.name, topic.partitions, first)
     return topics
+
+
+def _unread_topics(
+    group: ConsumerGroup, topics: Mapping[bytes, SubscribedTopic], subscriptions: Subscriptions
+) -> dict[bytes, SubscribedTopic]:
+    """Those that the group has read, reads no more, that exist, and of which a member still has partitions."""
+    known = {**group.header.unread_topics, **group.header.topics}
+    held = {topic_id for topic_id, _ in group.holders} - topics.keys()
+    return {
+        topic_id: known[topic_id]
+        for topic_id in sorted(held & known.keys())
+        if subscriptions.topics.by_id(topic_id) is not None
+    }
 
 
 def preferred_assignor(group: ConsumerGroup) -> str:

@@ -95,6 +95,10 @@ class Leases:
         pair = self._pair(peer)
         pair.stands = pair.answers = False
 
+    def forget_peer(self, peer: int) -> None:
+        """A peer that is a member of no group here is gone."""
+        self._pairs.pop(peer, None)
+
     def on_time(self, now: int) -> None:
         """Wakes what slept on a lease that has run out."""
         for peer, pair in self._pairs.items():

@@ -100,6 +100,14 @@ class PeerQueues:
     def __iter__(self) -> Iterator[PeerQueue]:
         return iter(self._links.values())
 
+    def find(self, peer: int) -> PeerQueue | None:
+        """The link to a peer, if there is one."""
+        return self._links.get(peer)
+
+    def forget(self, peer: int) -> None:
+        """A peer that is a member of no group here is gone: anybody may come under any number of node ids."""
+        self._links.pop(peer, None)
+
     def alive(self, peer: int, now: int, silence_us: int) -> bool:
         """Whether a peer can be expected to answer: connected, and heard within ``silence_us``."""
         link = self._links.get(peer)

@@ -17,6 +17,7 @@ from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import (
     FEATURE_LEVEL,
+    FIRST_FEATURE_LEVEL,
     PRODUCER_ID_BLOCK,
     ApplyResult,
     BrokerRecord,
@@ -62,7 +63,7 @@ class MetadataImage:
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
         self.quorum = WantedQuorum()
-        self.feature_level = FEATURE_LEVEL
+        self.feature_level = FIRST_FEATURE_LEVEL
 
     # -- reading --------------------------------------------------------------------------------------------------
 
@@ -127,6 +128,8 @@ class MetadataImage:
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
             case "want_quorum":
                 result = self.quorum.want(command.want_quorum, self.brokers)
+            case "raise_feature_level":
+                result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:
                 raise MetadataLogError(
                     f"entry {index} of the metadata log holds a command of a later version: upgrade this node"
@@ -374,6 +377,28 @@ class MetadataImage:
         self.next_producer_id += PRODUCER_ID_BLOCK
         return ApplyResult(peer_pb2.ControllerResponse(producer_id_block=block))
 
+    # -- the feature level ----------------------------------------------------------------------------------------
+
+    def supports(self, level: int) -> bool:
+        """Whether the cluster may go to a feature level: some node is up, and each one supports it that is up, or has
+        replicas and may come back with them."""
+        older = set(self.older_nodes(level))
+        if not all(self.is_fenced(node) for node in older) or all(broker.fenced for broker in self.brokers.values()):
+            return False
+        return not older or all(older.isdisjoint(partition.hosts) for partition in self.partitions.values())
+
+    def older_nodes(self, level: int) -> list[int]:
+        """The registered nodes that do not support a feature level."""
+        return sorted(node for node, broker in self.brokers.items() if broker.registration.feature_level < level)
+
+    def _raise_feature_level(self, index: int, level: int) -> ApplyResult:
+        if level > FEATURE_LEVEL:
+            raise MetadataLogError(_too_old(f"entry {index} of the metadata log", level))
+        # Only the log knows whether a node has registered meanwhile that does not support it.
+        if level > self.feature_level and self.supports(level):
+            self.feature_level = level
+        return ApplyResult(peer_pb2.ControllerResponse())
+
     # -- snapshots ------------------------------------------------------------------------------------------------
 
     def to_snapshot(self) -> bytes:
@@ -416,10 +441,16 @@ class MetadataImage:
         image.named_producers = NamedProducers.from_snapshot(snapshot)
         image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
         image.feature_level = snapshot.feature_level
+        if image.feature_level > FEATURE_LEVEL:
+            raise MetadataLogError(_too_old("the metadata snapshot", image.feature_level))
         image.applied_index = snapshot.applied_index
         for partition in image.partitions.values():
             image._check(partition)
         return image
+
+
+def _too_old(what: str, level: int) -> str:
+    return f"{what} is of feature level {level}, this version supports {FEATURE_LEVEL}: upgrade this node"
 
 
 def _registered(epoch: int, *, changed: bool) -> ApplyResult:

@@ -20,8 +20,12 @@ GROUPS_TOPIC = "__groups"
 NO_TOPIC_ID = bytes(16)
 #: Producer ids are given to brokers in blocks of this many.
 PRODUCER_ID_BLOCK = 1000
-#: The feature level of a new cluster, and the highest that this version supports.
-FEATURE_LEVEL = 1
+#: The feature level at which a metadata log begins, whichever version reads it.
+FIRST_FEATURE_LEVEL = 1
+#: From this one on: deletions of producer claims, states of partitions in slices, and named producers counted apart.
+SECOND_FEATURE_LEVEL = 2
+#: The highest that this version supports.
+FEATURE_LEVEL = SECOND_FEATURE_LEVEL
 
 
 @dataclass(slots=True)

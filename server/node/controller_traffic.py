@@ -65,8 +65,8 @@ class ControllerTraffic:
         def respond(response: peer_pb2.ControllerResponse) -> None:
             if peer == self._node_id:
                 self.client.on_response(response)
-            else:
-                self._links.control_answer(self._links[peer]).controller_responses.append(response)
+            elif (link := self._links.find(peer)) is not None:
+                self._links.control_answer(link).controller_responses.append(response)
 
         body = request.WhichOneof("body") or ""
         if body == "describe_quorum" and not self._metadata.raft.is_leader:

@@ -239,8 +239,10 @@ class Node:
 
     def _acknowledge_frame(self, peer: int, sequence: int) -> Callable[[], None]:
         def acknowledge() -> None:
-            answer = self._links.data_answer(self._links[peer])
-            answer.acknowledged = max(answer.acknowledged, sequence)
+            link = self._links.find(peer)
+            if link is not None:
+                answer = self._links.data_answer(link)
+                answer.acknowledged = max(answer.acknowledged, sequence)
 
         return acknowledge
 
@@ -358,10 +360,15 @@ class Node:
         self._links[peer].close()
         self._leases.lost(peer)
         self._snapshots.peer_lost(self._time.now, peer)
+        is_stranger = True
         for group, replica in self._host.replicas.items():
             if peer in replica.raft.configuration.members:
+                is_stranger = False
                 replica.raft.peer_lost(self._time.now, peer)
                 self._host.touch(group)
+        if is_stranger:
+            self._links.forget(peer)
+            self._leases.forget_peer(peer)
         if self._member is not None:
             self._member.logs.peer_lost(peer)
 

@@ -45,6 +45,8 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
         case "forget_named_producers":
             forgotten = command.forget_named_producers
             partition.producers.forget_named(forgotten.producer_ids, forgotten.deleted_index)
+        case "count_named_apart":
+            partition.producers.count_named_apart()
         case _:
             raise PartitionLogError(
                 f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"

@@ -18,6 +18,7 @@ from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig, parse_topic_config
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
@@ -27,6 +28,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
+from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.state_slices import cut_state, snapshot_state
 from quorumlog.server.wire_errors import error
@@ -34,7 +36,7 @@ from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand, PartitionSnapshot, TableRow
+from quorumlog.v1.partition_log_pb2 import CompactLog, CountNamedApart, PartitionCommand, PartitionSnapshot, TableRow
 
 #: Where offsets end: 64 bits with a sign.
 MAX_OFFSET = (1 << 63) - 1
@@ -62,6 +64,7 @@ class Partition:
         table: dict[bytes, bytes],
         limits: NodeLimits,
         names: Callable[[], NamedProducers] = nobody_has_claimed,
+        feature_level: Callable[[], int] = lambda: FEATURE_LEVEL,
     ) -> None:
         self.identity = identity
         #: The number of its Raft group.
@@ -72,6 +75,9 @@ class Partition:
         self._sealer = sealer
         self._reader = reader
         self._limits = limits
+        self._feature_level = feature_level
+        #: Leader only: in which term it had the log say that named producers are counted apart.
+        self._named_apart_term = 0
         self.producers = ProducerTable(limits.producers_per_partition, names)
         self.producers.load(table)
         #: Points of compaction and how far this replica has got; None before the first.
@@ -152,6 +158,9 @@ class Partition:
         )
         if compacted is not None:
             compacted.describe(state)
+        if self._feature_level() < SECOND_FEATURE_LEVEL:
+            # Older nodes would take the last slice for all there is.
+            return [state.SerializeToString(deterministic=True)]
         return cut_state(state, self._limits.snapshot_slice_bytes)
 
     def checkpointed(self, snapshot: Snapshot) -> None:
@@ -351,7 +360,18 @@ class Partition:
                 ErrorCode.NOT_ENOUGH_REPLICAS,
                 f"{self.name} has {live_replicas} live replicas, acks=all needs {self.copies_needed}; try again later",
             )
+        if is_named(header.producer_id):
+            self._have_named_counted_apart(now)
         return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
+
+    def _have_named_counted_apart(self, now: int) -> None:
+        """Has the log say so before a named producer's batch, once all nodes know the command. Where no named producer
+        ever writes it makes no difference."""
+        needed = not self.producers.named_apart and self._named_apart_term != self.leading_term
+        if needed and self._feature_level() >= SECOND_FEATURE_LEVEL:
+            command = PartitionCommand(count_named_apart=CountNamedApart())
+            if self.propose_command(now, command):
+                self._named_apart_term = self.leading_term
 
     def _propose(
         self,

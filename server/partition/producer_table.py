@@ -34,6 +34,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 ROW_PREFIX = b"p"
 #: Holds the index of the metadata entry since which named producers may have been forgotten.
 FORGOTTEN_ROW = b"f"
+#: There when the log has said that named producers are counted apart.
+NAMED_APART_ROW = b"n"
 DIGEST_ROW_PREFIX = b"d"
 _ROW_KEY = struct.Struct(">cQ")
 _FORGOTTEN = struct.Struct("<Q")
@@ -72,13 +74,13 @@ class ProducerTable:
     Arguments:
         limit: producers without a name that are remembered, and beside them four fifths as many with one. The same on
             every replica: beyond it the one without a name that has been silent for longest (in log order) is
-            forgotten, as batches are applied.
+            forgotten, as batches are applied. Before ``count_named_apart`` those with a name count, too.
         names: gives the named identities as far as this node knows them.
     """
 
     __slots__ = (
         "_applied", "_digests", "_dirty", "_dirty_digests", "_forgotten_dirty", "_forgotten_index", "_limit", "_named",
-        "_names", "_tail",
+        "_named_apart_dirty", "_names", "_tail", "named_apart",
     )  # fmt: skip
 
     def __init__(self, limit: int, names: Callable[[], NamedProducers] = nobody_has_claimed) -> None:
@@ -93,6 +95,8 @@ class ProducerTable:
         #: Deletions up to this entry of the metadata log have made the log forget named identities.
         self._forgotten_index = 0
         self._forgotten_dirty = False
+        #: Whether the log has said that those with a name do not count when one without is to be forgotten.
+        self.named_apart = self._named_apart_dirty = False
         self._dirty: set[int] = set()
         #: Rows of digests to be written or deleted: from the first up to before the last.
         self._dirty_digests: dict[int, tuple[int, int]] = {}
@@ -268,7 +272,8 @@ class ProducerTable:
         if tail is not None and tail.last.log_index <= index:
             del self._tail[producer]
         # Those with a name have a limit of their own: they must not shorten how long the others are remembered.
-        if len(self._applied) > self._limit:
+        counted = len(self._applied) if self.named_apart else len(self)
+        if counted > self._limit and self._applied:
             self._forget(next(iter(self._applied)))
 
     def _mark_digests(self, producer: int, first: int, end: int) -> None:
@@ -300,6 +305,11 @@ class ProducerTable:
                 digests = self._digests.pop((producer, state.epoch), None) if state is not None else None
                 if digests is not None and digests.rows:
                     self._mark_digests(producer, 0, digests.rows)
+
+    def count_named_apart(self) -> None:
+        """Only those without a name count when one of them is to be forgotten. The log says from which entry on: an
+        older node counts all, and every replica must forget the same."""
+        self.named_apart = self._named_apart_dirty = True
 
     def deleted(self) -> list[int]:
         """The named identities that are remembered although their names are deleted, as far as this node knows."""
@@ -341,7 +351,9 @@ class ProducerTable:
                 rows[_DIGEST_ROW_KEY.pack(DIGEST_ROW_PREFIX, producer, number)] = row
         if self._forgotten_dirty:
             rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
-        self._forgotten_dirty = False
+        if self._named_apart_dirty:
+            rows[NAMED_APART_ROW] = b"\x01"
+        self._forgotten_dirty = self._named_apart_dirty = False
         self._dirty.clear()
         self._dirty_digests.clear()
         return rows
@@ -351,6 +363,8 @@ class ProducerTable:
         rows: dict[bytes, bytes] = {}
         if self._forgotten_index:
             rows[FORGOTTEN_ROW] = _FORGOTTEN.pack(self._forgotten_index)
+        if self.named_apart:
+            rows[NAMED_APART_ROW] = b"\x01"
         for producer, state in (*self._applied.items(), *self._named.items()):
             rows[_ROW_KEY.pack(ROW_PREFIX, producer)] = encode(state)
             digests = self._digests.get((producer, state.epoch))
@@ -373,7 +387,8 @@ class ProducerTable:
         for kept in (self._applied, self._named, self._tail, self._digests, self._dirty, self._dirty_digests):
             kept.clear()
         (self._forgotten_index,) = _FORGOTTEN.unpack(rows[FORGOTTEN_ROW]) if FORGOTTEN_ROW in rows else (0,)
-        self._forgotten_dirty = False
+        self.named_apart = NAMED_APART_ROW in rows
+        self._forgotten_dirty = self._named_apart_dirty = False
         for producer, state in states:
             self._table_of(producer)[producer] = state
             if state.replayable:

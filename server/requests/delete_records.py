@@ -110,7 +110,7 @@ class RecordDeletions(NodeService):
             if partition.log_start_offset >= before:
                 result.log_start_offset = partition.log_start_offset
             elif not partition.leads or partition.raft.term != term:
-                result.error.CopyFrom(partition.not_leader())
+                result.error.CopyFrom(_uncertain(partition.not_leader()))
             else:
                 continue
             self._forget(deletion, partition.group)
@@ -134,7 +134,7 @@ class RecordDeletions(NodeService):
             deletion = self._deletions.get(request_id)
             assert deletion is not None
             result = deletion.response.results[deletion.waiting[group][0]]
-            result.error.CopyFrom(self._absent.problem(result.topic_id, result.partition))
+            result.error.CopyFrom(_uncertain(self._absent.problem(result.topic_id, result.partition)))
             self._forget(deletion, group)
             self._finish_if_done(deletion)
 
@@ -168,6 +168,12 @@ def failed_deletion(
     for emptied in request.partitions:
         response.results.add(topic_id=emptied.topic_id, partition=emptied.partition, error=problem, log_start_offset=-1)
     return response
+
+
+def _uncertain(problem: errors_pb2.Error) -> errors_pb2.Error:
+    """What becomes of a deletion whose command is in this replica's log: the next leader may commit it."""
+    problem.definite = False
+    return problem
 
 
 def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:

@@ -152,6 +152,7 @@ class PeerLinks:
         finally:
             if peer.inbound is session:
                 self._break(peer, reason)
+                self._forget_stranger(peer)
         return reason
 
     def _join(self, peer: _Peer, stream: Stream, identity: PeerIdentity, generation: int) -> InboundSession | None:
@@ -247,6 +248,12 @@ class PeerLinks:
             peer.holder.cancel()
             peer.holder = None
             self._break(peer, "no longer a peer at this address")
+
+    def _forget_stranger(self, peer: _Peer) -> None:
+        """Keeps nothing of a node that came by itself and has gone: anybody may come under any number of node ids. Of
+        one that was ever dialled the count of attempts must go on."""
+        if peer.holder is None and not peer.generation and self._peers.get(peer.node_id) is peer:
+            del self._peers[peer.node_id]
 
     def _peer(self, node_id: int) -> _Peer:
         return self._peers.setdefault(node_id, _Peer(node_id))

@@ -26,6 +26,12 @@ from quorumlog.v1 import peer_pb2
 SERVICE = "quorumlog.v1.Peer"
 
 
+#: Refused nodes of which is remembered what was said in the log, and characters of that: what strangers call
+#: themselves takes no more memory.
+MAX_REFUSED = 100
+MAX_REASON_LENGTH = 500
+
+
 class PeerService:
     """Serves peers.
 
@@ -120,8 +126,11 @@ class PeerService:
             self._refused.pop(identity.node_id, None)
             return
         # It will try again every second: one line per reason is enough.
+        refusal = refusal[:MAX_REASON_LENGTH]
         if self._refused.get(identity.node_id) != refusal:
             self._refused[identity.node_id] = refusal
+            if len(self._refused) > MAX_REFUSED:
+                del self._refused[next(iter(self._refused))]
             self._log.info("peer_refused", peer=identity.node_id, address=identity.address, reason=refusal)
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, refusal, ((CLUSTER_KEY, own.cluster_id),))
 

@@ -195,6 +195,7 @@ class GroupHeader(_message.Message):
     ASSIGNOR_FIELD_NUMBER: _builtins.int
     EMPTY_SINCE_MS_FIELD_NUMBER: _builtins.int
     TOPICS_FIELD_NUMBER: _builtins.int
+    UNREAD_TOPICS_FIELD_NUMBER: _builtins.int
     group_epoch: _builtins.int
     """Counts changes of members, subscriptions and topics."""
     assignment_epoch: _builtins.int
@@ -207,6 +208,10 @@ class GroupHeader(_message.Message):
     def topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribedTopic]:
         """The topics on which the targets are based."""
 
+    @_builtins.property
+    def unread_topics(self) -> _containers.RepeatedCompositeFieldContainer[Global___SubscribedTopic]:
+        """Those that it reads no more and of which members had partitions when the targets were computed."""
+
     def __init__(
         self,
         *,
@@ -215,10 +220,11 @@ class GroupHeader(_message.Message):
         assignor: _builtins.str = ...,
         empty_since_ms: _builtins.int = ...,
         topics: _abc.Iterable[Global___SubscribedTopic] | None = ...,
+        unread_topics: _abc.Iterable[Global___SubscribedTopic] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor", b"assignor", "empty_since_ms", b"empty_since_ms", "group_epoch", b"group_epoch", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["assignment_epoch", b"assignment_epoch", "assignor", b"assignor", "empty_since_ms", b"empty_since_ms", "group_epoch", b"group_epoch", "topics", b"topics", "unread_topics", b"unread_topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

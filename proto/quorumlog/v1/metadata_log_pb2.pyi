@@ -42,6 +42,7 @@ class MetadataCommand(_message.Message):
     REPLICAS_MOVED_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCERS_FIELD_NUMBER: _builtins.int
     DELETE_PRODUCER_CLAIMS_FIELD_NUMBER: _builtins.int
+    RAISE_FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     WANT_QUORUM_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
@@ -106,6 +107,10 @@ class MetadataCommand(_message.Message):
         """Claims of producer names are deleted."""
 
     @_builtins.property
+    def raise_feature_level(self) -> Global___RaiseFeatureLevel:
+        """What is written from now on need not be understood by nodes of an older version."""
+
+    @_builtins.property
     def want_quorum(self) -> Global___WantQuorum:
         """Other nodes are to vote in the metadata quorum."""
 
@@ -128,13 +133,14 @@ class MetadataCommand(_message.Message):
         replicas_moved: _peer_pb2.ReplicasMoved | None = ...,
         delete_producers: Global___DeleteProducers | None = ...,
         delete_producer_claims: Global___DeleteProducers | None = ...,
+        raise_feature_level: Global___RaiseFeatureLevel | None = ...,
         want_quorum: Global___WantQuorum | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "want_quorum"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -247,6 +253,28 @@ class ChangeTopicConfig(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ChangeTopicConfig: _TypeAlias = ChangeTopicConfig  # noqa: Y015
+
+@_typing.final
+class RaiseFeatureLevel(_message.Message):
+    """All nodes that count support a higher feature level."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEVEL_FIELD_NUMBER: _builtins.int
+    level: _builtins.int
+    """The cluster's feature level from now on. A metadata log begins at 1."""
+    def __init__(
+        self,
+        *,
+        level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["level", b"level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RaiseFeatureLevel: _TypeAlias = RaiseFeatureLevel  # noqa: Y015
 
 @_typing.final
 class DeleteProducers(_message.Message):

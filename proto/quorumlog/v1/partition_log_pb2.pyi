@@ -28,6 +28,7 @@ class PartitionCommand(_message.Message):
     COMPACT_LOG_FIELD_NUMBER: _builtins.int
     FORGET_PRODUCERS_FIELD_NUMBER: _builtins.int
     FORGET_NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
+    COUNT_NAMED_APART_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def trim_log(self) -> Global___TrimLog:
         """The log start moves up."""
@@ -44,6 +45,10 @@ class PartitionCommand(_message.Message):
     def forget_named_producers(self) -> Global___ForgetNamedProducers:
         """Producers whose names are deleted are forgotten."""
 
+    @_builtins.property
+    def count_named_apart(self) -> Global___CountNamedApart:
+        """Producers with a name no longer count among those of which the oldest is forgotten."""
+
     def __init__(
         self,
         *,
@@ -51,12 +56,13 @@ class PartitionCommand(_message.Message):
         compact_log: Global___CompactLog | None = ...,
         forget_producers: Global___ForgetProducers | None = ...,
         forget_named_producers: Global___ForgetNamedProducers | None = ...,
+        count_named_apart: Global___CountNamedApart | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers", "count_named_apart"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -171,6 +177,25 @@ class ForgetNamedProducers(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___ForgetNamedProducers: _TypeAlias = ForgetNamedProducers  # noqa: Y015
+
+@_typing.final
+class CountNamedApart(_message.Message):
+    """From this entry on a producer without a name is forgotten when there are too many without one. Before it, it is
+    forgotten when there are too many with and without, as nodes do that do not know of this command (feature level 1).
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CountNamedApart: _TypeAlias = CountNamedApart  # noqa: Y015
 
 @_typing.final
 class PartitionSnapshot(_message.Message):

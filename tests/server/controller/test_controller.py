@@ -29,6 +29,8 @@ class Cluster:
             self.ask(register_broker=registration(node))
         self.beat(*range(1, nodes + 1))
         self.run_until(self.now)
+        # The first heartbeat of a node that is up raises the feature level.
+        self.beat(*range(1, nodes + 1))
 
     def take_over(self) -> None:
         """A new controller, which knows only the image."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 from group_samples import GROUP, Client, Coordinator, Topics, partitions, topic_id, until_stable
 
@@ -125,6 +127,57 @@ def test_a_pattern_matches_whole_names_of_topics_that_are_not_internal() -> None
 
 def test_a_pattern_is_compiled_once() -> None:
     assert compiled("x+") is compiled("x+")
+
+
+def grown_and_unread() -> tuple[Coordinator, Client, Client]:
+    """The first member still has a topic that has grown from two partitions to three and that it wishes to read no
+    more: it has partitions of another one to give up first."""
+    topics = Topics(t=2, u=2)
+    coordinator = Coordinator(topics)
+    a, b = Client(coordinator, "a", topics=["t", "u"]), Client(coordinator, "b")
+    until_stable([a])
+    topics.put("u", 3)
+    look_again(coordinator)
+    until_stable([a])
+    b.beat()
+    a.beat()
+    assert a.to_revoke
+    a.wishes = {"topics": ["t"]}
+    a.beat(full=True)
+    assert coordinator.group.header.topics.keys() == {topic_id("t")}
+    assert partitions("u", 0, 1, 2) <= a.owned
+    return coordinator, a, b
+
+
+@pytest.mark.parametrize("is_moved", [False, True])
+def test_a_topic_that_is_read_no_more_keeps_which_of_its_partitions_are_new(is_moved: bool) -> None:
+    coordinator, a, b = grown_and_unread()
+    if is_moved:
+        coordinator.restart()
+    a.beat(full=True)
+    assert a.first_partitions["u"] == 2, "the first two are not new to the group"
+    until_stable([a, b])
+    assert partitions("u", 0, 1, 2).isdisjoint(a.owned)
+    Client(coordinator, "c").beat()
+    assert coordinator.group.header.unread_topics == {}, "it is forgotten when nobody has it"
+
+
+def test_a_topic_that_is_read_again_before_all_gave_it_up_keeps_which_of_its_partitions_are_new() -> None:
+    _, a, b = grown_and_unread()
+    a.wishes = {"topics": ["t", "u"]}
+    a.beat(full=True)
+    assert a.first_partitions["u"] == 2
+    until_stable([a, b])
+    assert partitions("u", 0, 1, 2) <= a.owned
+
+
+def test_of_what_an_older_node_says_is_read_no_more_nothing_is_skipped() -> None:
+    coordinator, a, _ = grown_and_unread()
+    for table in (coordinator.table, coordinator.replica):
+        group = table.groups[GROUP]
+        group.put_header(dataclasses.replace(group.header, unread_topics={}))
+    a.beat(full=True)
+    assert a.first_partitions["u"] == 0
 
 
 @pytest.mark.parametrize(("topics", "pattern"), [(["u"], ""), ([], "u"), (["t", "u"], "")])

@@ -148,9 +148,28 @@ def test_another_directory_under_a_known_node_id_is_refused(led: Log) -> None:
 
 def test_a_node_below_the_feature_level_is_refused() -> None:
     made = Log()
-    result = made.register(1, level=FEATURE_LEVEL - 1)
+    made.register(1)
+    made.unfence(1)
+    made.apply(log.MetadataCommand(raise_feature_level=log.RaiseFeatureLevel(level=FEATURE_LEVEL)))
+    result = made.register(2, level=FEATURE_LEVEL - 1)
     assert result.response.error.code == ErrorCode.UNSUPPORTED_VERSION
-    assert not made.image.brokers
+    assert made.image.brokers.keys() == {1}
+
+
+def test_a_log_begins_at_the_first_feature_level_whichever_version_reads_it() -> None:
+    made = Log()
+    assert made.image.feature_level == 1
+    assert not made.register(1, level=1).response.HasField("error")
+
+
+def test_a_feature_level_that_this_version_does_not_know_ends_the_node() -> None:
+    made = Log()
+    with pytest.raises(MetadataLogError, match="upgrade this node"):
+        made.apply(log.MetadataCommand(raise_feature_level=log.RaiseFeatureLevel(level=FEATURE_LEVEL + 1)))
+    snapshot = log.MetadataSnapshot.FromString(made.image.to_snapshot())
+    snapshot.feature_level = FEATURE_LEVEL + 1
+    with pytest.raises(MetadataLogError, match="upgrade this node"):
+        MetadataImage.from_snapshot(snapshot.SerializeToString())
 
 
 def test_fencing_of_a_former_life_does_nothing(led: Log) -> None:

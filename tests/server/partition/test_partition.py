@@ -11,6 +11,7 @@ from quorumlog.raft.types import (
     ORIGIN,
     Configuration,
     Entry,
+    EntryKind,
     HardState,
     RaftLogServices,
     RestoredReplica,
@@ -19,6 +20,8 @@ from quorumlog.raft.types import (
 from quorumlog.server.hosting.durable_raft_group import check_chain
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.producer_names import NamedProducers
+from quorumlog.server.metadata.records import FEATURE_LEVEL, FIRST_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_LEADER, ACKS_NONE, ProduceCall
@@ -26,9 +29,10 @@ from quorumlog.server.partition.batch_admission import MAX_AHEAD_MS
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.transaction import RaftGroupState, Space
-from quorumlog.v1 import data_plane_pb2, errors_pb2
-from quorumlog.v1.entry import SEQUENCE_MODULUS, Codec, TimestampType, build_batch, parse_header, verify
+from quorumlog.v1 import data_plane_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.entry import ENVELOPE_BYTES, SEQUENCE_MODULUS, Codec, TimestampType, build_batch, parse_header, verify
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import PartitionCommand, PartitionSnapshot
 
 GROUP = 1000
 NOW_MS = 1_700_000_000_000
@@ -104,8 +108,19 @@ class Rig:
         services = RaftLogServices(_Store(self.log), sealer, check_chain=check_chain)
         self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
-        self.partition = Partition(identity, self.raft, sealer, self.log, {}, NodeLimits())
+        self.level = FEATURE_LEVEL
+        names = NamedProducers()
+        claim = peer_pb2.ClaimProducer(name="etl", epoch=-1, known_epoch=-1)
+        self.named = names.claim(claim, NOW_MS).producer_claimed.producer_id
+        self.partition = Partition(
+            identity, self.raft, sealer, self.log, {}, NodeLimits(), lambda: names, lambda: self.level
+        )
         self.calls = 0
+
+    def commands(self) -> list[str | None]:
+        """What the log holds beside batches."""
+        entries = [entry for _, entry in sorted(self.log.log.items()) if entry.kind is EntryKind.COMMAND]
+        return [PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:]).WhichOneof("body") for entry in entries]
 
     def lead(self) -> None:
         self.raft.campaign(1)
@@ -335,3 +350,36 @@ def test_the_table_brings_the_state_back(rig: Rig) -> None:
     call = ProduceCall(1, data_plane_pb2.ProduceResponse(results=[data_plane_pb2.ProduceResult()]), 1 << 60, 1, {0})
     assert again.append(3, NOW_MS, batch(sequence=0, producer=7), ACKS_ALL, call, 0, 1) is None
     assert again.log_end_offset == 3, "the retry was taken for a duplicate"
+
+
+def test_the_log_says_once_and_before_the_first_named_batch_that_those_are_counted_apart(rig: Rig) -> None:
+    rig.level = FIRST_FEATURE_LEVEL
+    rig.produce(batch(1, sequence=0, producer=7))
+    rig.produce(batch(1, sequence=0, producer=rig.named))
+    rig.settle()
+    assert rig.commands() == [], "a node of the former version would stop at it"
+    assert not rig.partition.producers.named_apart
+    rig.level = FEATURE_LEVEL
+    rig.produce(batch(1, sequence=1, producer=7))
+    rig.settle()
+    assert rig.commands() == [], "without named producers it makes no difference"
+    for sequence in (1, 2):
+        rig.produce(batch(1, sequence=sequence, producer=rig.named))
+    rig.settle()
+    rig.produce(batch(1, sequence=3, producer=rig.named))
+    rig.settle()
+    assert rig.commands() == ["count_named_apart"]
+    assert rig.partition.producers.named_apart
+    kinds = [entry.kind for _, entry in sorted(rig.log.log.items())][-4:]
+    assert kinds == [EntryKind.COMMAND, *[EntryKind.BATCH] * 3]
+
+
+def test_a_state_is_not_cut_while_a_node_would_take_its_last_slice_for_all(rig: Rig) -> None:
+    rig.partition._limits = NodeLimits(snapshot_slice_bytes=60)
+    for producer in range(5):
+        rig.produce(batch(1, sequence=0, producer=producer))
+    rig.settle()
+    assert len(rig.partition.state_slices(5)) > 1
+    rig.level = FIRST_FEATURE_LEVEL
+    (whole,) = rig.partition.state_slices(5)
+    assert len(PartitionSnapshot.FromString(whole).rows) == 5

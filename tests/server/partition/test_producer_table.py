@@ -205,6 +205,7 @@ def test_a_producer_whose_next_batch_is_on_its_way_is_known_again_after_it_was_f
 @pytest.mark.parametrize("named", [0, 1, 4])
 def test_so_many_others_without_a_name_must_write_before_one_is_forgotten(named: int) -> None:
     table = remembering(5)
+    table.count_named_apart()
     for index in range(named):
         assert table.check(header(0, producer=NAMED + index)) is None
         table.apply(header(0, producer=NAMED + index), index + 1)
@@ -217,8 +218,26 @@ def test_so_many_others_without_a_name_must_write_before_one_is_forgotten(named:
     assert table.check(header(2, producer=2)) is None
 
 
+@pytest.mark.parametrize("restored", ["", "from its rows", "from a snapshot"])
+def test_the_log_says_from_which_entry_on_named_producers_are_counted_apart(restored: str) -> None:
+    """Nodes of the first feature level count all: at each entry every replica must forget the same."""
+    table = remembering(3)
+    for index, producer in enumerate((1, 2, NAMED, NAMED + 1), start=1):
+        table.apply(header(0, producer=producer), index)
+    assert (len(table), table.oldest_index) == (3, 2), "the first made room for a named one"
+    table.count_named_apart()
+    rows = table.rows() if restored == "from a snapshot" else table.take_rows()
+    if restored:
+        table = remembering(3)
+        table.load({key: row for key, row in rows.items() if row is not None})
+    for index, producer in enumerate((3, 4), start=5):
+        table.apply(header(0, producer=producer), index)
+    assert (len(table), table.oldest_index) == (5, 2)
+
+
 def test_a_named_producer_too_many_is_refused_and_those_there_are_stay() -> None:
     table = remembering(5)
+    table.count_named_apart()
     for index in range(4):
         assert table.check(header(0, producer=NAMED + index)) is None
         table.apply(header(0, producer=NAMED + index), index + 1)

@@ -9,10 +9,12 @@ import pytest
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metrics import Meters
 from quorumlog.server.node_service import StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.replies import Replies
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.list_offsets import OffsetRequests
 from quorumlog.server.requests.produce import ProduceRequests
@@ -49,6 +51,9 @@ class Led:
     def propose_command(self, now: int, command: PartitionCommand) -> bool:
         self.proposed.append(command.trim_log.log_start_offset)
         return True
+
+    def not_leader(self) -> Error:
+        return error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "this node does not lead t-0; ask its leader")
 
     def touch(self, group: int) -> None:
         """Nobody steps it."""
@@ -120,6 +125,25 @@ def test_a_deletion_that_names_a_partition_twice_hears_of_that_also_when_many_wa
     assert (first.log_start_offset, first.error.code) == (10, ErrorCode.NONE)
     assert second.error.code == ErrorCode.INVALID_REQUEST
     assert "named twice" in second.error.message
+
+
+@pytest.mark.parametrize("why", ["deposed", "elected anew", "gone"])
+def test_a_deletion_whose_command_is_in_the_log_fails_indefinitely(why: str) -> None:
+    led, replies, absent = Led(), Replies(), AbsentPartitions(SimpleNamespace(image=MetadataImage()))
+    service = RecordDeletions(led, led, 5, replies, absent)
+    deletion(service, 1, 10, 20)
+    assert led.proposed == [10]
+    if why == "gone":
+        service.raft_group_gone(TIME.now, led.group)
+    else:
+        led.leads, led.raft.term = why != "deposed", 4
+        service.after_round(led)
+    (failed,) = replies.take_gathered()
+    assert isinstance(failed.message, admin_pb2.DeleteRecordsResponse)
+    proposed, refused = failed.message.results
+    assert proposed.error.code in (ErrorCode.NOT_LEADER_OR_FOLLOWER, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION)
+    assert not proposed.error.definite, "the next leader may commit it"
+    assert refused.error.definite, "it was never proposed"
 
 
 def test_look_ups_and_deletions_have_limits_of_their_own() -> None:

@@ -68,14 +68,14 @@ class End:
             meters=Meters(),
             on_cluster=lambda address, cluster: self.clusters.append((address, cluster)),
         )
-        service = PeerService(
+        self.service = PeerService(
             identity=lambda: self.identity,
             voters=lambda: ((1, "directory-1", "127.0.0.1:1"),),
             accepts=lambda identity: self.refusal,
             links=self.links,
             log=self.log,
         )
-        self._server = GrpcServer(self.address, (service.handlers(),))
+        self._server = GrpcServer(self.address, (self.service.handlers(),))
 
     async def start(self) -> End:
         await self._server.start()
@@ -245,6 +245,32 @@ async def test_what_a_stranger_claims_to_be_tells_of_no_cluster(ends: tuple[End,
         call.cancel()
     await channel.close()
     assert first.clusters == []
+
+
+@pytest.mark.parametrize("refused", [False, True])
+async def test_strangers_who_came_and_went_leave_nothing_behind(ends: tuple[End, End], refused: bool) -> None:
+    """Each comes under a node id of its own; those that are refused call themselves something long, too."""
+    first, second = ends
+    await joined(first, second)
+    strangers = range(10, 115) if refused else range(10, 20)
+    channel = grpc.aio.insecure_channel(first.address)
+    for stranger in strangers:
+        first.refusal = f"{stranger} is not known" + "!" * 10_000 if refused else None
+        call = channel.stream_stream("/quorumlog.v1.Peer/Control", bytes, bytes)(
+            None, metadata=((GENERATION_KEY, "1"),)
+        )
+        await call.write(encode_hello(PeerIdentity("cluster", stranger, "directory", 1, "127.0.0.1:9")))
+        with contextlib.suppress(grpc.aio.AioRpcError):
+            await call.read()
+        call.cancel()
+    first.refusal = None
+    await channel.close()
+    await until(lambda: first.links._peers.keys() == {2})
+    remembered = first.service._refused
+    assert len(remembered) == (100 if refused else 0)
+    assert sum(map(len, remembered.values())) <= 100 * 500
+    assert len(first.said("peer_refused")) == (len(strangers) if refused else 0)
+    await carries_both_ways(first, second)
 
 
 async def test_a_cluster_is_told_of_by_the_address_that_was_dialled(ends: tuple[End, End]) -> None:

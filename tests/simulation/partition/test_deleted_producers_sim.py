@@ -7,7 +7,7 @@ from sequenced_client import SequencedClient, log_of, make_leader, tables_of
 
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.options import BalanceOptions
-from quorumlog.server.partition.producer_table import FORGOTTEN_ROW
+from quorumlog.server.partition.producer_table import FORGOTTEN_ROW, NAMED_APART_ROW
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -94,7 +94,7 @@ def test_a_new_leader_has_forgotten_what_the_last_one_had_not_heard_to_be_delete
     quiet.heal()
     quiet.until(lambda: not quiet.remembering(), 2)
     assert client.sent("b", 1).error.code == ErrorCode.INVALID_PRODUCER_EPOCH
-    assert [list(table) for table in tables_of(quiet, quiet.group)] == [[FORGOTTEN_ROW]] * 3
+    assert [list(table) for table in tables_of(quiet, quiet.group)] == [[FORGOTTEN_ROW, NAMED_APART_ROW]] * 3
     assert log_of(quiet, quiet.group) == ["a", "b"]
 
 

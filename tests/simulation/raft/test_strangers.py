@@ -6,10 +6,31 @@ import pytest
 from quiet_cluster import Writing
 
 from quorumlog.raft.types import AppendRequest, Heartbeat, Message, VoteRequest
-from quorumlog.server.events import FrameReceived, PeerFrame, Stream
+from quorumlog.server.events import FrameReceived, Lease, PeerDisconnected, PeerFrame, Stream
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.v1 import peer_pb2
 
 STRANGER = 99
 HIGHER = 1_000
+
+
+def test_strangers_who_came_and_went_leave_nothing_behind() -> None:
+    writing = Writing(seed=1)
+    process = writing.leader()
+    node = process.node
+    for stranger in range(STRANGER, STRANGER + 20):
+        request = peer_pb2.ControllerRequest(request_id=1, metadata_read_index=peer_pb2.MetadataReadIndex())
+        lease = Lease(boot_id=1, epoch=1, round=1, heard_round=0)
+        for frame in (
+            PeerFrame(Stream.CONTROL, lease=lease, controller_requests=[request]),
+            PeerFrame(Stream.DATA, sequence=1),
+        ):
+            process.deliver(FrameReceived(stranger, frame))
+        process.deliver(PeerDisconnected(stranger))
+    writing.run(1)
+    known = set(process.replicas[METADATA_GROUP].raft.configuration.members)
+    assert {link.peer for link in node._links} <= known
+    assert node._leases._pairs.keys() <= known
 
 
 @pytest.mark.parametrize("ahead", [0, HIGHER])

@@ -1,0 +1,25 @@
+"""What a cluster cannot do before all of its nodes are upgraded, because older ones would stop at it."""
+
+from __future__ import annotations
+
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | None:
+    """Why something cannot be done before feature level 2, or None.
+
+    Arguments:
+        what: as the subject and verb of a sentence: "producer names are deleted".
+    """
+    if image.feature_level >= SECOND_FEATURE_LEVEL:
+        return None
+    older = ", ".join(map(str, image.older_nodes(SECOND_FEATURE_LEVEL))) or "none any more, try again"
+    problem = (
+        f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: it rises by itself"
+        f" once all nodes are upgraded (older: {older})"
+    )
+    return error(ErrorCode.UNSUPPORTED_VERSION, problem)
