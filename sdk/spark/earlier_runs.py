@@ -11,7 +11,7 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange, TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
-from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends
+from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends, says_all
 
 
 class StoredBatch(NamedTuple):
@@ -80,10 +80,20 @@ def written_by(
         QuorumlogError: a partition stayed without a leader, or failed for good.
     """
     starts: dict[TargetPartition, int] = {}
+    topic_ids = _topic_ids(bootstrap_servers, claims, shapes)
     for claim in claims:
-        for target, end in first_ends(claim.note, shapes).items():
+        for target, end in first_ends(claim.note, shapes, topic_ids).items():
             starts[target] = min(end, starts.get(target, end))
     return _stored(bootstrap_servers, {claim.producer_id for claim in claims}, epoch, starts, shapes)
+
+
+def _topic_ids(bootstrap_servers: str, claims: Sequence[Claim], shapes: Mapping[str, TopicShape]) -> set[bytes]:
+    """Those of the topics; where a task's note names other ones, of all topics that there are."""
+    topic_ids = {shape.topic_id for shape in shapes.values()}
+    if all(says_all(claim.note, topic_ids) for claim in claims):
+        return topic_ids
+    catalog = ClusterCatalog(bootstrap_servers, newest=True)
+    return {shape.topic_id for shape in catalog.describe(catalog.topic_names()).values()}
 
 
 def _stored(

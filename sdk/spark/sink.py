@@ -48,6 +48,8 @@ _LARGEST_ROW_BYTES = 8 << 20
 #: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again. So many
 #: times in a row may nothing new be found, for what it has sent last is seen only once it is committed.
 _ATTEMPTS = 5
+#: What a leader has taken is committed sooner, unless replicas stall.
+_LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,14 @@ class Written(WriterCommitMessage):
         name: whose it was; None for what is written without one.
         topics: that it writes to.
         held: rows that may be those of another run's tasks; None where there are none.
+        is_first: whether no other run of the work had begun before.
     """
 
     records: int
     name: runs.Name | None = None
     topics: tuple[str, ...] = ()
     held: Held | None = None
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +181,12 @@ def write_once(
     run = runs.begin(nodes, name, topics, first_look(options, shapes, work.timestamp_ms))
     note = run.note.seen_with(shapes)
     how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
-    is_new = bool(come) and work.is_first and not run.is_repeated and not runs.is_complete(nodes, name)
+    is_new = bool(come) and work.is_first and not run.is_repeated and not any(runs.end_of(nodes, name.work, name.epoch))
     held = None
     if not (is_new and _write_first(options, name, run, how, come, coming)):
         come.extend(coming)
         held = _write_rest(options, name, run._replace(note=note), how, come, is_first=work.is_first)
-    return Written(sum(rows.num_rows for rows in come), name, tuple(topics), held)
+    return Written(sum(rows.num_rows for rows in come), name, tuple(topics), held, work.is_first)
 
 
 def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -200,19 +204,38 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
         if isinstance(message, Written) and message.name is not None:
             by_work.setdefault((message.name.work, message.name.epoch), []).append(message)
     for (work, epoch), written in by_work.items():
-        # Those of a run that had more tasks.
-        lost = [claim for claim in runs.claims_of(nodes, work, epoch) if claim.task >= len(written)]
+        if not all(message.is_first for message in written):
+            # Before the look who has claimed a name: whoever does so after it sees that the work is closed.
+            runs.close(nodes, work, epoch)
+        lost = _lost(runs.claims_of(nodes, work, epoch), len(written))
         is_open = bool(lost) or any(message.held for message in written)
-        if is_open and not runs.is_complete(nodes, runs.Name(work, epoch, 0)):
-            _settle(options, epoch, written, lost)
+        if is_open and not runs.end_of(nodes, work, epoch).is_complete:
+            _settle(options, runs.Name(work, epoch, 0), written, lost)
         runs.complete(nodes, work, epoch, len(written), sum(message.records for message in written))
+        runs.forget(nodes, work, lost)
 
 
-def _settle(options: WriteOptions, epoch: int, written: Sequence[Written], lost: Sequence[runs.Claim]) -> None:
-    """Writes what the tasks have set aside, without what tasks have written that this run does not have."""
+def _lost(claims: Sequence[runs.Claim], tasks: int) -> list[runs.Claim]:
+    """The claims of tasks that a run has not; some of them may still be at work."""
+    kept = {claim.producer_id for claim in claims if claim.task is not None and claim.task < tasks}
+    return [claim for claim in claims if claim.producer_id not in kept]
+
+
+def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], lost: Sequence[runs.Claim]) -> None:
+    """Writes what the tasks have set aside, without what tasks have written that this run does not have.
+
+    Arguments:
+        name: of any task of the work.
+    """
     shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
     held = [(message, rows) for message in written if message.held for rows in message.held.rows]
-    stored = _whole(written_by(options.bootstrap_servers, lost, epoch, shapes))
+    if lost:
+        # From here on they add nothing: what they have written is read back only after that.
+        nodes = nodes_at(options.bootstrap_servers)
+        runs.take_names(nodes, name.work, name.epoch, lost)
+        nodes.wait_until_heard(shapes)
+        _wait_for_commits(options, name.epoch, shapes, lost)
+    stored = _whole(written_by(options.bootstrap_servers, lost, name.epoch, shapes))
     missing = without_lost([rows for _, rows in held], stored, len(written))
     for message in written:
         rest = [rows for (whose, _), rows in zip(held, missing, strict=True) if whose is message and rows[1].num_rows]
@@ -226,6 +249,19 @@ def _settle(options: WriteOptions, epoch: int, written: Sequence[Written], lost:
                 " of the query run on one checkpoint, or a task that was given up still runs. This run has added"
                 " nothing more there. Start it again when only one is left"
             )
+
+
+def _wait_for_commits(
+    options: WriteOptions, epoch: int, shapes: Mapping[str, TopicShape], lost: Sequence[runs.Claim]
+) -> None:
+    """What a leader has taken last is seen only once it is committed: waits until nothing more is."""
+    known = -1
+    while True:
+        found = sum(each.batch.num_rows for each in written_by(options.bootstrap_servers, lost, epoch, shapes))
+        if found == known:
+            return
+        known = found
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _whole(stored: Iterable[StoredBatch]) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
@@ -293,12 +329,15 @@ def _write_rest(
         rest = rows_to_records.rest_of(rows, here, how)
         if stored.is_whole and not rest:
             return None
-        if runs.is_complete(nodes_at(options.bootstrap_servers), name):
+        work = runs.end_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
+        if work.is_complete:
             return None  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
         shared: list[Placed] = []
-        if not is_first:
-            rest, shared = set_aside(rest, _of_other_tasks(options, name, how))
+        if not is_first or work.is_closed:
+            rest, shared = set_aside(rest, _of_other_tasks(options, name, run, how))
             _check_held(name, shared)
+        if stored.is_whole and rest and work.is_closed:
+            raise _closed(name, sum(records.num_rows for _, records in rest))
         if stored.is_whole and (not rest or _add(options, name, run, how, rest, stored.records)):
             return _held(run, stored, rest, shared)
         # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
@@ -313,11 +352,12 @@ def _write_rest(
 
 
 def _of_other_tasks(
-    options: WriteOptions, name: runs.Name, how: Spread
+    options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread
 ) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
     """What other tasks have written of the same piece of work, in this run or another."""
     claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
-    others = [claim for claim in claims if claim.task != name.task]
+    # One of the same number is another one if its name was taken away since.
+    others = [claim for claim in claims if claim.producer_id != run.producer_id]
     for stored in written_by(options.bootstrap_servers, others, name.epoch, how.shapes):
         yield stored.target, stored.batch
 
@@ -477,6 +517,14 @@ def _cut(target: TargetPartition, records: pa.Table, how: Spread) -> Iterator[Pi
 def _in_turn(by_target: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
     for turn in zip_longest(*by_target):
         yield from (piece for piece in turn if piece is not None)
+
+
+def _closed(name: runs.Name, count: int) -> DeliveryError:
+    return DeliveryError(
+        f"all tasks of another run of this batch are done, and {count} records of {name.producer} are not among what"
+        " they have: the query does not give the same rows each time. This task has added nothing. Start it anew with"
+        " another checkpoint, or another transactionId"
+    )
 
 
 def _gone(name: runs.Name) -> DeliveryError:
