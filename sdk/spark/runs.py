@@ -12,6 +12,7 @@ that nothing is to be added any more.
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
@@ -30,6 +31,8 @@ _Answer = TypeVar("_Answer")
 #: Bytes of a note that a cluster keeps.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
+#: What the names of tasks have behind that of their work, and those that keep what is known of a claim taken away.
+_TASK = re.compile(r"(?P<task>0|[1-9][0-9]*)(-(?P<taken>[0-9]+)-taken)?")
 #: Names in one request to delete them.
 _DELETED_AT_ONCE = 1_000
 #: Where ends are too many to be kept exactly they are rounded down, to multiples of 2 to the power of one of these: a
@@ -211,14 +214,15 @@ class Claim(NamedTuple):
     """What the cluster knows of one task's name, claimed for some epoch.
 
     Attributes:
-        task: its number; None for one whose name was taken away.
-        producer_id: what the log knows the name by.
+        producer_id: what the log knows the name by, or knew it by until it was taken away.
         note: what all runs of the task go by, as it is kept.
+        is_taken: whether the name was taken away: nobody has this claim any more.
     """
 
-    task: int | None
+    task: int
     producer_id: int
     note: bytes
+    is_taken: bool
 
 
 class WriteRun(NamedTuple):
@@ -317,23 +321,23 @@ def take_names(nodes: Nodes, work: str, epoch: int, claims: Sequence[Claim]) -> 
         QuorumlogError: nobody answers.
     """
     for claim in claims:
-        _ask(nodes, pb.InitProducerIdRequest(name=_taken(work, claim.producer_id), epoch=epoch, note=claim.note))
-    held = [claim for claim in claims if claim.task is not None]
+        _ask(nodes, pb.InitProducerIdRequest(name=_taken(work, claim), epoch=epoch, note=claim.note))
+    held = [claim for claim in claims if not claim.is_taken]
     for first in range(0, len(held), _DELETED_AT_ONCE):
         part = held[first : first + _DELETED_AT_ONCE]
         names = [f"{work}-{claim.task}" for claim in part]
         _delete(nodes, names, [admin_pb2.ProducerClaim(producer_id=c.producer_id, producer_epoch=epoch) for c in part])
 
 
-def forget(nodes: Nodes, work: str, claims: Sequence[Claim]) -> None:
+def forget(nodes: Nodes, work: str, epoch: int) -> None:
     """Forgets whose names were taken away, when a piece of work is complete.
 
     Raises:
         QuorumlogError: nobody answers.
     """
-    for first in range(0, len(claims), _DELETED_AT_ONCE):
-        part = claims[first : first + _DELETED_AT_ONCE]
-        _delete(nodes, [_taken(work, claim.producer_id) for claim in part], [])
+    taken = [_taken(work, claim) for claim in claims_of(nodes, work, epoch) if claim.is_taken]
+    for first in range(0, len(taken), _DELETED_AT_ONCE):
+        _delete(nodes, taken[first : first + _DELETED_AT_ONCE], [])
 
 
 def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> None:
@@ -369,13 +373,11 @@ def claims_of(nodes: Nodes, work: str, epoch: int) -> list[Claim]:
         request = admin_pb2.ListProducersRequest(prefix=prefix, after=after, notes=True)
         page = _listed(nodes, request)
         for each in page.producers:
-            number = each.name.removeprefix(prefix)
-            taken = number.removesuffix(_TAKEN)
             # Not the names of other works that begin as this one does, nor those of all its tasks.
-            if each.producer_epoch != epoch or not taken.isdecimal() or taken != str(int(taken)):
-                continue
-            own = Claim(int(number), each.producer_id, each.note) if taken == number else None
-            found.append(own or Claim(None, int(taken), each.note))
+            task = _TASK.fullmatch(each.name.removeprefix(prefix))
+            if each.producer_epoch == epoch and task is not None:
+                taken = task["taken"]
+                found.append(Claim(int(task["task"]), int(taken or each.producer_id), each.note, bool(taken)))
         if not page.more:
             return found
         after = page.producers[-1].name
@@ -420,12 +422,9 @@ def _complete(work: str) -> str:
     return f"{work}-all"
 
 
-_TAKEN = "-taken"
-
-
-def _taken(work: str, producer_id: int) -> str:
-    """The name that keeps what is known of a task whose own one was taken away."""
-    return f"{work}-{producer_id}{_TAKEN}"
+def _taken(work: str, claim: Claim) -> str:
+    """The name that keeps what is known of a claim that was taken away."""
+    return f"{work}-{claim.task}-{claim.producer_id}-taken"
 
 
 def _told(note: bytes) -> str:

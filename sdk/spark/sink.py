@@ -207,38 +207,38 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
         if not all(message.is_first for message in written):
             # Before the look who has claimed a name: whoever does so after it sees that the work is closed.
             runs.close(nodes, work, epoch)
-        lost = _lost(runs.claims_of(nodes, work, epoch), len(written))
-        is_open = bool(lost) or any(message.held for message in written)
+        claims = runs.claims_of(nodes, work, epoch)
+        # Those of a run that had more tasks.
+        is_open = any(claim.task >= len(written) for claim in claims) or any(message.held for message in written)
         if is_open and not runs.end_of(nodes, work, epoch).is_complete:
-            _settle(options, runs.Name(work, epoch, 0), written, lost)
+            _settle(options, runs.Name(work, epoch, 0), written, claims)
         runs.complete(nodes, work, epoch, len(written), sum(message.records for message in written))
-        runs.forget(nodes, work, lost)
+        if is_open or any(claim.is_taken for claim in claims):
+            runs.forget(nodes, work, epoch)
 
 
-def _lost(claims: Sequence[runs.Claim], tasks: int) -> list[runs.Claim]:
-    """The claims of tasks that a run has not; some of them may still be at work."""
-    kept = {claim.producer_id for claim in claims if claim.task is not None and claim.task < tasks}
-    return [claim for claim in claims if claim.producer_id not in kept]
-
-
-def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], lost: Sequence[runs.Claim]) -> None:
+def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], claims: Sequence[runs.Claim]) -> None:
     """Writes what the tasks have set aside, without what tasks have written that this run does not have.
 
     Arguments:
         name: of any task of the work.
+        claims: of all its tasks, and of those that this run does not have.
     """
+    lost = [claim for claim in claims if claim.task >= len(written)]
     shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
     held = [(message, rows) for message in written if message.held for rows in message.held.rows]
-    if lost:
-        # From here on they add nothing: what they have written is read back only after that.
-        nodes = nodes_at(options.bootstrap_servers)
-        runs.take_names(nodes, name.work, name.epoch, lost)
-        nodes.wait_until_heard(shapes)
-        _wait_for_commits(options, name.epoch, shapes, lost)
+    # What they have written is read back only when they add nothing any more.
+    _take_names(options, name, shapes, lost)
     stored = _whole(written_by(options.bootstrap_servers, lost, name.epoch, shapes))
     missing = without_lost([rows for _, rows in held], stored, len(written))
+    #: Records under names that have room for rows which were left out.
+    with_room: dict[int, int] = {}
     for message in written:
-        rest = [rows for (whose, _), rows in zip(held, missing, strict=True) if whose is message and rows[1].num_rows]
+        mine = [(rows, left) for (whose, rows), left in zip(held, missing, strict=True) if whose is message]
+        rest = [left for _, left in mine if left[1].num_rows]
+        if message.held and any(left[1].num_rows < rows[1].num_rows for rows, left in mine):
+            there = sum(message.held.stored.values()) + sum(left[1].num_rows for left in rest)
+            with_room[message.held.run.producer_id] = there
         if not rest:
             continue
         assert message.held is not None and message.name is not None, "rows are set aside under a name"
@@ -249,17 +249,32 @@ def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], 
                 " of the query run on one checkpoint, or a task that was given up still runs. This run has added"
                 " nothing more there. Start it again when only one is left"
             )
+    # A task of such a name that was given up would find its place free for what others have written.
+    if _take_names(options, name, shapes, [each for each in claims if each.producer_id in with_room]) > sum(
+        with_room.values()
+    ):
+        raise DeliveryError(
+            "a task that was given up has written rows since this run's tasks were done, and they may be in the log"
+            " twice now. Start it anew with another checkpoint, or another transactionId"
+        )
 
 
-def _wait_for_commits(
-    options: WriteOptions, epoch: int, shapes: Mapping[str, TopicShape], lost: Sequence[runs.Claim]
-) -> None:
-    """What a leader has taken last is seen only once it is committed: waits until nothing more is."""
+def _take_names(
+    options: WriteOptions, name: runs.Name, shapes: Mapping[str, TopicShape], claims: Sequence[runs.Claim]
+) -> int:
+    """Takes names away; returns how many records there are under them when nobody adds any more."""
+    if not claims:
+        return 0
+    nodes = nodes_at(options.bootstrap_servers)
+    runs.take_names(nodes, name.work, name.epoch, claims)
+    nodes.wait_until_heard(shapes)
     known = -1
     while True:
-        found = sum(each.batch.num_rows for each in written_by(options.bootstrap_servers, lost, epoch, shapes))
+        # What a leader has taken last is seen only once it is committed.
+        stored = written_by(options.bootstrap_servers, claims, name.epoch, shapes)
+        found = sum(each.batch.num_rows for each in stored)
         if found == known:
-            return
+            return found
         known = found
         time.sleep(_LOOK_AGAIN_S)
 
@@ -323,7 +338,9 @@ def _write_rest(
     rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
     while True:
-        stored = written_before(options.bootstrap_servers, name, run, how.shapes)
+        claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
+        taken = [claim for claim in claims if claim.task == name.task and claim.producer_id != run.producer_id]
+        stored = written_before(options.bootstrap_servers, name, run, taken, how.shapes)
         # Where some of it may be gone, all rows may have to be written.
         here = stored.batches if stored.is_whole else {}
         rest = rows_to_records.rest_of(rows, here, how)
@@ -334,7 +351,7 @@ def _write_rest(
             return None  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
         shared: list[Placed] = []
         if not is_first or work.is_closed:
-            rest, shared = set_aside(rest, _of_other_tasks(options, name, run, how))
+            rest, shared = set_aside(rest, _of_other_tasks(options, name, how))
             _check_held(name, shared)
         if stored.is_whole and rest and work.is_closed:
             raise _closed(name, sum(records.num_rows for _, records in rest))
@@ -343,7 +360,7 @@ def _write_rest(
         # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
         # many. Those of another are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
-            if not shared and _write_first(options, name, run, how, come, iter(())):
+            if not shared and not taken and _write_first(options, name, run, how, come, iter(())):
                 return None
             raise _gone(name)
         found = sum(stored.records.values())
@@ -352,12 +369,11 @@ def _write_rest(
 
 
 def _of_other_tasks(
-    options: WriteOptions, name: runs.Name, run: runs.WriteRun, how: Spread
+    options: WriteOptions, name: runs.Name, how: Spread
 ) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
     """What other tasks have written of the same piece of work, in this run or another."""
     claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
-    # One of the same number is another one if its name was taken away since.
-    others = [claim for claim in claims if claim.producer_id != run.producer_id]
+    others = [claim for claim in claims if claim.task != name.task]
     for stored in written_by(options.bootstrap_servers, others, name.epoch, how.shapes):
         yield stored.target, stored.batch
 

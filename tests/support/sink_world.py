@@ -43,7 +43,7 @@ class SinkWorld:
         monkeypatch.setattr(runs, "_delete", self._delete)
         monkeypatch.setattr(sink, "_LOOK_AGAIN_S", 0)
         # All that the sink asks of them itself is that they have heard of what was done.
-        monkeypatch.setattr(sink, "nodes_at", lambda servers: SimpleNamespace(wait_until_heard=self._hear))
+        monkeypatch.setattr(sink, "nodes_at", lambda servers: SimpleNamespace(wait_until_heard=self.hear))
         monkeypatch.setattr(sink, "_producer", self._producer)
         monkeypatch.setattr(sink, "ClusterCatalog", lambda servers, *, newest: self)
         monkeypatch.setattr(earlier_runs, "ClusterCatalog", lambda servers, *, newest: self)
@@ -102,7 +102,8 @@ class SinkWorld:
             )
         return response
 
-    def _hear(self, topics: Iterable[str]) -> None:
+    def hear(self, topics: Iterable[str]) -> None:
+        """All leaders hear of what was done."""
         self.before_call()
         self.deleted = set(filter(self.names.is_deleted, range(FIRST_NAMED_PRODUCER_ID, self.names.next_id)))
 
