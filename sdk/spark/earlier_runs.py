@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence, Set
+from itertools import chain
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -11,17 +13,19 @@ from quorumlog.sdk.spark.cluster_catalog import ClusterCatalog
 from quorumlog.sdk.spark.log_access import stored_rows
 from quorumlog.sdk.spark.planning import OffsetRange, TopicShape
 from quorumlog.sdk.spark.rows_to_records import TargetPartition
-from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends
+from quorumlog.sdk.spark.runs import Claim, Name, WriteRun, first_ends, says_all
 
 
 class StoredBatch(NamedTuple):
     """What is stored of one batch.
 
     Attributes:
+        producer_id: whose it is.
         follows: whether it begins behind the one before of its producer, or is the first.
     """
 
     target: TargetPartition
+    producer_id: int
     batch: pa.RecordBatch
     follows: bool
 
@@ -31,25 +35,25 @@ class Stored(NamedTuple):
 
     Attributes:
         batches: by partition, as they were stored.
+        records: in each partition, without those of claims that were taken away.
         is_whole: whether nothing of it, from the first record on, is missing in any of these partitions. Where all
             that was written to a partition is missing, this does not tell.
     """
 
     batches: Mapping[TargetPartition, list[pa.RecordBatch]]
+    records: Mapping[tuple[str, int], int]
     is_whole: bool
 
-    @property
-    def records(self) -> Mapping[tuple[str, int], int]:
-        """How many there are in each partition."""
-        return {(*target,): sum(batch.num_rows for batch in batches) for target, batches in self.batches.items()}
 
-
-def written_before(bootstrap_servers: str, name: Name, run: WriteRun, shapes: Mapping[str, TopicShape]) -> Stored:
+def written_before(
+    bootstrap_servers: str, name: Name, run: WriteRun, taken: Sequence[Claim], shapes: Mapping[str, TopicShape]
+) -> Stored:
     """The batches that the log has under a name's epoch.
 
     They are looked for from where each partition ended when the first run began.
 
     Arguments:
+        taken: claims of the name that were taken away: what was written under them is the task's own, too.
         shapes: the topics that the runs write to, as they are now.
 
     Raises:
@@ -61,11 +65,15 @@ def written_before(bootstrap_servers: str, name: Name, run: WriteRun, shapes: Ma
         for target in (TargetPartition(topic, number) for number in range(shape.partition_count))
     }
     found: dict[TargetPartition, list[pa.RecordBatch]] = {}
+    records: Counter[tuple[str, int]] = Counter()
     is_whole = True
-    for rows in _stored(bootstrap_servers, {run.producer_id}, name.epoch, starts, shapes):
+    under_it = _stored(bootstrap_servers, {run.producer_id}, name.epoch, starts, shapes)
+    for rows in chain(written_by(bootstrap_servers, taken, name.epoch, shapes), under_it):
         is_whole = is_whole and rows.follows
         found.setdefault(rows.target, []).append(rows.batch)
-    return Stored(found, is_whole)
+        if rows.producer_id == run.producer_id:
+            records[(*rows.target,)] += rows.batch.num_rows
+    return Stored(found, records, is_whole)
 
 
 def written_by(
@@ -80,10 +88,20 @@ def written_by(
         QuorumlogError: a partition stayed without a leader, or failed for good.
     """
     starts: dict[TargetPartition, int] = {}
+    topic_ids = _topic_ids(bootstrap_servers, claims, shapes)
     for claim in claims:
-        for target, end in first_ends(claim.note, shapes).items():
+        for target, end in first_ends(claim.note, shapes, topic_ids).items():
             starts[target] = min(end, starts.get(target, end))
     return _stored(bootstrap_servers, {claim.producer_id for claim in claims}, epoch, starts, shapes)
+
+
+def _topic_ids(bootstrap_servers: str, claims: Sequence[Claim], shapes: Mapping[str, TopicShape]) -> set[bytes]:
+    """Those of the topics; where a task's note names other ones, of all topics that there are."""
+    topic_ids = {shape.topic_id for shape in shapes.values()}
+    if all(says_all(claim.note, topic_ids) for claim in claims):
+        return topic_ids
+    catalog = ClusterCatalog(bootstrap_servers, newest=True)
+    return {shape.topic_id for shape in catalog.describe(catalog.topic_names()).values()}
 
 
 def _stored(
@@ -101,5 +119,5 @@ def _stored(
         for rows in stored_rows(bootstrap_servers, wanted, fail_on_data_loss=False):
             if rows.producer_epoch != epoch or rows.producer_id not in producer_ids:
                 continue
-            yield StoredBatch(target, rows.columns, rows.sequence == next_sequences[rows.producer_id])
+            yield StoredBatch(target, rows.producer_id, rows.columns, rows.sequence == next_sequences[rows.producer_id])
             next_sequences[rows.producer_id] = rows.sequence + rows.columns.num_rows

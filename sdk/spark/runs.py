@@ -2,16 +2,22 @@
 
 The name and the epoch are a named producer's (docs/guarantees.md). The first run that claims the epoch leaves a note
 with it. Every later run goes by that note instead of what it sees itself: a topic may have gained partitions since.
+
+A run may have fewer tasks than one before it, of which a task may still be at work. So a run that is repeated ends in
+this order: it closes the work, it looks which names have been claimed, and it takes away those that it has no task of.
+A task claims its name, and then looks whether the work is closed. So it is either found and loses its name, or it sees
+that nothing is to be added any more.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar
 
-from quorumlog.sdk.errors import QuorumlogError, error_from_proto
+from quorumlog.sdk.errors import ProducerNameNotFoundError, QuorumlogError, error_from_proto
 from quorumlog.sdk.spark.errors import DeliveryError
 from quorumlog.sdk.spark.nodes import Nodes, Patience
 from quorumlog.sdk.spark.planning import TopicShape
@@ -20,10 +26,15 @@ from quorumlog.v1 import admin_pb2, admin_pb2_grpc
 from quorumlog.v1 import data_plane_pb2 as pb
 
 _Response = TypeVar("_Response", pb.InitProducerIdResponse, admin_pb2.ListProducersResponse)
+_Answer = TypeVar("_Answer")
 
 #: Bytes of a note that a cluster keeps.
 _MAX_NOTE_BYTES = 1024
 _TIMEOUT_S = 10.0
+#: What the names of tasks have behind that of their work, and those that keep what is known of a claim taken away.
+_TASK = re.compile(r"(?P<task>0|[1-9][0-9]*)(-(?P<taken>[0-9]+)-taken)?")
+#: Names in one request to delete them.
+_DELETED_AT_ONCE = 1_000
 #: Where ends are too many to be kept exactly they are rounded down, to multiples of 2 to the power of one of these: a
 #: later run reads a little more than it must, instead of whole logs.
 _ROUNDINGS = (0, 10, 14, 18, 22, 26, 30)
@@ -127,27 +138,46 @@ def _fingerprint(topics: list[str]) -> int:
     return zlib.crc32("\n".join(topics).encode())
 
 
-def first_ends(kept: bytes, shapes: Mapping[str, TopicShape]) -> dict[TargetPartition, int]:
+def _parsed(kept: bytes) -> dict[str, Any]:
+    try:
+        parsed: dict[str, Any] = json.loads(kept)
+    except ValueError:
+        return {}  # Not a note of ours, or one from a node that does not tell notes.
+    return parsed
+
+
+def says_all(kept: bytes, topic_ids: Iterable[bytes]) -> bool:
+    """Whether all topics that a note names are among some, so that none of them was deleted and created anew.
+
+    Arguments:
+        kept: what ``Note.to_bytes`` gave.
+        topic_ids: of topics as they are now.
+    """
+    return {zlib.crc32(topic_id) for topic_id in topic_ids}.issuperset(_parsed(kept).get("i", ()))
+
+
+def first_ends(
+    kept: bytes, shapes: Mapping[str, TopicShape], topic_ids: Collection[bytes]
+) -> dict[TargetPartition, int]:
     """From where on each partition may have what the runs wrote that go by a note.
 
     Arguments:
         kept: what ``Note.to_bytes`` gave, of a task that may have written to other topics.
         shapes: the topics to look at, as they are now.
+        topic_ids: of all topics that the note may name.
 
     Returns:
-        nothing of the topics that it certainly did not write to, 0 where the note does not say.
+        nothing of the topics that it certainly did not write to, 0 where the note does not say. If a topic that it
+        names is gone, any other may have taken its place, and what a later run wrote there.
     """
-    try:
-        parsed = json.loads(kept)
-    except ValueError:
-        parsed = {}  # Not a note of ours, or one from a node that does not tell notes.
+    parsed, is_sure = _parsed(kept), says_all(kept, topic_ids)
     found: dict[TargetPartition, int] = {}
     for topic, shape in shapes.items():
         checksum, ends = zlib.crc32(shape.topic_id), []
         if "i" in parsed:
-            if checksum not in parsed["i"]:
+            if checksum not in parsed["i"] and is_sure:
                 continue
-            if "e" in parsed:
+            if checksum in parsed["i"] and "e" in parsed:
                 ends = [end << parsed["b"] for end in parsed["e"][parsed["i"].index(checksum)]]
         for number in range(shape.partition_count):
             found[TargetPartition(topic, number)] = ends[number] if number < len(ends) else 0
@@ -167,17 +197,32 @@ class WorkRun(NamedTuple):
     timestamp_ms: int
 
 
+class WorkEnd(NamedTuple):
+    """How far the end of a piece of work has come.
+
+    Attributes:
+        is_closed: all tasks of a repeated run were done: each row is in the log, or set aside because its like is. No
+            task has anything to add.
+        is_complete: what was set aside is in the log, too.
+    """
+
+    is_closed: bool
+    is_complete: bool
+
+
 class Claim(NamedTuple):
     """What the cluster knows of one task's name, claimed for some epoch.
 
     Attributes:
-        producer_id: what the log knows the name by.
+        producer_id: what the log knows the name by, or knew it by until it was taken away.
         note: what all runs of the task go by, as it is kept.
+        is_taken: whether the name was taken away: nobody has this claim any more.
     """
 
     task: int
     producer_id: int
     note: bytes
+    is_taken: bool
 
 
 class WriteRun(NamedTuple):
@@ -243,13 +288,56 @@ def pin(nodes: Nodes, name: str, value: str) -> str:
     return _ask(nodes, pb.InitProducerIdRequest(name=name, epoch=0, note=value.encode())).note.decode() or value
 
 
-def is_complete(nodes: Nodes, name: Name) -> bool:
-    """Whether a run has come to the end of the whole piece of work, all tasks of it.
+def end_of(nodes: Nodes, work: str, epoch: int) -> WorkEnd:
+    """How far a run has come with the end of a piece of work, never older than the call.
 
     Raises:
         QuorumlogError: nobody answers.
     """
-    return _newest_epoch(nodes, _end_of(name.work)) >= name.epoch
+    closed, complete = _closed(work), _complete(work)
+    page = _listed(nodes, admin_pb2.ListProducersRequest(names=[closed, complete]))
+    newest = {each.name: each.producer_epoch for each in page.producers}
+    return WorkEnd(newest.get(closed, -1) >= epoch, newest.get(complete, -1) >= epoch)
+
+
+def close(nodes: Nodes, work: str, epoch: int) -> None:
+    """Notes that all tasks of a run are done, so that no task of another run has anything to add.
+
+    Raises:
+        InvalidProducerEpochError: a later piece of the same work is over: another instance of the query runs.
+        QuorumlogError: nobody answers.
+    """
+    _ask(nodes, pb.InitProducerIdRequest(name=_closed(work), epoch=epoch))
+
+
+def take_names(nodes: Nodes, work: str, epoch: int, claims: Sequence[Claim]) -> None:
+    """Takes the names of tasks away: whoever has them writes nothing more where the leader has heard of that.
+
+    What they have written is found by ``claims_of`` until ``forget``, also by a run that comes after this one has
+    broken off.
+
+    Raises:
+        ProducerNameInUseError: a later piece of the same work has begun: another instance of the query runs.
+        QuorumlogError: nobody answers.
+    """
+    for claim in claims:
+        _ask(nodes, pb.InitProducerIdRequest(name=_taken(work, claim), epoch=epoch, note=claim.note))
+    held = [claim for claim in claims if not claim.is_taken]
+    for first in range(0, len(held), _DELETED_AT_ONCE):
+        part = held[first : first + _DELETED_AT_ONCE]
+        names = [f"{work}-{claim.task}" for claim in part]
+        _delete(nodes, names, [admin_pb2.ProducerClaim(producer_id=c.producer_id, producer_epoch=epoch) for c in part])
+
+
+def forget(nodes: Nodes, work: str, epoch: int) -> None:
+    """Forgets whose names were taken away, when a piece of work is complete.
+
+    Raises:
+        QuorumlogError: nobody answers.
+    """
+    taken = [_taken(work, claim) for claim in claims_of(nodes, work, epoch) if claim.is_taken]
+    for first in range(0, len(taken), _DELETED_AT_ONCE):
+        _delete(nodes, taken[first : first + _DELETED_AT_ONCE], [])
 
 
 def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> None:
@@ -265,7 +353,7 @@ def complete(nodes: Nodes, work: str, epoch: int, tasks: int, records: int) -> N
         QuorumlogError: nobody answers.
     """
     own = json.dumps({"tasks": tasks, "records": records}, separators=(",", ":")).encode()
-    kept = _ask(nodes, pb.InitProducerIdRequest(name=_end_of(work), epoch=epoch, note=own)).note
+    kept = _ask(nodes, pb.InitProducerIdRequest(name=_complete(work), epoch=epoch, note=own)).note
     if kept != own:
         raise DeliveryError(
             f"this run of the batch has {_told(own)}, one that was complete before had {_told(kept)}, and nothing is"
@@ -285,10 +373,11 @@ def claims_of(nodes: Nodes, work: str, epoch: int) -> list[Claim]:
         request = admin_pb2.ListProducersRequest(prefix=prefix, after=after, notes=True)
         page = _listed(nodes, request)
         for each in page.producers:
-            number = each.name.removeprefix(prefix)
             # Not the names of other works that begin as this one does, nor those of all its tasks.
-            if each.producer_epoch == epoch and number.isdecimal() and number == str(int(number)):
-                found.append(Claim(int(number), each.producer_id, each.note))
+            task = _TASK.fullmatch(each.name.removeprefix(prefix))
+            if each.producer_epoch == epoch and task is not None:
+                taken = task["taken"]
+                found.append(Claim(int(task["task"]), int(taken or each.producer_id), each.note, bool(taken)))
         if not page.more:
             return found
         after = page.producers[-1].name
@@ -305,23 +394,42 @@ def _listed(nodes: Nodes, request: admin_pb2.ListProducersRequest) -> admin_pb2.
     return _answered(nodes, ask)
 
 
-def _end_of(work: str) -> str:
+def _delete(nodes: Nodes, names: Sequence[str], claims: Sequence[admin_pb2.ProducerClaim]) -> None:
+    """Deletes names until none is there any more.
+
+    Arguments:
+        claims: those that are meant; none: whoever has the names.
+    """
+    request = admin_pb2.DeleteProducersRequest(names=names, claims=claims, timeout_ms=int(_TIMEOUT_S * 1000))
+
+    def ask(address: str) -> None:
+        stub = admin_pb2_grpc.AdminStub(nodes.channel(address))
+        for result in stub.DeleteProducers(request, timeout=_TIMEOUT_S).results:
+            refusal = error_from_proto(result.error) if result.HasField("error") else None
+            if refusal is not None and not isinstance(refusal, ProducerNameNotFoundError):
+                raise refusal
+
+    _patiently(nodes, ask)
+
+
+def _closed(work: str) -> str:
+    """The name that is claimed when a piece of work is closed. No task has it."""
+    return f"{work}-closed"
+
+
+def _complete(work: str) -> str:
     """The name that is claimed when all tasks of a piece of work are done. No task has it."""
     return f"{work}-all"
+
+
+def _taken(work: str, claim: Claim) -> str:
+    """The name that keeps what is known of a claim that was taken away."""
+    return f"{work}-{claim.task}-{claim.producer_id}-taken"
 
 
 def _told(note: bytes) -> str:
     end = json.loads(note)
     return f"{end['records']} records in {end['tasks']} tasks"
-
-
-def _newest_epoch(nodes: Nodes, producer: str) -> int:
-    """The newest epoch that a name was claimed with; -1 where nobody has claimed it.
-
-    To claim the next epoch one has to know the last one. Nobody does who says -2, so that the answer is what it is.
-    """
-    newest: int = _ask(nodes, pb.InitProducerIdRequest(name=producer, epoch=-1, known_epoch=-2)).producer_epoch
-    return newest
 
 
 def _ask(nodes: Nodes, request: pb.InitProducerIdRequest) -> pb.InitProducerIdResponse:
@@ -336,13 +444,20 @@ def _ask(nodes: Nodes, request: pb.InitProducerIdRequest) -> pb.InitProducerIdRe
 
 def _answered(nodes: Nodes, ask: Callable[[str], _Response]) -> _Response:
     """What the nodes answer in the end, other than that they cannot at the moment."""
+
+    def ask_for_more(address: str) -> _Response:
+        response = ask(address)
+        if response.HasField("error"):
+            raise error_from_proto(response.error)
+        return response
+
+    return _patiently(nodes, ask_for_more)
+
+
+def _patiently(nodes: Nodes, ask: Callable[[str], _Answer]) -> _Answer:
     patience = Patience()
     while True:
         try:
-            response = nodes.first_answer(ask)
+            return nodes.first_answer(ask)
         except QuorumlogError as error:
             patience.pause(error)
-            continue
-        if not response.HasField("error"):
-            return response
-        patience.pause(error_from_proto(response.error))

@@ -48,6 +48,8 @@ _LARGEST_ROW_BYTES = 8 << 20
 #: A task of the same name that was given up may still be writing: what it adds meanwhile is read back again. So many
 #: times in a row may nothing new be found, for what it has sent last is seen only once it is committed.
 _ATTEMPTS = 5
+#: What a leader has taken is committed sooner, unless replicas stall.
+_LOOK_AGAIN_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +60,14 @@ class Written(WriterCommitMessage):
         name: whose it was; None for what is written without one.
         topics: that it writes to.
         held: rows that may be those of another run's tasks; None where there are none.
+        is_first: whether no other run of the work had begun before.
     """
 
     records: int
     name: runs.Name | None = None
     topics: tuple[str, ...] = ()
     held: Held | None = None
+    is_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,12 +181,12 @@ def write_once(
     run = runs.begin(nodes, name, topics, first_look(options, shapes, work.timestamp_ms))
     note = run.note.seen_with(shapes)
     how = Spread(shapes, note.timestamp_ms, name.turn, first_counts=note.partition_counts)
-    is_new = bool(come) and work.is_first and not run.is_repeated and not runs.is_complete(nodes, name)
+    is_new = bool(come) and work.is_first and not run.is_repeated and not any(runs.end_of(nodes, name.work, name.epoch))
     held = None
     if not (is_new and _write_first(options, name, run, how, come, coming)):
         come.extend(coming)
         held = _write_rest(options, name, run._replace(note=note), how, come, is_first=work.is_first)
-    return Written(sum(rows.num_rows for rows in come), name, tuple(topics), held)
+    return Written(sum(rows.num_rows for rows in come), name, tuple(topics), held, work.is_first)
 
 
 def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -> None:
@@ -200,22 +204,41 @@ def end(options: WriteOptions, messages: Sequence[WriterCommitMessage | None]) -
         if isinstance(message, Written) and message.name is not None:
             by_work.setdefault((message.name.work, message.name.epoch), []).append(message)
     for (work, epoch), written in by_work.items():
+        if not all(message.is_first for message in written):
+            # Before the look who has claimed a name: whoever does so after it sees that the work is closed.
+            runs.close(nodes, work, epoch)
+        claims = runs.claims_of(nodes, work, epoch)
         # Those of a run that had more tasks.
-        lost = [claim for claim in runs.claims_of(nodes, work, epoch) if claim.task >= len(written)]
-        is_open = bool(lost) or any(message.held for message in written)
-        if is_open and not runs.is_complete(nodes, runs.Name(work, epoch, 0)):
-            _settle(options, epoch, written, lost)
+        is_open = any(claim.task >= len(written) for claim in claims) or any(message.held for message in written)
+        if is_open and not runs.end_of(nodes, work, epoch).is_complete:
+            _settle(options, runs.Name(work, epoch, 0), written, claims)
         runs.complete(nodes, work, epoch, len(written), sum(message.records for message in written))
+        if is_open or any(claim.is_taken for claim in claims):
+            runs.forget(nodes, work, epoch)
 
 
-def _settle(options: WriteOptions, epoch: int, written: Sequence[Written], lost: Sequence[runs.Claim]) -> None:
-    """Writes what the tasks have set aside, without what tasks have written that this run does not have."""
+def _settle(options: WriteOptions, name: runs.Name, written: Sequence[Written], claims: Sequence[runs.Claim]) -> None:
+    """Writes what the tasks have set aside, without what tasks have written that this run does not have.
+
+    Arguments:
+        name: of any task of the work.
+        claims: of all its tasks, and of those that this run does not have.
+    """
+    lost = [claim for claim in claims if claim.task >= len(written)]
     shapes = _shapes_in_time(options, sorted({topic for message in written for topic in message.topics}))
     held = [(message, rows) for message in written if message.held for rows in message.held.rows]
-    stored = _whole(written_by(options.bootstrap_servers, lost, epoch, shapes))
+    # What they have written is read back only when they add nothing any more.
+    _take_names(options, name, shapes, lost)
+    stored = _whole(written_by(options.bootstrap_servers, lost, name.epoch, shapes))
     missing = without_lost([rows for _, rows in held], stored, len(written))
+    #: Records under names that have room for rows which were left out.
+    with_room: dict[int, int] = {}
     for message in written:
-        rest = [rows for (whose, _), rows in zip(held, missing, strict=True) if whose is message and rows[1].num_rows]
+        mine = [(rows, left) for (whose, rows), left in zip(held, missing, strict=True) if whose is message]
+        rest = [left for _, left in mine if left[1].num_rows]
+        if message.held and any(left[1].num_rows < rows[1].num_rows for rows, left in mine):
+            there = sum(message.held.stored.values()) + sum(left[1].num_rows for left in rest)
+            with_room[message.held.run.producer_id] = there
         if not rest:
             continue
         assert message.held is not None and message.name is not None, "rows are set aside under a name"
@@ -226,6 +249,34 @@ def _settle(options: WriteOptions, epoch: int, written: Sequence[Written], lost:
                 " of the query run on one checkpoint, or a task that was given up still runs. This run has added"
                 " nothing more there. Start it again when only one is left"
             )
+    # A task of such a name that was given up would find its place free for what others have written.
+    if _take_names(options, name, shapes, [each for each in claims if each.producer_id in with_room]) > sum(
+        with_room.values()
+    ):
+        raise DeliveryError(
+            "a task that was given up has written rows since this run's tasks were done, and they may be in the log"
+            " twice now. Start it anew with another checkpoint, or another transactionId"
+        )
+
+
+def _take_names(
+    options: WriteOptions, name: runs.Name, shapes: Mapping[str, TopicShape], claims: Sequence[runs.Claim]
+) -> int:
+    """Takes names away; returns how many records there are under them when nobody adds any more."""
+    if not claims:
+        return 0
+    nodes = nodes_at(options.bootstrap_servers)
+    runs.take_names(nodes, name.work, name.epoch, claims)
+    nodes.wait_until_heard(shapes)
+    known = -1
+    while True:
+        # What a leader has taken last is seen only once it is committed.
+        stored = written_by(options.bootstrap_servers, claims, name.epoch, shapes)
+        found = sum(each.batch.num_rows for each in stored)
+        if found == known:
+            return found
+        known = found
+        time.sleep(_LOOK_AGAIN_S)
 
 
 def _whole(stored: Iterable[StoredBatch]) -> Iterator[tuple[TargetPartition, pa.RecordBatch]]:
@@ -287,24 +338,29 @@ def _write_rest(
     rows = pa.concat_tables(come) if come else rows_to_records.no_rows()
     backoff, in_vain, known = Backoff(), 0, -1
     while True:
-        stored = written_before(options.bootstrap_servers, name, run, how.shapes)
+        claims = runs.claims_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
+        taken = [claim for claim in claims if claim.task == name.task and claim.producer_id != run.producer_id]
+        stored = written_before(options.bootstrap_servers, name, run, taken, how.shapes)
         # Where some of it may be gone, all rows may have to be written.
         here = stored.batches if stored.is_whole else {}
         rest = rows_to_records.rest_of(rows, here, how)
         if stored.is_whole and not rest:
             return None
-        if runs.is_complete(nodes_at(options.bootstrap_servers), name):
+        work = runs.end_of(nodes_at(options.bootstrap_servers), name.work, name.epoch)
+        if work.is_complete:
             return None  # Nothing is ever added to what was complete. Whether the rows are as many, `end` looks.
         shared: list[Placed] = []
-        if not is_first:
+        if not is_first or work.is_closed:
             rest, shared = set_aside(rest, _of_other_tasks(options, name, how))
             _check_held(name, shared)
+        if stored.is_whole and rest and work.is_closed:
+            raise _closed(name, sum(records.num_rows for _, records in rest))
         if stored.is_whole and (not rest or _add(options, name, run, how, rest, stored.records)):
             return _held(run, stored, rest, shared)
         # Some of it may be gone from the log, which still knows each batch: one run that cuts the same ones is none too
         # many. Those of another are refused.
         if not stored.is_whole or in_vain == _ATTEMPTS:
-            if not shared and _write_first(options, name, run, how, come, iter(())):
+            if not shared and not taken and _write_first(options, name, run, how, come, iter(())):
                 return None
             raise _gone(name)
         found = sum(stored.records.values())
@@ -477,6 +533,14 @@ def _cut(target: TargetPartition, records: pa.Table, how: Spread) -> Iterator[Pi
 def _in_turn(by_target: Iterable[Iterator[Piece]]) -> Iterator[Piece]:
     for turn in zip_longest(*by_target):
         yield from (piece for piece in turn if piece is not None)
+
+
+def _closed(name: runs.Name, count: int) -> DeliveryError:
+    return DeliveryError(
+        f"all tasks of another run of this batch are done, and {count} records of {name.producer} are not among what"
+        " they have: the query does not give the same rows each time. This task has added nothing. Start it anew with"
+        " another checkpoint, or another transactionId"
+    )
 
 
 def _gone(name: runs.Name) -> DeliveryError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import pickle
 from collections import Counter
@@ -179,7 +180,7 @@ def test_a_run_that_was_overtaken_adds_nothing_of_what_was_set_aside(world: Sink
     overtaken = [write("second", task, [b"click", b"view"]) for task in range(2)]
     sink.end(OPTIONS, [write("third", task, [b"view", b"click"]) for task in range(2)])
     with pytest.raises(DeliveryError, match="another run has written under q-0 since this one's task was done"):
-        sink._settle(OPTIONS, 7, overtaken, [])
+        sink._settle(OPTIONS, name(0), overtaken, [])
     assert world.values() == Counter({b"click": 2, b"view": 2})
 
 
@@ -246,7 +247,34 @@ def test_a_note_says_from_where_on_another_task_may_have_written() -> None:
     here = {TargetPartition("a", number): 100 + number for number in range(2)}
     note = runs.Note(5, {"a": 2}, here, {"a": sink.zlib.crc32(b"a")}, "nonce")
     everything = {TargetPartition(topic, number): 0 for topic in "ab" for number in range(3)}
-    assert runs.first_ends(note.to_bytes(["a"]), shapes) == {**here, TargetPartition("a", 2): 0}
-    assert runs.first_ends(note._replace(ids={"a": 1}).to_bytes(["a"]), shapes) == {}
-    assert runs.first_ends(b"", shapes) == everything
-    assert runs.first_ends(b"no note of ours", shapes) == everything
+    ids = [b"a", b"b", b"c"]
+    assert runs.first_ends(note.to_bytes(["a"]), shapes, ids) == {**here, TargetPartition("a", 2): 0}
+    elsewhere = note._replace(ids={"a": sink.zlib.crc32(b"c")}).to_bytes(["a"])
+    assert runs.first_ends(elsewhere, shapes, ids) == {}
+    # One of the topics that it wrote to was deleted: a later run under the same note may have written to its successor.
+    assert runs.first_ends(elsewhere, shapes, ids[:2]) == everything
+    assert runs.first_ends(b"", shapes, ids) == everything
+    assert runs.first_ends(b"no note of ours", shapes, ids) == everything
+
+
+@pytest.mark.parametrize("tasks", [1, 2])
+def test_what_a_lost_task_wrote_to_a_topic_that_was_created_anew_counts(world: SinkWorld, tasks: int) -> None:
+    """Its note is of the first run, which wrote to the former topic."""
+    write("first", 3, VALUES[3::4])
+    world.shapes["t"] = TopicShape(b"another", 2)
+    for log in world.logs.values():
+        log.clear()
+    write("second", 3, VALUES[3::4])
+    whole_run("third", tasks)
+    assert world.values() == Counter(VALUES)
+
+
+def test_logs_of_topics_that_a_task_did_not_write_to_are_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    world = SinkWorld(monkeypatch, ("t", "u"))
+    everywhere = dataclasses.replace(OPTIONS, topic=None)
+    to_u = [rows(VALUES, topic=["u"] * len(VALUES))]
+    done = sink.write_once(everywhere, name(0, work="before"), to_u, "before")
+    write("first", 3, VALUES[3::4])
+    read = world.read_rows
+    assert sink.write_once(everywhere, name(0), to_u, "second").records == done.records
+    assert world.read_rows == read

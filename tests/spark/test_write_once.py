@@ -9,6 +9,7 @@ from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import count
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -254,6 +255,82 @@ def test_a_run_with_fewer_tasks_finds_what_the_lost_ones_have_written(
         shares = divided(values, tasks)
         sink.end(options, [sink.write_once(options, who._replace(task=n), [share]) for n, share in enumerate(shares)])
         assert written(options) == Counter(values)
+
+
+def whole_run(options: WriteOptions, who: runs.Name, values: list[bytes], tasks: int, run: str) -> None:
+    shares = enumerate(divided(values, tasks))
+    sink.end(options, [sink.write_once(options, who._replace(task=n), [share], run) for n, share in shares])
+
+
+def test_a_task_that_was_given_up_adds_nothing_after_a_run_with_fewer_tasks(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_by_one(monkeypatch)
+    who, values = name(), [b"%d" % number for number in range(60)]
+    mine = values[5::6]
+
+    def given_up() -> Iterator[pa.RecordBatch]:
+        yield batch(mine[:5])
+        deadline_s = time.monotonic() + 60
+        while written(options).total() < 5:
+            assert time.monotonic() < deadline_s, "the first rows are not written before the next ones come"
+        whole_run(options, who, values, 2, "second run")
+        yield batch(mine[5:])
+
+    with pytest.raises(DeliveryError, match="was deleted: nothing more is taken of who claimed it before"):
+        sink.write_once(options, who._replace(task=5), given_up(), "first run")
+    assert written(options) == Counter(values)
+    whole_run(options, who, values, 2, "third run")
+    assert written(options) == Counter(values)
+
+
+def test_a_task_that_was_given_up_before_its_first_batch_writes_nothing(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was sure to be new, and looks no more what is there."""
+    who, values = name(), [b"%d" % number for number in range(60)]
+    write_first, begun = sink._write_first, []
+
+    def stopped(to: WriteOptions, task: runs.Name, *rest: Any) -> bool:
+        if task.task == 5 and not begun:
+            begun.append(task)
+            whole_run(options, who, values, 2, "second run")
+        return write_first(to, task, *rest)
+
+    monkeypatch.setattr(sink, "_write_first", stopped)
+    with pytest.raises(DeliveryError, match="was deleted: nothing more is taken of who claimed it before"):
+        sink.write_once(options, who._replace(task=5), [batch(values[5::6])], "first run")
+    assert begun
+    assert written(options) == Counter(values)
+
+
+def test_a_task_that_was_given_up_and_begins_while_the_run_ends_writes_nothing(
+    options: WriteOptions, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody has its name when the run looks whose are there."""
+    who, values = name(), [b"%d" % number for number in range(60)]
+    sink.write_once(options, who, [batch(values[0::6])], "first run")
+    complete = runs.complete
+
+    def late(*given: Any) -> None:
+        sink.write_once(options, who._replace(task=5), [batch(values[5::6])], "first run")
+        complete(*given)
+
+    monkeypatch.setattr(runs, "complete", late)
+    whole_run(options, who, values, 2, "second run")
+    assert written(options) == Counter(values)
+
+
+def test_what_a_lost_task_wrote_to_a_topic_that_was_created_anew_counts(options: WriteOptions) -> None:
+    who, values = name(), [b"%d" % number for number in range(60)]
+    topic, lost = options.topic or "", who._replace(task=5)
+    sink.write_once(options, lost, [batch(values[5::6])], "first run")
+    with Admin(bootstrap_servers=options.bootstrap_servers) as admin:
+        admin.delete_topics([topic])
+        admin.create_topics([NewTopic(topic, 2, 1)])
+    sink.write_once(options, lost, [batch(values[5::6])], "second run")
+    whole_run(options, who, values, 2, "third run")
+    assert written(options) == Counter(values)
 
 
 def test_a_run_with_more_tasks_writes_nothing_twice(options: WriteOptions) -> None:
