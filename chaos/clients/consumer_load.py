@@ -104,6 +104,8 @@ class ConsumerLoad:
             reading = self._reading.get(TopicPartition(*name))
             if log.log_start >= log.next_offset or TopicPartition(*name) in self._anywhere:
                 continue
+            if self._sought.get(TopicPartition(*name)) == log.next_offset:
+                continue  # It has gone to the end itself, perhaps of a topic of which it was never given anything.
             if reading is None or reading.group != group or reading.next_offset != log.next_offset:
                 return (
                     f"consumer {self.name} is at {reading} of {name}, which goes to {log.next_offset} (group {group})"
@@ -135,8 +137,10 @@ class ConsumerLoad:
             try:
                 polled = await consumer.poll(POLL_MS, max_records=self._rng.choice((1, 7, 500)))
                 for partition, records in polled.items():
+                    # Noted as the records were taken out; nothing has run since.
+                    topic_id = consumer._core.assignment.states[partition].given_topic_id
                     for record in records:
-                        self._check(partition, record)
+                        self._check(partition, record, topic_id)
                 if not self._settling:
                     await self._wander(consumer)
                 elif consumer.paused():
@@ -179,16 +183,18 @@ class ConsumerLoad:
             else:
                 consumer.pause(partition)
 
-    def _check(self, partition: TopicPartition, record: ConsumerRecord) -> None:
-        """A record is what the log has there, and the one that comes next, or the first one that is left."""
-        assert record.value is not None
+    def _check(self, partition: TopicPartition, record: ConsumerRecord, topic_id: bytes | None) -> None:
+        """A record is what the log has there, and the one that comes next, or the first one that is left.
+
+        Arguments:
+            topic_id: of the topic that the SDK has fetched it from. It decides where two topics of the name hold the
+                same value at the same place: what the former one did not acknowledge is sent to the next one, too.
+        """
+        assert record.value is not None and topic_id is not None
         self.read += 1
         reading = self._reading.get(partition)
-        # What the former topic held at this place may have been sent to the next one, too.
-        goes_on = reading is not None and record.offset >= reading.next_offset
-        group = self._values.find(
-            record.value.decode(), *partition, record.offset, reading.group if reading is not None and goes_on else None
-        )
+        fetched_from = self._values.group_of(topic_id, partition.partition)
+        group = self._values.find(record.value.decode(), *partition, record.offset, fetched_from)
         log = self._values.log(group)
         if reading is not None and group < reading.group and partition not in self._sought:
             raise Violation(f"{self.name} is given {record.value!r} of a topic before the one that it had come to")

@@ -57,6 +57,8 @@ class SimDisk:
     ) -> None:
         self.node_id = node_id
         self.synced: dict[int, DurableRaftGroup] = {}
+        #: What the disks before this one held when they were lost.
+        self.lost: list[dict[int, DurableRaftGroup]] = []
         self.rows: dict[bytes, bytes] = {}
         self.full = False
         self.stalled_until = 0
@@ -141,9 +143,14 @@ class SimDisk:
     def wipe(self) -> None:
         """The disk is replaced by an empty one; no process may be running on it."""
         assert not self._under_way
+        self.lost.append(self.synced)
         self.synced = {}
         self.rows = {}
         self._used_bytes = 0
+
+    def copies_made(self, group: int) -> list[DurableRaftGroup]:
+        """A group as it is synced here, and as it was on each disk before this one."""
+        return [disk[group] for disk in (self.synced, *self.lost) if group in disk]
 
     def _sync(self) -> None:
         transaction = self._under_way.popleft()

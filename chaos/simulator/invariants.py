@@ -241,7 +241,7 @@ class ClusterInvariants:
         found: list[Entry] = []
         index, wanted = end.index, end.hash
         while index > after:
-            kept = [disk.synced[group].entry(index) for disk in self._disks.values() if group in disk.synced]
+            kept = [copy.entry(index) for disk in self._disks.values() for copy in disk.copies_made(group)]
             entry = next((entry for entry in kept if entry is not None and entry.hash == wanted), None)
             if entry is None:
                 raise Violation(f"group {group}: entry {index} was compacted away, and is on no disk")
@@ -305,15 +305,14 @@ class ClusterInvariants:
         return self._places.get((group, value), -1)
 
     def holds(self, node: int, group: int, identity: EntryId) -> bool:
-        """Whether the node's synced log has that entry (or has compacted it away, or has a snapshot over it)."""
+        """Whether the node's synced log has that entry (or has compacted it away, or has a snapshot over it).
+
+        A copy on a disk that the node has lost since counts, too: what was durable when it was acknowledged is
+        committed, and an acknowledgement may be under way when the disk is lost. What comes after the loss counts on
+        the new disk alone. That nobody leads without what is committed, whatever is lost, is looked at elsewhere.
+        """
         disk = self._disks.get(node)
-        durable = disk.synced.get(group) if disk is not None else None
-        if durable is None:
-            return False
-        if durable.anchor.index >= identity.index:
-            return True
-        entry = durable.entry(identity.index)
-        return entry is not None and entry.term == identity.term and entry.hash == identity.hash
+        return disk is not None and any(_has(copy, identity) for copy in disk.copies_made(group))
 
     # -- at each sync -------------------------------------------------------------------------------------------
 
@@ -497,6 +496,13 @@ class ClusterInvariants:
         entry = durable.entry(index) if index is not None else None
         if entry is None or values_of(entry.data) != values:
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}, but its disk has it not")
+
+
+def _has(durable: DurableRaftGroup, identity: EntryId) -> bool:
+    if durable.anchor.index >= identity.index:
+        return True
+    entry = durable.entry(identity.index)
+    return entry is not None and entry.term == identity.term and entry.hash == identity.hash
 
 
 def _slices(durable: DurableRaftGroup | None, write: RaftGroupWrite, snapshot: Snapshot) -> list[bytes]:

@@ -30,7 +30,11 @@ MESSAGE_OVERHEAD_BYTES = 64
 
 @dataclass(slots=True)
 class PeerQueue:
-    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs)."""
+    """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs).
+
+    ``ready_groups`` may have entries for the peer, whose turn comes in this order. ``urgent_sent``: the last data frame
+    had some of the urgent group.
+    """
 
     peer: int
     identity: PeerIdentity | None = None
@@ -40,6 +44,7 @@ class PeerQueue:
     control_answer: PeerFrame | None = None
     data_answer: PeerFrame | None = None
     ready_groups: dict[int, None] = field(default_factory=dict)
+    urgent_sent: bool = False
     sequence: int = 0
     in_flight: deque[tuple[int, int, int]] = field(default_factory=deque)
 
@@ -82,11 +87,15 @@ class PeerQueues:
     """All links of a node.
 
     Arguments:
+        urgent_group: its entries wait for one frame of the others' at most.
         offer: takes (now, group, message) of a snapshot that a follower needs instead of entries.
     """
 
-    def __init__(self, node_id: int, frame_bytes: int, offer: Callable[[int, int, InstallSnapshot], None]) -> None:
+    def __init__(
+        self, node_id: int, urgent_group: int, frame_bytes: int, offer: Callable[[int, int, InstallSnapshot], None]
+    ) -> None:
         self._node_id = node_id
+        self._urgent_group = urgent_group
         self._frame_bytes = frame_bytes
         self._offer = offer
         self._links: dict[int, PeerQueue] = {}
@@ -179,7 +188,7 @@ class PeerQueues:
         """The next data frame for a peer; None when no group has entries for it."""
         data = PeerFrame(Stream.DATA)
         size = 0
-        for group in list(link.ready_groups):
+        for group in self._turns(link):
             replica = host.replicas.get(group)
             if replica is None or not replica.raft.is_leader:
                 del link.ready_groups[group]
@@ -196,15 +205,28 @@ class PeerQueues:
                 assert isinstance(message, AppendRequest)
                 data.messages.append((group, message))
                 size += MESSAGE_OVERHEAD_BYTES + sum(len(entry.data) for entry in message.entries)
-            if size >= self._frame_bytes:
-                break
-            if message is not None and group in link.ready_groups:
-                # More of the same group goes last, so that one busy group cannot starve the others.
+                # More of the same group goes last, so that one busy group cannot starve the others. That holds for the
+                # one that fills the frame above all.
                 del link.ready_groups[group]
                 link.ready_groups[group] = None
+            if size >= self._frame_bytes:
+                break
         if not data.messages:
             return None
+        link.urgent_sent = any(group == self._urgent_group for group, _ in data.messages)
         link.sequence += 1
         data.sequence = link.sequence
         link.in_flight.append((link.sequence, size, now))
         return data
+
+    def _turns(self, link: PeerQueue) -> list[int]:
+        """The groups in the order in which they may add to a frame.
+
+        The urgent one goes first, unless it was in the frame before: a peer that is behind in a thousand partitions, or
+        in that group itself, gets the one and the others.
+        """
+        turns = list(link.ready_groups)
+        if not link.urgent_sent and self._urgent_group in link.ready_groups:
+            turns.remove(self._urgent_group)
+            turns.insert(0, self._urgent_group)
+        return turns

@@ -96,7 +96,7 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
-        self._links = PeerQueues(options.node_id, options.limits.frame_bytes, self._offer_snapshot)
+        self._links = PeerQueues(options.node_id, METADATA_GROUP, options.limits.frame_bytes, self._offer_snapshot)
         self._host = RaftHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._stall = StorageStall(options, self._host, self._links)

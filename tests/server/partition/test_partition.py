@@ -98,7 +98,7 @@ class _Store:
 class Rig:
     """A partition of which this node is the only voter, driven by hand."""
 
-    def __init__(self) -> None:
+    def __init__(self, options: RaftOptions | None = None) -> None:
         self.log = MemoryLog()
         sealer = GroupSealer(GROUP)
         restored = RestoredReplica(
@@ -106,7 +106,7 @@ class Rig:
             first_index=1, anchor=ORIGIN, applied=0,
         )  # fmt: skip
         services = RaftLogServices(_Store(self.log), sealer, check_chain=check_chain)
-        self.raft = RaftGroup(restored, services, RaftOptions(), random.Random(1), now=0)
+        self.raft = RaftGroup(restored, services, options or RaftOptions(), random.Random(1), now=0)
         identity = PartitionId(b"t" * 16, "orders", 0)
         self.level = FEATURE_LEVEL
         names = NamedProducers()
@@ -301,6 +301,20 @@ def test_acks_none_is_answered_by_nobody(rig: Rig) -> None:
     assert result.base_offset == -1
     assert rig.settle() == []
     assert rig.partition.high_watermark == 3
+
+
+@pytest.mark.parametrize("acks", [ACKS_NONE, ACKS_LEADER, ACKS_ALL])
+def test_a_leader_takes_no_more_than_so_much_that_is_not_committed_whatever_the_acks(acks: int) -> None:
+    rig = Rig(RaftOptions(max_uncommitted_bytes=1_000))
+    rig.lead()
+    taken = 0
+    while (problem := rig.produce(batch(count=1, size=200), acks)[0]) is None:
+        taken += 1
+        assert taken < 10
+    assert (problem.code, problem.retriable, problem.definite) == (ErrorCode.SERVER_BUSY, True, True)
+    rig.settle()
+    assert rig.partition.high_watermark == taken, "what was refused is not there"
+    assert rig.produce(batch(count=1), acks)[0] is None, "what was committed makes room"
 
 
 def test_batches_that_nobody_waits_for_are_not_remembered_for_ever(rig: Rig) -> None:

@@ -133,6 +133,25 @@ def test_a_commit_that_is_on_too_few_disks(cluster: Cluster) -> None:
         cluster.commit(FIRST, holders=(1,))
 
 
+def test_a_copy_on_a_disk_that_is_lost_since_counts_and_what_the_disk_never_had_does_not(cluster: Cluster) -> None:
+    second = noop(identity(FIRST))
+    cluster.write(2, RaftGroupWrite(GROUP, entries=[FIRST], hard_state=HardState(1, 1, 0)))
+    cluster.disks[2].wipe()
+    raft = cluster.commit(FIRST, holders=(1,))
+    cluster.write(1, RaftGroupWrite(GROUP, entries=[second]))
+    raft.log, raft.commit_index = [FIRST, second], 2
+    with pytest.raises(Violation, match=r"EntryId\(index=2, .* only \[1\] have it on disk"):
+        cluster.step(1, raft)
+
+
+def test_a_leader_without_what_was_committed_with_a_lost_disk(cluster: Cluster) -> None:
+    cluster.commit(FIRST)
+    cluster.disks[1].wipe()
+    cluster.disks[2].wipe()
+    with pytest.raises(Violation, match="leader completeness: node 2"):
+        cluster.step(2, Raft(term=2, is_leader=True))
+
+
 def test_two_nodes_that_commit_different_entries(cluster: Cluster) -> None:
     cluster.commit(FIRST)
     with pytest.raises(Violation, match=r"takes .* for committed, but"):
