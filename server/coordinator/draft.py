@@ -23,13 +23,24 @@ class Draft:
         topics: as they are now. At least as new as those on which the consumer groups are based: a leader whose image
             is older than ``table.metadata_index`` waits before it decides anything.
         wall_ms: milliseconds since the epoch, for the timestamps of what is decided.
+        applied_index: of the coordinator's log. The versions of new consumer groups begin after it, and so after all
+            that a former group of the name ever had: each of its versions was an entry. What was said about an
+            assignment of the former one is then of none of the new one's. 0: they begin at 1.
     """
 
-    def __init__(self, table: GroupTable, topics: TopicCatalog, limits: ConsumerGroupLimits, wall_ms: int) -> None:
+    def __init__(
+        self,
+        table: GroupTable,
+        topics: TopicCatalog,
+        limits: ConsumerGroupLimits,
+        wall_ms: int,
+        applied_index: int = 0,
+    ) -> None:
         assert topics.index >= table.metadata_index, "the topics are older than what was decided about them"
         self._table = table
         self._edits: dict[str, GroupEdit] = {}
         self._count = len(table.groups)
+        self._applied_index = applied_index
         self.topics = topics
         self.limits = limits
         self.wall_ms = wall_ms
@@ -47,7 +58,7 @@ class Draft:
         edit = self._edits.get(group_id)
         if edit is None:
             base = self._table.groups.get(group_id)
-            edit = self._edits[group_id] = GroupEdit(group_id, base)
+            edit = self._edits[group_id] = GroupEdit(group_id, base, self._applied_index)
             self._count += base is None
         edit.is_deleted = False
         return edit

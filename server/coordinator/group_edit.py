@@ -69,12 +69,13 @@ class GroupEdit:
 
     Arguments:
         base: what the log has made; None when there is no such group.
+        version: after which the versions of a new group begin.
 
     ``is_unsettled`` is set when members, subscriptions or topics changed and the targets do not follow yet.
     """
 
-    def __init__(self, group_id: str, base: ConsumerGroup | None) -> None:
-        self._base = base if base is not None else ConsumerGroup(group_id)
+    def __init__(self, group_id: str, base: ConsumerGroup | None, version: int = 0) -> None:
+        self._base = base if base is not None else ConsumerGroup(group_id, version)
         self._is_new = base is None
         self._offsets = OverlaidOffsets(self._base.offsets)
         self._touched: dict[str, None] = {}
@@ -204,7 +205,7 @@ class GroupEdit:
     def _change(self, version: int, removed_members: Iterable[str] = ()) -> coordinator_log_pb2.GroupChange:
         return coordinator_log_pb2.GroupChange(
             group_id=self.group.group_id,
-            base_version=self._base.version,
+            base_version=0 if self._is_new else self._base.version,
             version=version,
             removed_members=removed_members,
         )

@@ -37,7 +37,9 @@ class GroupTable:
             assert change.base_version == version, (
                 f"a change of group {change.group_id} is based on version {change.base_version}, not {version}"
             )
-            assert change.version in (0, version + 1), f"group {change.group_id} skips versions"
+            # Those of a new one begin after all that a former one of its name had.
+            follows = change.version in (0, version + 1) if known is not None else change.version > 0
+            assert follows, f"group {change.group_id} skips versions"
             self._change(known, change)
             changed.add(change.group_id)
         self.metadata_index = max(self.metadata_index, command.metadata_index)

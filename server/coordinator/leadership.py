@@ -31,6 +31,7 @@ from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall, Parked
 from quorumlog.server.coordinator.reviews import Review, expire_offsets, topics_changed
 from quorumlog.server.coordinator.topic_catalog import ImageCatalog
 from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -296,7 +297,10 @@ class CoordinatorLeadership:
         return index is not None
 
     def _draft(self) -> Draft:
-        return Draft(self.table, ImageCatalog(self._metadata.image), self._options.limits, self._clock.wall_ms)
+        image = self._metadata.image
+        # Nodes of the first feature level take no group whose versions begin later than at 1.
+        applied = self.coordinator.raft.applied_index if image.feature_level >= SECOND_FEATURE_LEVEL else 0
+        return Draft(self.table, ImageCatalog(image), self._options.limits, self._clock.wall_ms, applied)
 
     def _decide_calls(self, draft: Draft) -> list[tuple[CoordinatorCall, ProtoMessage]]:
         decided: list[tuple[CoordinatorCall, ProtoMessage]] = []

@@ -126,7 +126,7 @@ class Coordinator:
 
     def decide(self, decision: Callable[[Draft], _Result]) -> _Result:
         """Has a decision made, and applied."""
-        draft = Draft(self.table, self.topics, self.limits, self.wall_ms)
+        draft = Draft(self.table, self.topics, self.limits, self.wall_ms, len(self.commands))
         result = decision(draft)
         command = draft.command()
         ids = {*self.table.groups, *((change.group_id for change in command.changes) if command else ())}

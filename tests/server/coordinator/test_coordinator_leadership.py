@@ -15,6 +15,7 @@ from quorumlog.server.coordinator.group_table import GroupTable
 from quorumlog.server.coordinator.leadership import CoordinatorLeadership, LeadershipOptions
 from quorumlog.server.coordinator.parked_heartbeats import HeartbeatCall
 from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import FIRST_FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, groups_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
@@ -346,3 +347,16 @@ def test_a_read_waits_for_its_confirmation_and_for_what_was_committed_when_it_ca
         rig.led.raft.confirmed_round, rig.led.raft.applied_index = confirmed, applied
         rig.leadership.after_round()
         assert len(answers) == expected
+
+
+def test_versions_of_a_new_group_begin_after_the_log_once_all_nodes_take_that() -> None:
+    rig = Rig()
+    rig.led.raft.applied_index = 70
+    for name, level, version in (("former", FIRST_FEATURE_LEVEL, 1), ("newer", SECOND_FEATURE_LEVEL, 71)):
+        rig.image.feature_level = level
+        rig.commit(name, 1)
+        rig.step()
+        rig.apply()
+        (change,) = rig.led.proposed[-1].changes
+        assert (change.base_version, change.version) == (0, version)
+        assert rig.led.table.groups[name].version == version

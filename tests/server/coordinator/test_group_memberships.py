@@ -461,3 +461,23 @@ def test_groups_and_members_have_limits() -> None:
     assert [answer and answer.HasField("error") for answer in answers] == [False, True]
     assert refused(answers[1]) == "GROUP_MAX_SIZE_REACHED"
     assert sorted(coordinator.table.groups) == ["g", "g2"]
+
+
+def test_what_was_said_in_a_former_group_of_the_name_releases_nothing_in_the_next(coordinator: Coordinator) -> None:
+    """The same member comes to the same epoch in both."""
+    (a,) = joined(coordinator, "a")
+    late = a.request(owned=())
+    a.leave()
+    coordinator.decide(lambda draft: draft.edit(GROUP).delete())
+    assert GROUP not in coordinator.table.groups
+    (again,) = joined(coordinator, "a")
+    assert again.epoch == late.member_epoch
+    b = Client(coordinator, "b")
+    b.beat()
+    told = coordinator.heartbeat(late)
+    assert partitions_of(told.assignment.topics) == again.owned, "it is told the newest"
+    b.beat()
+    assert again.owned.isdisjoint(b.owned)
+    assert again.version > late.assignment_version > 0
+    coordinator.restart()
+    until_stable([again, b])
