@@ -92,7 +92,7 @@ class Evacuation:
                 that has the fewest, if possible in a rack without another replica.
         """
         carried: Counter[int] | None = None
-        for group, partition in sorted(self._image.partitions.items()):
+        for _, partition in sorted(self._image.partitions.items()):
             if node_id not in partition.wanted:
                 continue
             if carried is None:

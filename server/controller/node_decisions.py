@@ -136,9 +136,7 @@ class NodeDecisions:
         response = admin_pb2.AlterNodeResponse()
         if request.validate_only:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
-        body = metadata_log_pb2.RemoveNode(
-            node_id=broker.node_id, directory_id=broker.registration.directory_id
-        )
+        body = metadata_log_pb2.RemoveNode(node_id=broker.node_id, directory_id=broker.registration.directory_id)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, remove_node=body)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
 
@@ -150,8 +148,8 @@ def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Erro
     first = stuck[0]
     problem = (
         f"{len(stuck)} of {len(moves)} replicas on node {broker.node_id} have nowhere to go, for example that of"
-        f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node, or one of those that are down must come"
-        " back"
+        f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node, or start one"
+        " that is down"
     )
     return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 

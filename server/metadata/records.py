@@ -178,9 +178,7 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
     successor = record.successor if record.HasField("successor") else NO_NODE
-    return BrokerRecord(
-        copy_of(record.registration), record.broker_epoch, record.fenced, record.leaving, successor
-    )
+    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced, record.leaving, successor)
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
