@@ -17,6 +17,7 @@ from quorumlog.cli import (
     leaders,
     log,
     node,
+    nodes,
     partitions,
     produce,
     producers,
@@ -43,6 +44,7 @@ app.command("consume", epilog=consume.EXAMPLE)(consume.consume)
 app.add_typer(groups.app, name="groups")
 app.add_typer(producers.app, name="producers")
 app.add_typer(log.app, name="log")
+app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")
 app.add_typer(chaos.app, name="chaos")
 

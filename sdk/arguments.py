@@ -203,6 +203,11 @@ def check_wait(timeout: object, what: str = "timeout", *, endless: bool = True) 
         raise IllegalArgumentError(f"{what} is {timeout!r}: it must be a number from 0 on")
 
 
+def checked_node(given: object, what: str = "node_id") -> int:
+    """A node id."""
+    return checked_nodes([given], what)[0]
+
+
 def checked_nodes(given: object, what: str = "replicas") -> list[int]:
     """Node ids."""
     nodes = list(given) if isinstance(given, Iterable) else None

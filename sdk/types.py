@@ -159,7 +159,7 @@ class TopicDescription:
 
 @dataclass(slots=True, frozen=True)
 class BrokerDescription:
-    """One registered broker. ``fenced``: the controller counts it as gone."""
+    """One registered broker. ``fenced``: the controller counts it as gone. ``leaving``: it is being drained."""
 
     node_id: int
     host: str
@@ -168,6 +168,7 @@ class BrokerDescription:
     fenced: bool
     broker_epoch: int
     version: str
+    leaving: bool = False
 
 
 @dataclass(slots=True, frozen=True)
@@ -184,6 +185,30 @@ class ClusterDescription:
     controller_id: int | None
     brokers: tuple[BrokerDescription, ...]
     image_age_ms: int | None
+
+
+class PlannedMove(NamedTuple):
+    """A partition that is to move: where its replicas are, and where they are to be, the preferred leader first."""
+
+    topic: str
+    partition: int
+    replicas: tuple[int, ...]
+    wanted: tuple[int, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class NodePlan:
+    """What emptying a node is going to do.
+
+    Arguments:
+        moves: as planned now, 1,000 at most; where each goes is decided anew when it begins.
+        all_moves: how many there are.
+        voters: who is to vote in the metadata quorum from then on; empty: that does not change.
+    """
+
+    moves: tuple[PlannedMove, ...]
+    all_moves: int
+    voters: tuple[int, ...]
 
 
 @dataclass(slots=True, frozen=True)

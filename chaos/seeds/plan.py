@@ -63,6 +63,7 @@ class Plan:
         name_deletions_us: time between deletions of producer names; (0, 0) for none.
         look_ups_us: time between look-ups of times; (0, 0) for none.
         moves_us: time between two wishes to move a partition; (0, 0): never.
+        drains_us: time between two wishes that a node be drained, or stay; (0, 0): never.
         quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
@@ -83,6 +84,7 @@ class Plan:
     look_ups_us: tuple[int, int] = (0, 0)
     moves_us: tuple[int, int] = (0, 0)
     quorum_us: tuple[int, int] = (0, 0)
+    drains_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -133,6 +135,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_name_deletions(random.Random(f"{seed}/name deletions"), plan)
     _draw_moves(random.Random(f"{seed}/moves"), plan)
     _draw_quorum(random.Random(f"{seed}/quorum"), plan)
+    _draw_drains(random.Random(f"{seed}/drains"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -316,6 +319,13 @@ def _draw_quorum(rng: random.Random, plan: Plan) -> None:
     """One seed in five changes who votes in the metadata quorum, as long as it is hurt."""
     if plan.cluster.nodes > 1 and rng.random() < 0.2:
         plan.quorum_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
+
+
+def _draw_drains(rng: random.Random, plan: Plan) -> None:
+    """Where there are more nodes than replicas, nodes are drained in half of the seeds; of others in a few."""
+    nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
+    if nodes > 1 and rng.random() < (0.5 if nodes > factor else 0.05):
+        plan.drains_us = rng.choice(((50_000, 500_000), (200_000, 1_500_000), (500_000, 3_000_000)))
 
 
 def _draw_moves(rng: random.Random, plan: Plan) -> None:

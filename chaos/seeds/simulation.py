@@ -22,7 +22,14 @@ from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_f
 from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
-from quorumlog.chaos.simulator.operators import NameDeleter, PartitionMover, QuorumChanger, RecordDeleter, TimeProbe
+from quorumlog.chaos.simulator.operators import (
+    NameDeleter,
+    NodeDrainer,
+    PartitionMover,
+    QuorumChanger,
+    RecordDeleter,
+    TimeProbe,
+)
 from quorumlog.chaos.simulator.readers import EndOffsetProbe, SimConsumer
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.v1 import admin_pb2
@@ -252,6 +259,8 @@ class Simulation:
             )
         if self.plan.quorum_us[1]:
             QuorumChanger(self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
+        if self.plan.drains_us[1]:
+            NodeDrainer(self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,

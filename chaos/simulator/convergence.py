@@ -44,6 +44,9 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:
             return f"nodes {wanted} are to vote in the metadata quorum, node {raft.node_id} knows {raft.configuration}"
+    leaving = [broker.node_id for broker in image.departures.leaving()]
+    if leaving:
+        return f"nodes {leaving} are still being drained"
     absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
     if absent:
         return f"topics {absent} do not exist"

@@ -200,6 +200,62 @@ class QuorumChanger:
         self._port.request("quorum changer", rng.choice(nodes), request, lambda answer: None)
 
 
+class NodeDrainer:
+    """Has nodes drained at any moment, to the care of one other or of all, and lets them stay after all.
+
+    Arguments:
+        stopped: tells when to end; then every node is to stay.
+        interval_us: least and most time between two wishes.
+
+    Attributes:
+        asked: wishes so far.
+    """
+
+    def __init__(
+        self, port: Port, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
+    ) -> None:
+        self._port = port
+        self._scheduler = scheduler
+        self._rng = scheduler.stream("node drainer")
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self.asked = 0
+        self._ask()
+
+    def _ask(self) -> None:
+        if self._stopped():
+            for node in self._port.node_ids:
+                self._keep(node)
+            return
+        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
+        rng, nodes = self._rng, self._port.node_ids
+        node = rng.choice(nodes)
+        self.asked += 1
+        if rng.random() < 0.4:
+            self._wish(admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN))
+            return
+        request = admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_DRAIN)
+        if rng.random() < 0.3:
+            request.successor = rng.choice(nodes)
+        self._wish(request)
+
+    def _wish(self, request: admin_pb2.AlterNodeRequest) -> None:
+        request.timeout_ms = _MOVE_TIMEOUT_MS
+        self._port.request("node drainer", self._rng.choice(self._port.node_ids), request, lambda answer: None)
+
+    def _keep(self, node: int) -> None:
+        """Asks until it is answered that a node stays."""
+        request = admin_pb2.AlterNodeRequest(
+            node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=_MOVE_TIMEOUT_MS
+        )
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if not isinstance(answer, admin_pb2.AlterNodeResponse) or answer.HasField("error"):
+                self._scheduler.after(200_000, lambda: self._keep(node))
+
+        self._port.request("node drainer", self._rng.choice(self._port.node_ids), request, answered)
+
+
 class TimeProbe(Operator):
     """Asks for the first offset at or after a time, and compares with the committed log."""
 

@@ -7,6 +7,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 - ``topic_changes``: creates, changes and deletes topics.
 - ``partition_admin``: elects leaders, moves replicas, deletes records.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.
+- ``node_admin``: has nodes emptied, kept or struck off.
 - ``quorum_admin``: describes and changes the metadata quorum.
 - ``producer_names``: lists and deletes producer names.
 """

@@ -19,6 +19,7 @@ from quorumlog.sdk.types import (
     NewPartitions,
     NewTopic,
     NodeDescription,
+    NodePlan,
     OffsetAndMetadata,
     PartitionReassignment,
     ProducerListing,
@@ -146,6 +147,18 @@ class Admin:
     ) -> tuple[int, ...]:
         """Changes who votes in the metadata quorum; see :meth:`AsyncAdmin.alter_quorum`."""
         return self._background.run(self._core.alter_quorum(add=add, remove=remove, validate_only=validate_only))
+
+    def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
+        """Has all replicas of a node moved to others; see :meth:`AsyncAdmin.drain_node`."""
+        return self._background.run(self._core.drain_node(node_id, to=to, validate_only=validate_only))
+
+    def undrain_node(self, node_id: int) -> None:
+        """Lets a node stay that is being drained; see :meth:`AsyncAdmin.undrain_node`."""
+        self._background.run(self._core.undrain_node(node_id))
+
+    def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
+        """Strikes an empty node off that is down; see :meth:`AsyncAdmin.remove_node`."""
+        self._background.run(self._core.remove_node(node_id, validate_only=validate_only))
 
     def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""

@@ -9,6 +9,7 @@ from typing import Self, Unpack
 
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.admin.node_admin import NodeAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
 from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
 from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
@@ -18,6 +19,7 @@ from quorumlog.sdk.arguments import (
     checked_commits,
     checked_group,
     checked_groups,
+    checked_node,
     checked_nodes,
     checked_numbers,
     checked_partitions,
@@ -48,6 +50,7 @@ from quorumlog.sdk.types import (
     NewPartitions,
     NewTopic,
     NodeDescription,
+    NodePlan,
     OffsetAndMetadata,
     PartitionDescription,
     PartitionReassignment,
@@ -90,6 +93,7 @@ class AsyncAdmin:
         self._partitions = PartitionAdmin(self._cluster, self._limit_s)
         self._groups = GroupAdmin(self._cluster, self._limit_s)
         self._quorum = QuorumAdmin(self._cluster, self._limit_s)
+        self._nodes = NodeAdmin(self._cluster, self._limit_s)
 
     def _check_usable(self) -> None:
         self._fork.check()
@@ -390,7 +394,9 @@ class AsyncAdmin:
             cluster_id=response.cluster_id,
             controller_id=response.controller_id if response.controller_id >= 0 else None,
             brokers=tuple(
-                BrokerDescription(b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version)
+                BrokerDescription(
+                    b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version, b.leaving
+                )
                 for b in sorted(response.brokers, key=lambda broker: broker.node_id)
             ),
             image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
@@ -426,6 +432,40 @@ class AsyncAdmin:
         self._check_usable()
         added, removed = checked_nodes(add, "add"), checked_nodes(remove, "remove")
         return await self._quorum.alter(added, removed, validate_only=bool(validate_only))
+
+    async def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
+        """Has all replicas of a node moved to others, and returns once that has been taken on.
+
+        The node may be down. Until ``undrain_node`` it gets no new replicas. The cluster goes on with it whatever
+        restarts; ``describe_topics`` and ``list_partition_reassignments`` say how far it is.
+
+        Arguments:
+            to: the node that takes over, with the vote in the metadata quorum if it has one. By default each replica
+                goes to the node with the fewest, if possible in a rack without another one, and the vote stays.
+            validate_only: check and plan only, change nothing.
+
+        Raises:
+            InvalidRequestError: there is no such node, or ``to`` can take over nothing.
+            InvalidReplicaAssignmentError: a replica has nowhere to go: there are too few other nodes.
+        """
+        self._check_usable()
+        return await self._nodes.drain(
+            checked_node(node_id), None if to is None else checked_node(to, "to"), validate_only=bool(validate_only)
+        )
+
+    async def undrain_node(self, node_id: int) -> None:
+        """Lets a node stay that is being drained. Moves under way go back; what has left it stays where it is."""
+        self._check_usable()
+        await self._nodes.undrain(checked_node(node_id))
+
+    async def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
+        """Strikes a node off, for good: its id can never be used again. It is down and empty, and votes on nothing.
+
+        Raises:
+            InvalidRequestError: there is no such node, it is up, has replicas, or votes in the metadata quorum.
+        """
+        self._check_usable()
+        await self._nodes.remove(checked_node(node_id), validate_only=bool(validate_only))
 
     async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""

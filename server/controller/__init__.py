@@ -11,6 +11,8 @@ May import: `hosting`, `metadata`, `server` itself.
 - `coordinator_creation`: the internal topic of the coordinators of consumer groups.
 - `reassignment_decisions`: decisions on wishes to move partitions.
 - `feature_levels`: what waits until all nodes are upgraded.
+- `node_decisions`: decisions on nodes that leave.
+- `evacuation`: empties nodes that leave, a few moves at a time.
 - `quorum_decisions`: decisions on who votes in the metadata quorum.
 - `replica_assignment`: what nodes carry, what they may carry, and what a request assigns.
 - `placement`: spreads replicas and leaders over nodes and racks.

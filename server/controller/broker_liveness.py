@@ -84,6 +84,8 @@ class BrokerLiveness:
         self._see_registrations(now)
 
     def _see_registrations(self, now: int) -> None:
+        for node_id in self._sessions.keys() - self._image.brokers.keys():
+            del self._sessions[node_id]
         for node_id, broker in self._image.brokers.items():
             session = self._sessions.get(node_id)
             if session is None or session.epoch != broker.epoch:
@@ -103,8 +105,8 @@ class BrokerLiveness:
     def _forget_settled(self, now: int) -> None:
         for key, expires in list(self._proposed.items()):
             node_id, epoch, target = key
-            broker = self._image.brokers[node_id]
-            if broker.epoch != epoch or broker.fenced is target or now >= expires:
+            broker = self._image.brokers.get(node_id)
+            if broker is None or broker.epoch != epoch or broker.fenced is target or now >= expires:
                 del self._proposed[key]
 
     def _schedule(self, now: int) -> None:

@@ -15,7 +15,9 @@ from dataclasses import dataclass, field
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
@@ -72,12 +74,15 @@ class Controller:
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
+        self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
+        self._nodes = NodeDecisions(image, voters, self._evacuation)
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
 
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        return self._liveness.next_deadline
+        evacuation = self._evacuation.next_deadline
+        return self._liveness.next_deadline if evacuation is None else min(self._liveness.next_deadline, evacuation)
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
@@ -96,6 +101,7 @@ class Controller:
         if self._may_raise_level():
             level = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=level))
+        commands += self._evacuation.due(now, wall_ms)
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -123,6 +129,8 @@ class Controller:
                 return self._delete_producers(number, wall_ms, request.delete_producers)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "alter_node":
+                return self._nodes.decide(wall_ms, number, request.alter_node)
             case "alter_quorum":
                 return self._quorum.decide(wall_ms, number, request.alter_quorum)
             case "replicas_moved":

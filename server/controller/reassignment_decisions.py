@@ -75,6 +75,7 @@ class ReassignmentDecisions:
         unknown = [node for node in wanted if node not in brokers]
         new = [node for node in wanted if node not in partition.hosts]
         down = [node for node in new if self._image.is_fenced(node)]
+        leaving = [node for node in new if node in brokers and brokers[node].leaving]
         problem = ""
         if len(set(wanted)) != len(wanted):
             problem = "a node cannot hold two replicas of the same partition"
@@ -83,6 +84,8 @@ class ReassignmentDecisions:
             problem = f"node {unknown[0]} is not registered; the nodes are {nodes}"
         elif down:
             problem = f"node {down[0]} is down and could not copy the partition; start it first"
+        elif leaving:
+            problem = f"node {leaving[0]} is being drained; choose another, or undrain it first"
         if problem:
             shown = ",".join(map(str, wanted))
             return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{partition.name} on nodes {shown}: {problem}")

@@ -84,12 +84,12 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
 
 
 def candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
-    """The nodes that new replicas may be placed on: those that are there."""
+    """The nodes that new replicas may be placed on: those that are there, and are to stay."""
     replicas, leaders = load(image, under_way)
     return [
         Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id])
         for node_id, broker in sorted(image.brokers.items())
-        if not broker.fenced
+        if not broker.fenced and not broker.leaving
     ]
 
 

@@ -7,6 +7,7 @@ May import: `server` itself.
 - `topic_table`: topics and their partitions.
 - `topic_config`: the keys of a topic's configuration.
 - `moves`: partitions that are being moved.
+- `departures`: nodes that leave the cluster.
 - `quorum`: who is to vote in the metadata quorum.
 - `producer_names`: named producers, their ids and epochs.
 - `controller_client`: requests to the active controller, or to leaders.

@@ -12,6 +12,7 @@ from typing import Protocol
 from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.metadata.departures import Departures
 from quorumlog.server.metadata.moves import PartitionMoves
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
@@ -59,6 +60,7 @@ class MetadataImage:
         self.topics_by_id = self.topic_table.by_id
         self.partitions = self.topic_table.partitions
         self.moves = PartitionMoves(self.partitions)
+        self.departures = Departures(self.brokers, self.partitions)
         self.applied_index = 0
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
@@ -128,6 +130,10 @@ class MetadataImage:
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
             case "want_quorum":
                 result = self.quorum.want(command.want_quorum, self.brokers)
+            case "want_node":
+                result = self.departures.want(command.want_node)
+            case "remove_node":
+                result = self.departures.remove(command.remove_node, self.quorum)
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:
@@ -153,6 +159,9 @@ class MetadataImage:
 
     def check_registration(self, registration: peer_pb2.RegisterBroker) -> errors_pb2.Error | None:
         """Why a broker may not register, or None."""
+        removed = self.departures.refuse_removed(registration.node_id)
+        if removed is not None:
+            return removed
         known = self.brokers.get(registration.node_id)
         if known is not None and known.registration.directory_id != registration.directory_id:
             return error(
@@ -179,7 +188,10 @@ class MetadataImage:
             return _registered(known.epoch, changed=False)
         same_process = known is not None and known.registration.boot_id == registration.boot_id
         fenced = known.fenced if known is not None and same_process else True
-        self.brokers[registration.node_id] = BrokerRecord(copy_of(registration), index, fenced)
+        broker = BrokerRecord(copy_of(registration), index, fenced)
+        if known is not None:
+            broker.leaving, broker.successor = known.leaving, known.successor
+        self.brokers[registration.node_id] = broker
         result = _registered(index, changed=True)
         if fenced:
             # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
@@ -413,6 +425,10 @@ class MetadataImage:
             producers_deleted_index=self.named_producers.deleted_index,
             wanted_voters=self.quorum.voters,
             quorum_wishes=self.quorum.wishes,
+            removed_nodes=[
+                metadata_log_pb2.RemovedNode(node_id=node, directory_id=directory)
+                for node, directory in sorted(self.departures.removed.items())
+            ],
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -436,6 +452,7 @@ class MetadataImage:
         for row in snapshot.topics:
             image.topic_table.add(topic_of(row))
         image.moves.restored()
+        image.departures.removed = {each.node_id: each.directory_id for each in snapshot.removed_nodes}
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_snapshot(snapshot)

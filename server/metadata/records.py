@@ -22,7 +22,8 @@ NO_TOPIC_ID = bytes(16)
 PRODUCER_ID_BLOCK = 1000
 #: The feature level at which a metadata log begins, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
-#: From this one on: deletions of producer claims, states of partitions in slices, and named producers counted apart.
+#: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
+#: voters in the metadata quorum, nodes that leave.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
@@ -30,11 +31,19 @@ FEATURE_LEVEL = SECOND_FEATURE_LEVEL
 
 @dataclass(slots=True)
 class BrokerRecord:
-    """A registered broker. ``epoch`` is the index of its registration's entry and tells its lives apart."""
+    """A registered broker.
+
+    Arguments:
+        epoch: the index of its registration's entry; tells its lives apart.
+        leaving: its replicas are to go to other nodes.
+        successor: to which one; NO_NODE: to whichever has room.
+    """
 
     registration: peer_pb2.RegisterBroker
     epoch: int
     fenced: bool
+    leaving: bool = False
+    successor: int = NO_NODE
 
     @property
     def node_id(self) -> int:
@@ -158,14 +167,18 @@ def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
 
 def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
     """A broker as it stands in a snapshot."""
-    return metadata_log_pb2.BrokerRecord(
-        registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced
+    record = metadata_log_pb2.BrokerRecord(
+        registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced, leaving=broker.leaving
     )
+    if broker.successor != NO_NODE:
+        record.successor = broker.successor
+    return record
 
 
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
-    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced)
+    successor = record.successor if record.HasField("successor") else NO_NODE
+    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced, record.leaving, successor)
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:

@@ -36,6 +36,7 @@ from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.image_age import ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
+from quorumlog.server.requests.node_requests import NodeRequests
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
 from quorumlog.server.requests.topics import TopicRequests
@@ -115,6 +116,7 @@ class ClusterMember:
         )
         self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies)
         self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
+        self._node_requests = NodeRequests(controller, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
         self._coordinators = Coordinators(self._time.now, CoordinatorServices(
             options, metadata, self.partitions.coordinators, self.partitions, controller, shared.host, rounds,
@@ -148,6 +150,7 @@ class ClusterMember:
                 self._metadata_queries,
                 self._producer_identities,
                 self._quorum_requests,
+                self._node_requests,
                 self.logs.producer_expiry,
                 self.logs.deleted_producers,
                 self._coordinators,
@@ -221,6 +224,10 @@ class ClusterMember:
             )
         if peer.node_id == own:
             return f"node id {peer.node_id} is taken by this node; give every node its own id"
+        if peer.node_id in self.metadata.replica.image.departures.removed:
+            return (
+                f"node {peer.node_id} was removed from the cluster; give it an empty data directory and a new node id"
+            )
         known = self.metadata.directory_of(peer.node_id)
         if known is not None and known != peer.directory_id:
             return (

@@ -18,6 +18,7 @@ from quorumlog.server.requests.metadata_queries import (
     failed_producers,
     failed_reassignments,
 )
+from quorumlog.server.requests.node_requests import failed_node_alteration
 from quorumlog.server.requests.produce import failed_produce
 from quorumlog.server.requests.producer_identities import failed_producer_id
 from quorumlog.server.requests.quorum_requests import failed_alteration, failed_quorum
@@ -49,6 +50,7 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
     declare(admin_pb2.AlterQuorumRequest, failed_alteration)
+    declare(admin_pb2.AlterNodeRequest, failed_node_alteration)
     for change in get_args(TopicChange):
         declare(change, failed_change)
     for call in get_args(GroupRequest):

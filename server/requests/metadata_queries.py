@@ -76,6 +76,7 @@ class MetadataQueries(NodeService):
                 fenced=broker.fenced,
                 broker_epoch=broker.epoch,
                 version=broker.registration.version,
+                leaving=broker.leaving,
             )
         for name in image.topics if request.all_topics else request.topics:
             self._describe_topic(name, response.topics.add(name=name))

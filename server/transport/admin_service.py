@@ -28,6 +28,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DeleteProducers": admin_pb2.DeleteProducersRequest,
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "AlterQuorum": admin_pb2.AlterQuorumRequest,
+        "AlterNode": admin_pb2.AlterNodeRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -9,6 +9,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import errors_pb2 as _errors_pb2
 import builtins as _builtins
 import sys
@@ -20,6 +21,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _NodeAction:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _NodeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeAction.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    NODE_ACTION_DRAIN: _NodeAction.ValueType  # 0
+    """All of its replicas are to go to other nodes, and no new ones to it."""
+    NODE_ACTION_UNDRAIN: _NodeAction.ValueType  # 1
+    """It is to stay after all. What has left it already stays where it is."""
+    NODE_ACTION_REMOVE: _NodeAction.ValueType  # 2
+    """It is struck off: it is down, nothing names it, and it never comes back under its id."""
+
+class NodeAction(_NodeAction, metaclass=_NodeActionEnumTypeWrapper):
+    """What is to become of a node."""
+
+NODE_ACTION_DRAIN: NodeAction.ValueType  # 0
+"""All of its replicas are to go to other nodes, and no new ones to it."""
+NODE_ACTION_UNDRAIN: NodeAction.ValueType  # 1
+"""It is to stay after all. What has left it already stays where it is."""
+NODE_ACTION_REMOVE: NodeAction.ValueType  # 2
+"""It is struck off: it is down, nothing names it, and it never comes back under its id."""
+Global___NodeAction: _TypeAlias = NodeAction  # noqa: Y015
 
 @_typing.final
 class CreateTopicsRequest(_message.Message):
@@ -1247,6 +1272,128 @@ class AlterQuorumResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterQuorumResponse: _TypeAlias = AlterQuorumResponse  # noqa: Y015
+
+@_typing.final
+class AlterNodeRequest(_message.Message):
+    """Something is to become of a node. That is taken on when this is answered; moves are carried out after that, and go on
+    whatever restarts.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    ACTION_FIELD_NUMBER: _builtins.int
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    action: Global___NodeAction.ValueType
+    """What."""
+    successor: _builtins.int
+    """With NODE_ACTION_DRAIN: the node that takes over its replicas, and its vote in the metadata quorum if it has one;
+    absent: each replica goes where there is most room, and its vote stays.
+    """
+    validate_only: _builtins.bool
+    """True: check and plan only, change nothing."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        action: Global___NodeAction.ValueType = ...,
+        successor: _builtins.int | None = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
+    _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__successor) -> _WhichOneofReturnType__successor | None: ...
+
+Global___AlterNodeRequest: _TypeAlias = AlterNodeRequest  # noqa: Y015
+
+@_typing.final
+class AlterNodeResponse(_message.Message):
+    """What is going to happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    ALL_MOVES_FIELD_NUMBER: _builtins.int
+    VOTERS_FIELD_NUMBER: _builtins.int
+    all_moves: _builtins.int
+    """How many moves there are."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedMove]:
+        """With NODE_ACTION_DRAIN: the moves as planned now, 1,000 at most. Where they go is decided anew as each begins."""
+
+    @_builtins.property
+    def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """With a successor: node ids of those who are to vote in the metadata quorum, where that changes."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        moves: _abc.Iterable[Global___PlannedMove] | None = ...,
+        all_moves: _builtins.int = ...,
+        voters: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_moves", b"all_moves", "error", b"error", "moves", b"moves", "voters", b"voters"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___AlterNodeResponse: _TypeAlias = AlterNodeResponse  # noqa: Y015
+
+@_typing.final
+class PlannedMove(_message.Message):
+    """A partition that is to move."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    WANTED_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Its topic."""
+    partition: _builtins.int
+    """Its number."""
+    @_builtins.property
+    def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where it is: node ids, the preferred leader first."""
+
+    @_builtins.property
+    def wanted(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where it is to be."""
+
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        replicas: _abc.Iterable[_builtins.int] | None = ...,
+        wanted: _abc.Iterable[_builtins.int] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "topic", b"topic", "wanted", b"wanted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PlannedMove: _TypeAlias = PlannedMove  # noqa: Y015
 
 @_typing.final
 class ListProducersRequest(_message.Message):

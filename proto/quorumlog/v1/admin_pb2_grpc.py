@@ -95,6 +95,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.FromString,
                 _registered_method=True)
+        self.AlterNode = channel.unary_unary(
+                '/quorumlog.v1.Admin/AlterNode',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterNodeRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterNodeResponse.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/quorumlog.v1.Admin/ElectLeaders',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
@@ -195,6 +200,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def AlterNode(self, request, context):
+        """Empties a node, lets it stay after all, or strikes it off.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Hands partitions over to their preferred leaders, each by its present leader.
         """
@@ -271,6 +283,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.AlterQuorum,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.SerializeToString,
+            ),
+            'AlterNode': grpc.unary_unary_rpc_method_handler(
+                    servicer.AlterNode,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.AlterNodeRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.AlterNodeResponse.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -608,6 +625,33 @@ class Admin:
             '/quorumlog.v1.Admin/AlterQuorum',
             quorumlog_dot_v1_dot_admin__pb2.AlterQuorumRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.AlterQuorumResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AlterNode(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/AlterNode',
+            quorumlog_dot_v1_dot_admin__pb2.AlterNodeRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.AlterNodeResponse.FromString,
             options,
             channel_credentials,
             insecure,

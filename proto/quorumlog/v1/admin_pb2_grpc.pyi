@@ -59,6 +59,8 @@ class AdminStub:
     """Describes the metadata quorum."""
     AlterQuorum: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterQuorumRequest, _admin_pb2.AlterQuorumResponse]
     """Changes who votes in the metadata quorum."""
+    AlterNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterNodeRequest, _admin_pb2.AlterNodeResponse]
+    """Empties a node, lets it stay after all, or strikes it off."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
@@ -93,6 +95,8 @@ class AdminAsyncStub(AdminStub):
     """Describes the metadata quorum."""
     AlterQuorum: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterQuorumRequest, _admin_pb2.AlterQuorumResponse]  # type: ignore[assignment]
     """Changes who votes in the metadata quorum."""
+    AlterNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterNodeRequest, _admin_pb2.AlterNodeResponse]  # type: ignore[assignment]
+    """Empties a node, lets it stay after all, or strikes it off."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
@@ -196,6 +200,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AlterQuorumResponse, _abc.Awaitable[_admin_pb2.AlterQuorumResponse]]:
         """Changes who votes in the metadata quorum."""
+
+    @_abc_1.abstractmethod
+    def AlterNode(
+        self,
+        request: _admin_pb2.AlterNodeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.AlterNodeResponse, _abc.Awaitable[_admin_pb2.AlterNodeResponse]]:
+        """Empties a node, lets it stay after all, or strikes it off."""
 
     @_abc_1.abstractmethod
     def ElectLeaders(

@@ -714,6 +714,7 @@ class BrokerMetadata(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -728,6 +729,8 @@ class BrokerMetadata(_message.Message):
     """The epoch of its current registration."""
     version: _builtins.str
     """The software version it registered with."""
+    leaving: _builtins.bool
+    """True while its replicas are to go to other nodes."""
     def __init__(
         self,
         *,
@@ -738,10 +741,11 @@ class BrokerMetadata(_message.Message):
         fenced: _builtins.bool = ...,
         broker_epoch: _builtins.int = ...,
         version: _builtins.str = ...,
+        leaving: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "fenced", b"fenced", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

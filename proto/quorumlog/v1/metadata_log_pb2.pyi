@@ -44,6 +44,8 @@ class MetadataCommand(_message.Message):
     DELETE_PRODUCER_CLAIMS_FIELD_NUMBER: _builtins.int
     RAISE_FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     WANT_QUORUM_FIELD_NUMBER: _builtins.int
+    WANT_NODE_FIELD_NUMBER: _builtins.int
+    REMOVE_NODE_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -114,6 +116,14 @@ class MetadataCommand(_message.Message):
     def want_quorum(self) -> Global___WantQuorum:
         """Other nodes are to vote in the metadata quorum."""
 
+    @_builtins.property
+    def want_node(self) -> Global___WantNode:
+        """A node is to be emptied, or to stay."""
+
+    @_builtins.property
+    def remove_node(self) -> Global___RemoveNode:
+        """A node is struck off."""
+
     def __init__(
         self,
         *,
@@ -135,12 +145,14 @@ class MetadataCommand(_message.Message):
         delete_producer_claims: Global___DeleteProducers | None = ...,
         raise_feature_level: Global___RaiseFeatureLevel | None = ...,
         want_quorum: Global___WantQuorum | None = ...,
+        want_node: Global___WantNode | None = ...,
+        remove_node: Global___RemoveNode | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -309,6 +321,68 @@ class DeleteProducers(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DeleteProducers: _TypeAlias = DeleteProducers  # noqa: Y015
+
+@_typing.final
+class WantNode(_message.Message):
+    """What is to become of a node."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    directory_id: _builtins.str
+    """Its data directory."""
+    leaving: _builtins.bool
+    """Whether its replicas are to go to other nodes."""
+    successor: _builtins.int
+    """To which node, if it is to be one in particular."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
+        leaving: _builtins.bool = ...,
+        successor: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "directory_id", b"directory_id", "leaving", b"leaving", "node_id", b"node_id", "successor", b"successor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
+    _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__successor) -> _WhichOneofReturnType__successor | None: ...
+
+Global___WantNode: _TypeAlias = WantNode  # noqa: Y015
+
+@_typing.final
+class RemoveNode(_message.Message):
+    """A node is struck off, and its id is never used again."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    directory_id: _builtins.str
+    """Its data directory."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "node_id", b"node_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RemoveNode: _TypeAlias = RemoveNode  # noqa: Y015
 
 @_typing.final
 class WantQuorum(_message.Message):
@@ -539,6 +613,7 @@ class MetadataSnapshot(_message.Message):
     PRODUCERS_DELETED_INDEX_FIELD_NUMBER: _builtins.int
     WANTED_VOTERS_FIELD_NUMBER: _builtins.int
     QUORUM_WISHES_FIELD_NUMBER: _builtins.int
+    REMOVED_NODES_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -569,6 +644,10 @@ class MetadataSnapshot(_message.Message):
     def wanted_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Who is to vote in the metadata quorum; empty: those with which the cluster was formed."""
 
+    @_builtins.property
+    def removed_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovedNode]:
+        """Nodes that were struck off, by id."""
+
     def __init__(
         self,
         *,
@@ -583,10 +662,11 @@ class MetadataSnapshot(_message.Message):
         producers_deleted_index: _builtins.int = ...,
         wanted_voters: _abc.Iterable[_builtins.int] | None = ...,
         quorum_wishes: _builtins.int = ...,
+        removed_nodes: _abc.Iterable[Global___RemovedNode] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -639,10 +719,16 @@ class BrokerRecord(_message.Message):
     REGISTRATION_FIELD_NUMBER: _builtins.int
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     FENCED_FIELD_NUMBER: _builtins.int
+    LEAVING_FIELD_NUMBER: _builtins.int
+    SUCCESSOR_FIELD_NUMBER: _builtins.int
     broker_epoch: _builtins.int
     """Its epoch."""
     fenced: _builtins.bool
     """Whether it is fenced."""
+    leaving: _builtins.bool
+    """Whether its replicas are to go to other nodes."""
+    successor: _builtins.int
+    """To which node, if it is to be one in particular."""
     @_builtins.property
     def registration(self) -> _peer_pb2.RegisterBroker:
         """Its registration."""
@@ -653,14 +739,44 @@ class BrokerRecord(_message.Message):
         registration: _peer_pb2.RegisterBroker | None = ...,
         broker_epoch: _builtins.int = ...,
         fenced: _builtins.bool = ...,
+        leaving: _builtins.bool = ...,
+        successor: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["registration", b"registration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "fenced", b"fenced", "registration", b"registration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "broker_epoch", b"broker_epoch", "fenced", b"fenced", "leaving", b"leaving", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
+    _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__successor) -> _WhichOneofReturnType__successor | None: ...
+
+Global___BrokerRecord: _TypeAlias = BrokerRecord  # noqa: Y015
+
+@_typing.final
+class RemovedNode(_message.Message):
+    """A node that was struck off."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    directory_id: _builtins.str
+    """Its data directory."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "node_id", b"node_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
-Global___BrokerRecord: _TypeAlias = BrokerRecord  # noqa: Y015
+Global___RemovedNode: _TypeAlias = RemovedNode  # noqa: Y015
 
 @_typing.final
 class TopicRecord(_message.Message):

@@ -1,0 +1,140 @@
+"""Empties nodes that are to leave: what the controller proposes for that, a few moves at a time.
+
+There is no state of it but the metadata: which nodes are to leave, and where each partition is. So the next controller
+goes on where the last one was.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
+from quorumlog.v1 import metadata_log_pb2
+
+#: Partitions that are being moved at once because nodes are to leave. Each leader copies a few of them at a time; more
+#: of them would only take longer to call off.
+MOVES_AT_ONCE = 64
+#: How often it is looked what is to be moved next (µs).
+CHECK_INTERVAL_US = 500_000
+
+
+@dataclass(slots=True, frozen=True)
+class Move:
+    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere."""
+
+    partition: PartitionRecord
+    wanted: tuple[int, ...]
+
+
+class Evacuation:
+    """Plans and proposes the moves that empty nodes.
+
+    Arguments:
+        image: the controller's, read only here.
+        voters: the voters of the metadata group at the moment.
+        patience_us: after which a proposal that was not applied counts as lost.
+    """
+
+    def __init__(
+        self, image: MetadataImage, voters: Callable[[], tuple[int, ...]], limits: TopicLimits, patience_us: int
+    ) -> None:
+        self._image = image
+        self._voters = voters
+        self._limits = limits
+        self._patience_us = patience_us
+        self._due = 0
+        #: When each proposal counts as lost: by the group of a partition, or None for the quorum.
+        self._proposed: dict[int | None, int] = {}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``due`` is to be called (µs); None while no node is to leave."""
+        return self._due if self._image.departures.leaving() else None
+
+    def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """What is to be proposed now."""
+        leaving = self._image.departures.leaving()
+        if not leaving or now < self._due:
+            return []
+        self._due = now + CHECK_INTERVAL_US
+        self._proposed = {key: expires for key, expires in self._proposed.items() if now < expires}
+        moving = set(self._image.moves.groups())
+        pending = {group for group in self._proposed if group is not None}
+        room = MOVES_AT_ONCE - len(moving | pending)
+        commands = []
+        for broker in leaving:
+            for move in self.plan(broker.node_id, broker.successor):
+                if room <= 0:
+                    break
+                group = move.partition.group
+                if move.wanted and group not in moving and group not in self._proposed:
+                    body = metadata_log_pb2.ReassignReplicas(group=group, replicas=move.wanted)
+                    commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
+                    self._proposed[group] = now + self._patience_us
+                    room -= 1
+            voters = self.quorum_after(broker.node_id, broker.successor)
+            if voters and None not in self._proposed:
+                wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
+                commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
+                self._proposed[None] = now + self._patience_us
+        return commands
+
+    def plan(self, node_id: int, successor: int = NO_NODE) -> Iterator[Move]:
+        """The moves that take all replicas from a node, in the order of the groups.
+
+        Arguments:
+            successor: the node that takes them over where it has none of the partition; NO_NODE: each goes to the node
+                that has the fewest, if possible in a rack without another replica.
+        """
+        carried: Counter[int] | None = None
+        for _, partition in sorted(self._image.partitions.items()):
+            if node_id not in partition.wanted:
+                continue
+            if carried is None:
+                carried = Counter(node for each in self._image.partitions.values() for node in each.wanted)
+            heir = self._heir(partition, node_id, successor, carried)
+            wanted = tuple(heir if node == node_id else node for node in partition.wanted) if heir != NO_NODE else ()
+            if wanted:
+                carried[heir] += 1
+            yield Move(partition, wanted)
+
+    def _heir(self, partition: PartitionRecord, node_id: int, successor: int, carried: Counter[int]) -> int:
+        """The node that takes over a replica, or NO_NODE."""
+        brokers = self._image.brokers
+        racks = Counter(_rack_of(brokers[node]) for node in partition.wanted if node != node_id and node in brokers)
+        able = [
+            broker
+            for broker in brokers.values()
+            if not broker.fenced
+            and not broker.leaving
+            and broker.node_id not in (node_id, *partition.wanted)
+            and carried[broker.node_id] < self._limits.node_replicas
+        ]
+        if not able:
+            return NO_NODE
+        best = min(
+            able,
+            key=lambda each: (
+                each.node_id != successor,
+                racks[_rack_of(each)],
+                carried[each.node_id],
+                each.node_id,
+            ),
+        )
+        return best.node_id
+
+    def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
+        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change."""
+        before = self._image.quorum.voters or self._voters()
+        if successor == NO_NODE or node_id not in before:
+            return ()
+        return tuple(sorted({*before, successor} - {node_id}))
+
+
+def _rack_of(broker: BrokerRecord) -> str:
+    return broker.rack or f"\0node {broker.node_id}"

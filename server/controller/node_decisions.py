@@ -1,0 +1,167 @@
+"""The controller's decisions on what is to become of a node: emptied, kept, struck off."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.evacuation import Evacuation, Move
+from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import ApplyResult, BrokerRecord
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Moves that an answer names. A plan of all partitions of a large cluster would not fit between nodes.
+MAX_NAMED_MOVES = 1_000
+
+
+class NodeDecisions:
+    """Decides on requests about nodes.
+
+    Arguments:
+        image: the controller's, read only here.
+        voters: the voters of the metadata group at the moment, of both halves while they are being replaced.
+        evacuation: plans how a node is emptied.
+    """
+
+    def __init__(self, image: MetadataImage, voters: Callable[[], tuple[int, ...]], evacuation: Evacuation) -> None:
+        self._image = image
+        self._voters = voters
+        self._evacuation = evacuation
+
+    def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
+        """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
+        broker = self._image.brokers.get(request.node_id)
+        problem = refuse_below_second(self._image, "nodes are drained and removed")
+        if problem is None and broker is None:
+            problem = self._unknown(request.node_id)
+        if problem is not None or broker is None:
+            return refusal(number, problem or self._unknown(request.node_id))
+        match request.action:
+            case admin_pb2.NODE_ACTION_DRAIN:
+                return self._drain(wall_ms, number, broker, request)
+            case admin_pb2.NODE_ACTION_UNDRAIN:
+                return self._undrain(wall_ms, number, broker, request)
+            case admin_pb2.NODE_ACTION_REMOVE:
+                return self._remove(wall_ms, number, broker, request)
+            case _:
+                return refusal(number, error(ErrorCode.INVALID_REQUEST, f"no action with nodes is {request.action}"))
+
+    def _unknown(self, node_id: int) -> errors_pb2.Error:
+        nodes = ", ".join(map(str, sorted(self._image.brokers)))
+        return error(ErrorCode.INVALID_REQUEST, f"node {node_id} is not registered; the nodes are {nodes}")
+
+    # -- emptied ------------------------------------------------------------------------------------------------------
+
+    def _drain(
+        self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
+    ) -> ControllerDecision:
+        successor = request.successor if request.HasField("successor") else NO_NODE
+        moves = list(self._evacuation.plan(broker.node_id, successor))
+        problem = self._check_successor(broker, successor) or _check_moves(broker, moves)
+        if problem is not None:
+            return refusal(number, problem)
+        response = admin_pb2.AlterNodeResponse(
+            all_moves=len(moves), voters=self._evacuation.quorum_after(broker.node_id, successor)
+        )
+        for move in moves[:MAX_NAMED_MOVES]:
+            partition = move.partition
+            response.moves.add(
+                topic=partition.topic.name,
+                partition=partition.number,
+                replicas=partition.wanted,
+                wanted=move.wanted,
+            )
+        if request.validate_only or (broker.leaving and broker.successor == successor):
+            return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        command = _want(wall_ms, broker, leaving=True)
+        if successor != NO_NODE:
+            command.want_node.successor = successor
+        return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    def _check_successor(self, broker: BrokerRecord, successor: int) -> errors_pb2.Error | None:
+        heir = self._image.brokers.get(successor)
+        if successor == NO_NODE:
+            return None
+        if heir is None:
+            return self._unknown(successor)
+        if heir.node_id == broker.node_id:
+            problem = f"node {successor} cannot take over from itself"
+        elif heir.fenced:
+            problem = f"node {successor} is down and could take over nothing: start it first"
+        elif heir.leaving:
+            problem = f"node {successor} is being drained itself: choose another, or undrain it first"
+        else:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, problem)
+
+    # -- kept ---------------------------------------------------------------------------------------------------------
+
+    def _undrain(
+        self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
+    ) -> ControllerDecision:
+        response = admin_pb2.AlterNodeResponse()
+        if request.validate_only or not broker.leaving:
+            return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        partitions = self._image.partitions
+        away = [
+            group
+            for group in self._image.moves.groups()
+            if broker.node_id in partitions[group].replicas and broker.node_id not in partitions[group].target
+        ]
+        commands = [_want(wall_ms, broker, leaving=False)]
+        for group in away:
+            body = metadata_log_pb2.ReassignReplicas(group=group)
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
+        return ControllerDecision(number, commands=tuple(commands), merge=lambda results: _merged(results, response))
+
+    # -- struck off ---------------------------------------------------------------------------------------------------
+
+    def _remove(
+        self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
+    ) -> ControllerDecision:
+        problem = self._image.departures.refuse_removal(broker)
+        if problem is None and broker.node_id in {*self._voters(), *self._image.quorum.voters}:
+            node = broker.node_id
+            message = (
+                f"node {node} votes in the metadata quorum: let another vote first (quorumlog quorum replace {node}"
+                " --with NODE)"
+            )
+            problem = error(ErrorCode.INVALID_REQUEST, message)
+        if problem is not None:
+            return refusal(number, problem)
+        response = admin_pb2.AlterNodeResponse()
+        if request.validate_only:
+            return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        body = metadata_log_pb2.RemoveNode(node_id=broker.node_id, directory_id=broker.registration.directory_id)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, remove_node=body)
+        return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+
+def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Error | None:
+    stuck = [move.partition for move in moves if not move.wanted]
+    if not stuck:
+        return None
+    first = stuck[0]
+    problem = (
+        f"{len(stuck)} of {len(moves)} replicas on node {broker.node_id} have nowhere to go, for example that of"
+        f" {first.name} on nodes {','.join(map(str, first.wanted))}: add a node, or start one"
+        " that is down"
+    )
+    return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
+
+def _want(wall_ms: int, broker: BrokerRecord, *, leaving: bool) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.WantNode(
+        node_id=broker.node_id, directory_id=broker.registration.directory_id, leaving=leaving
+    )
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_node=body)
+
+
+def _merged(results: Sequence[ApplyResult], response: admin_pb2.AlterNodeResponse) -> peer_pb2.ControllerResponse:
+    """The answer as planned, unless the first command was refused when it was applied."""
+    applied = results[0].response
+    return applied if applied.alter_node.HasField("error") else peer_pb2.ControllerResponse(alter_node=response)

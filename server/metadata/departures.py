@@ -1,0 +1,107 @@
+"""Nodes that leave the cluster: a part of the metadata image, pure and the same on every node.
+
+That a node is to be emptied stands in its record, so that every controller goes on with it
+(`controller/evacuation.py`). A node is struck off once nothing names it, and its id is never used again: under it
+another disk would be counted for what the former one had acknowledged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.metadata.quorum import WantedQuorum
+from quorumlog.server.metadata.records import ApplyResult, BrokerRecord, PartitionRecord
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class Departures:
+    """Nodes that leave, and those that have left.
+
+    Arguments:
+        brokers: the registered nodes, by id; those that are struck off are taken out.
+        partitions: all there are, by group.
+
+    Attributes:
+        removed: the data directory of each node that was struck off, by node id.
+    """
+
+    def __init__(self, brokers: dict[int, BrokerRecord], partitions: Mapping[int, PartitionRecord]) -> None:
+        self._brokers = brokers
+        self._partitions = partitions
+        self.removed: dict[int, str] = {}
+
+    def leaving(self) -> list[BrokerRecord]:
+        """The nodes that are to be emptied."""
+        return [broker for _, broker in sorted(self._brokers.items()) if broker.leaving]
+
+    def refuse_removed(self, node_id: int) -> errors_pb2.Error | None:
+        """Why a node may not register, where it was struck off."""
+        if node_id not in self.removed:
+            return None
+        problem = (
+            f"node {node_id} was removed from the cluster: start it with an empty data directory and a node id that was"
+            " never used"
+        )
+        return error(ErrorCode.DUPLICATE_BROKER_REGISTRATION, problem)
+
+    def want(self, command: metadata_log_pb2.WantNode) -> ApplyResult:
+        """A node is to be emptied, or to stay."""
+        broker = self._known(command.node_id, command.directory_id)
+        if broker is None:
+            return _altered(_gone(command.node_id))
+        broker.leaving = command.leaving
+        broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
+        return _altered(None)
+
+    def remove(self, command: metadata_log_pb2.RemoveNode, quorum: WantedQuorum) -> ApplyResult:
+        """A node is struck off, unless it has come back or something names it by now."""
+        broker = self._known(command.node_id, command.directory_id)
+        if broker is None:
+            return _altered(_gone(command.node_id))
+        problem = self.refuse_removal(broker) or self._refuse_voter(broker, quorum)
+        if problem is not None:
+            return _altered(problem)
+        del self._brokers[broker.node_id]
+        self.removed[broker.node_id] = command.directory_id
+        for other in self._brokers.values():
+            if other.successor == broker.node_id:
+                other.successor = NO_NODE
+        return _altered(None)
+
+    def refuse_removal(self, broker: BrokerRecord) -> errors_pb2.Error | None:
+        """Why a node cannot be struck off yet, or None."""
+        node = broker.node_id
+        named = sorted((each.topic.name, each.number) for each in self._partitions.values() if node in each.hosts)
+        if not broker.fenced:
+            problem = f"node {node} is up: stop it first, and empty it before that (quorumlog nodes drain {node})"
+        elif named:
+            topic, number = named[0]
+            problem = (
+                f"node {node} has {len(named)} replicas, for example of {topic}-{number}: move them first (quorumlog"
+                f" nodes drain {node})"
+            )
+        else:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, problem)
+
+    @staticmethod
+    def _refuse_voter(broker: BrokerRecord, quorum: WantedQuorum) -> errors_pb2.Error | None:
+        if broker.node_id not in quorum.voters:
+            return None
+        return error(ErrorCode.INVALID_REQUEST, f"node {broker.node_id} is to vote in the metadata quorum by now")
+
+    def _known(self, node_id: int, directory_id: str) -> BrokerRecord | None:
+        broker = self._brokers.get(node_id)
+        return broker if broker is not None and broker.registration.directory_id == directory_id else None
+
+
+def _gone(node_id: int) -> errors_pb2.Error:
+    return error(ErrorCode.INVALID_REQUEST, f"node {node_id} is another one by now, or none: look at the nodes again")
+
+
+def _altered(problem: errors_pb2.Error | None) -> ApplyResult:
+    response = admin_pb2.AlterNodeResponse(error=problem)
+    return ApplyResult(peer_pb2.ControllerResponse(alter_node=response), brokers_changed=problem is None)

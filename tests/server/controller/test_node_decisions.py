@@ -1,0 +1,194 @@
+"""Nodes are drained and struck off only where that can be, and a plan says where everything goes."""
+
+from __future__ import annotations
+
+from test_controller import SECOND, Cluster, new_topic, registration
+
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.v1 import admin_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+DRAIN, UNDRAIN, REMOVE = (
+    admin_pb2.NODE_ACTION_DRAIN,
+    admin_pb2.NODE_ACTION_UNDRAIN,
+    admin_pb2.NODE_ACTION_REMOVE,
+)
+
+
+class Leaving(Cluster):
+    """A cluster of which nodes leave, with one topic."""
+
+    def __init__(self, nodes: int = 4, partitions: int = 6, racks: str = "") -> None:
+        super().__init__(nodes=0)
+        for node in range(1, nodes + 1):
+            self.ask(register_broker=registration(node, rack=racks[node - 1] if racks else ""))
+        self.beat(*range(1, nodes + 1))
+        self.run_until(self.now)
+        self.beat(*range(1, nodes + 1))
+        self.create(new_topic(partitions=partitions))
+
+    def alter(self, node: int, action: admin_pb2.NodeAction.ValueType, **fields: object) -> admin_pb2.AlterNodeResponse:
+        request = admin_pb2.AlterNodeRequest(node_id=node, action=action)
+        request.MergeFrom(admin_pb2.AlterNodeRequest(**fields))  # type: ignore[arg-type]
+        response = self.ask(alter_node=request)
+        if response.HasField("error"):
+            return admin_pb2.AlterNodeResponse(error=response.error)
+        return response.alter_node
+
+    def pass_time(self, *, without: tuple[int, ...] = (), seconds: float = 1) -> None:
+        self.run_until(
+            self.now + int(seconds * SECOND),
+            beating=tuple(node for node in self.image.brokers if node not in without),
+        )
+
+    def moved(self) -> None:
+        """Every leader carries out the moves that are wished for."""
+        for group in self.image.moves.groups():
+            partition = self.image.partitions[group]
+            leader, epoch = partition.wanted[0], partition.leader_epoch + 1
+            report = peer_pb2.LeaderReport(group=group, leader_epoch=epoch)
+            self.ask(
+                report_leaders=peer_pb2.ReportLeaders(node_id=leader, broker_epoch=self.epoch(leader), reports=[report])
+            )
+            told = peer_pb2.ReplicasMoved(
+                node_id=leader, broker_epoch=self.epoch(leader), group=group, leader_epoch=epoch,
+                replicas=partition.wanted, log_index=7, wish=partition.wishes,
+            )  # fmt: skip
+            assert not self.ask(replicas_moved=told).HasField("error")
+
+    def on(self, node: int) -> list[PartitionRecord]:
+        return [partition for partition in self.image.partitions.values() if node in partition.hosts]
+
+
+def test_a_drained_node_is_emptied_and_gets_nothing_new() -> None:
+    cluster = Leaving()
+    answer = cluster.alter(4, DRAIN)
+    held = len(cluster.on(4))
+    assert answer.all_moves == len(answer.moves) == held > 0
+    assert all(4 in move.replicas and 4 not in move.wanted for move in answer.moves)
+    cluster.pass_time()
+    cluster.moved()
+    assert cluster.on(4) == []
+    cluster.create(new_topic("later"))
+    assert cluster.on(4) == []
+
+
+def test_the_next_controller_goes_on_with_it() -> None:
+    cluster = Leaving()
+    cluster.alter(4, DRAIN)
+    cluster.image = MetadataImage.from_snapshot(cluster.image.to_snapshot())
+    cluster.take_over()
+    cluster.beat(1, 2, 3, 4)
+    cluster.pass_time()
+    cluster.moved()
+    assert cluster.on(4) == []
+
+
+def test_replicas_go_to_the_rack_that_has_none() -> None:
+    cluster = Leaving(nodes=6, racks="aabbcc")
+    answer = cluster.alter(6, DRAIN, validate_only=True)
+    racks = {node: cluster.image.brokers[node].rack for node in cluster.image.brokers}
+    for move in answer.moves:
+        assert len({racks[node] for node in move.wanted}) == 3, move
+    assert not cluster.image.brokers[6].leaving
+
+
+def test_a_successor_takes_over_and_votes() -> None:
+    cluster = Leaving(nodes=5)
+    answer = cluster.alter(3, DRAIN, successor=5)
+    assert list(answer.voters) == [1, 2, 5]
+    for move in answer.moves:
+        assert 5 in move.wanted
+    cluster.pass_time()
+    assert cluster.image.quorum.voters == (1, 2, 5)
+
+
+def test_a_drain_that_cannot_end_is_refused() -> None:
+    cluster = Leaving(nodes=3)
+    answer = cluster.alter(3, DRAIN)
+    assert answer.error.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    assert "6 of 6 replicas on node 3 have nowhere to go" in answer.error.message
+
+
+def test_a_successor_that_can_take_over_nothing_is_refused() -> None:
+    cluster = Leaving(nodes=5)
+    cluster.alter(5, DRAIN)
+    assert "cannot take over from itself" in cluster.alter(1, DRAIN, successor=1).error.message
+    assert "node 5 is being drained itself" in cluster.alter(1, DRAIN, successor=5).error.message
+    assert "node 9 is not registered" in cluster.alter(1, DRAIN, successor=9).error.message
+    cluster.pass_time(without=(4,), seconds=4)
+    assert "node 4 is down" in cluster.alter(1, DRAIN, successor=4).error.message
+
+
+def test_what_is_under_way_goes_back_when_a_node_is_to_stay() -> None:
+    cluster = Leaving()
+    cluster.alter(4, DRAIN)
+    cluster.pass_time()
+    assert cluster.image.moves.groups()
+    assert not cluster.alter(4, UNDRAIN).HasField("error")
+    assert all(partition.wanted == partition.replicas for partition in cluster.on(4))
+    cluster.moved()
+    cluster.pass_time()
+    assert cluster.on(4)
+    assert cluster.image.moves.groups() == []
+
+
+def test_nobody_moves_partitions_to_a_node_that_leaves() -> None:
+    cluster = Leaving()
+    cluster.alter(4, DRAIN)
+    elsewhere = next(each for each in cluster.image.partitions.values() if 4 not in each.hosts)
+    wish = admin_pb2.Reassignment(topic="orders", partition=elsewhere.number, replicas=[1, 2, 4])
+    answer = cluster.ask(reassign_partitions=admin_pb2.ReassignPartitionsRequest(reassignments=[wish]))
+    assert "node 4 is being drained" in answer.reassign_partitions.results[0].error.message
+
+
+def test_only_an_empty_node_that_is_down_and_has_no_vote_is_struck_off() -> None:
+    cluster = Leaving()
+    assert "node 4 is up: stop it first" in cluster.alter(4, REMOVE).error.message
+    cluster.pass_time(without=(3, 4), seconds=4)
+    assert "node 4 has" in cluster.alter(4, REMOVE).error.message
+    cluster.pass_time(without=(4,))
+    cluster.alter(4, DRAIN)
+    cluster.pass_time(without=(4,))
+    cluster.moved()
+    assert not cluster.alter(4, REMOVE, validate_only=True).HasField("error")
+    assert 4 in cluster.image.brokers
+    assert not cluster.alter(4, REMOVE).HasField("error")
+    assert 4 not in cluster.image.brokers
+    cluster.pass_time(seconds=8)
+
+
+def test_a_voter_is_not_struck_off() -> None:
+    cluster = Leaving(nodes=5)
+    cluster.alter(3, DRAIN)
+    cluster.pass_time(without=(3,), seconds=4)
+    cluster.moved()
+    assert "node 3 votes in the metadata quorum: let another vote first" in cluster.alter(3, REMOVE).error.message
+
+
+def test_the_id_of_a_node_that_was_struck_off_is_never_used_again() -> None:
+    cluster = Leaving(partitions=1)
+    cluster.alter(4, DRAIN)
+    cluster.pass_time(without=(4,), seconds=4)
+    cluster.moved()
+    assert not cluster.alter(4, REMOVE).HasField("error")
+    cluster.image = MetadataImage.from_snapshot(cluster.image.to_snapshot())
+    cluster.take_over()
+    for directory in ("dir-4", "another"):
+        refused = cluster.ask(register_broker=registration(4, boot=2, directory_id=directory))
+        assert refused.error.code == ErrorCode.DUPLICATE_BROKER_REGISTRATION
+        assert "a node id that was never used" in refused.error.message
+
+
+def test_a_node_that_comes_back_while_it_is_struck_off_stays() -> None:
+    cluster = Leaving(partitions=1)
+    cluster.alter(4, DRAIN)
+    cluster.pass_time(without=(4,), seconds=4)
+    cluster.moved()
+    removal = cluster.decide(alter_node=admin_pb2.AlterNodeRequest(node_id=4, action=REMOVE))
+    cluster.beat(4)
+    cluster.run_until(cluster.now)
+    assert not cluster.image.brokers[4].fenced
+    assert "node 4 is up" in cluster.commit(removal).alter_node.error.message
+    assert 4 in cluster.image.brokers
