@@ -126,7 +126,9 @@ def commits_fenced(operations: list[GroupOperation]) -> list[GroupAnomaly]:
             continue
         place = bisect_left(starts, commit.invoked_us) - 1
         owner = owners[place] if place >= 0 else None
-        if owner is None or owner.member != commit.member:
+        # Who is given a partition may commit at that very instant, and who had it before may have done so first.
+        given = owners[place + 1 : bisect_right(starts, commit.invoked_us)]
+        if all(own is None or own.member != commit.member for own in (owner, *given)):
             who = "nobody" if owner is None else f"{owner.member} since {owner.invoked_us} µs"
             message = (
                 f"{commit.member} commits offset {commit.offset} of {commit.part}, asked for at"

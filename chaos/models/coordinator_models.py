@@ -14,14 +14,14 @@ class CoordinatorModels:
     """By Raft group.
 
     Arguments:
-        end_of: the end of the committed log of a partition, by its Raft group.
+        end_of: the end of the committed log of a partition, by its Raft group; None where nobody knows it.
 
     Attributes:
         heard: what members have told nodes.
         clock_error: by what part a node's clock may go too fast.
     """
 
-    def __init__(self, end_of: Callable[[int], int]) -> None:
+    def __init__(self, end_of: Callable[[int], int | None]) -> None:
         self.heard = HeardMembers()
         self.clock_error = 0.0
         self._end_of = end_of

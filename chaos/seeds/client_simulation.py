@@ -67,6 +67,8 @@ class ClientSimulation:
         self._faults: SimFaults | None = None
         self._client_faults: ClientFaults | None = None
         self._verdict = GroupVerdict()
+        #: How far the logs went when all groups had committed that.
+        self._reached: dict[Part, int] = {}
 
     def run(self) -> SeedResult:
         """Runs to the end, or to the first violation."""
@@ -195,6 +197,9 @@ class ClientSimulation:
             producer.stop()
         self._wait(lambda: next((each.missing for each in self._producers if each.missing), ""))
         self._wait(self._unread)
+        # What comes behind this, late, of a producer that waits for no answers, nobody is left to read.
+        for habits, _ in self.clients.groups:
+            self._reached |= self._ends(habits.group_id)
         for member in self._members:
             member.stop()
         for admin in self._admins:
@@ -257,12 +262,9 @@ class ClientSimulation:
         check_deletions(self.cluster, self._deletions)
         for member in self._members:
             member.close_history()
-        ends: dict[Part, int] = {}
-        for habits, _ in self.clients.groups:
-            ends |= self._ends(habits.group_id)
         session_ms = max((habits.options["session_timeout_ms"] for habits, _ in self.clients.groups), default=0)
         nodes_ppm = max(abs(rate) for rate in self.cluster.options.clock_rates_ppm)
         tolerance_us = session_ms * (nodes_ppm + self.clients.clock_ppm[1]) // 1_000
-        self._verdict = check_groups(self.history, ends, tolerance_us)
+        self._verdict = check_groups(self.history, self._reached, tolerance_us)
         if self._verdict.anomalies:
             raise Violation("; ".join(f"{each.invariant}: {each.message}" for each in self._verdict.anomalies[:3]))

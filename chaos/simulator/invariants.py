@@ -121,7 +121,7 @@ class ClusterInvariants:
         self.images: dict[int, str] = {}
         self.elections = 0
         self.latest_wall_ms = self.now_us = 0
-        self.coordinators = CoordinatorModels(lambda group: self.model(group).log.next_offset)
+        self.coordinators = CoordinatorModels(self._end_of)
         self._most_producers = most_producers
         self._disks = disks
         self._unique = unique
@@ -148,6 +148,11 @@ class ClusterInvariants:
         """Whether a partition's topic is deleted, by the newest metadata that any node has shown."""
         _, next_group, present = self._newest_table
         return FIRST_PARTITION_GROUP <= group < next_group and group not in present
+
+    def _end_of(self, group: int) -> int | None:
+        """Where a partition's committed log ends. Nobody knows it of a deleted topic: a leader that has not heard of
+        the deletion goes on committing what no model follows any more."""
+        return None if self.is_deleted(group) else self.model(group).log.next_offset
 
     def model(self, group: int) -> RaftGroupModel:
         """The model of one group."""

@@ -367,13 +367,8 @@ class Fetcher:
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
     ) -> None:
         topic, partition = state.tp
+        # The epoch of the result itself tells nothing: one that campaigns in vain is in a term that nobody ever leads.
         news = self._cluster.learn_from(topic, result.topic_id, partition, result.error)
-        if not news and result.leader_epoch > state.leader_epoch:
-            view = self._cluster.metadata.partition(topic, partition)
-            if view is not None:
-                news = self._cluster.metadata.learn_leader(
-                    topic, result.topic_id, partition, view.leader, result.leader_epoch
-                )
         if isinstance(error, OffsetOutOfRangeError):
             self._out_of_range(state, offset, error, result, now)
             return

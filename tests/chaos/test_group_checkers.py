@@ -99,6 +99,12 @@ def test_a_skew_of_clocks_is_allowed_to_those_who_were_cut_off_only() -> None:
     assert "gave it up" in messages(late, tolerance_us=1)
 
 
+def test_a_commit_at_the_instant_of_a_handover_may_be_of_either_owner() -> None:
+    assert not messages(changed(8, invoked_us=55, offset=2)), "by whom it is given"
+    assert not messages(changed(4, invoked_us=55, outcome=OperationOutcome.OK)), "by whom it is taken"
+    assert "c commits offset 2 of t-0 of group g" in messages([*handover(), act(Act.COMMIT, "c", 55, 75, 2)])
+
+
 def overtaken(commits: list[tuple[int, int, int]], told: int) -> list[GroupOperation]:
     """A member commits (number, offset, when it gets there), reads anew how far it has come, and goes on from there."""
     return [

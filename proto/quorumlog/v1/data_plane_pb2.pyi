@@ -349,7 +349,7 @@ class FetchResult(_message.Message):
     log_start_offset: _builtins.int
     """The first offset still kept."""
     leader_epoch: _builtins.int
-    """The current leader epoch."""
+    """The current leader epoch. With an error it is the node's term, in which perhaps nobody leads."""
     compacted_offset: _builtins.int
     """Of the records before this offset only the last one of each key is kept: offsets below it may be missing."""
     @_builtins.property

@@ -671,9 +671,17 @@ async def test_an_answer_proves_where_a_committed_position_is() -> None:
 
 async def test_a_newer_epoch_of_the_same_leader_is_learned_from_an_answer() -> None:
     bench = Bench()
-    await bench.answer(fails(Code.FENCED_LEADER_EPOCH, epoch=4))
+    await bench.answer(fails(Code.FENCED_LEADER_EPOCH, epoch=4, leader=(1, 4)))
     assert [one.leader_epoch for one in bench.asked()[-1].partitions] == [4]
     assert len(bench.under_way()) == 1, "at once"
+
+
+async def test_the_term_of_a_node_that_does_not_lead_is_no_leadership() -> None:
+    """It campaigned in vain, in a term that no disk kept. Who does lead, in a lower one, must still be believed."""
+    bench = Bench()
+    await bench.answer(fails(Code.NOT_LEADER_OR_FOLLOWER, epoch=3))
+    bench.cluster.show(2, epoch=2)
+    assert [one.leader_epoch for one in bench.asked(2)[-1].partitions] == [2]
 
 
 async def test_who_waits_in_a_poll_is_woken_by_what_comes_and_by_what_fails() -> None:

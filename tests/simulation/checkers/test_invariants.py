@@ -7,11 +7,15 @@ from dataclasses import dataclass, field
 import pytest
 
 from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.models.coordinator_model import OUTSIDER, CommitLabel
 from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
 from quorumlog.chaos.simulator.invariants import ClusterInvariants
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
+from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord, Topic
+from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
+from quorumlog.v1 import coordinator_log_pb2, groups_pb2
 from quorumlog.v1.entry import Codec, EnvelopeKind, build_batch, entry_hash, seal, seal_batch
 
 GROUP = 1000
@@ -226,6 +230,32 @@ def test_images_that_differ_or_go_back(cluster: Cluster) -> None:
         cluster.judge.image_at(3, 5, lambda: "y")
     with pytest.raises(Violation, match="went back from 5 to 4"):
         cluster.judge.image_at(1, 4, lambda: "x")
+
+
+def commits_one(cluster: Cluster) -> None:
+    """A consumer group without members has read a record of ``GROUP``, whose models know of none."""
+    topics = [Topic("t", b"t" * 16, {}), Topic(GROUPS_TOPIC, b"g" * 16, {})]
+    partitions = [PartitionRecord(topic, 0, GROUP + place, (1, 2, 3), (1, 2, 3)) for place, topic in enumerate(topics)]
+    cluster.judge.coordinators.learn(1, partitions)
+    offset = groups_pb2.CommittedOffset(topic_id=b"t" * 16, offset=1, metadata=str(CommitLabel(OUTSIDER, 0, 1)))
+    change = coordinator_log_pb2.GroupChange(group_id="g", version=1, offsets=[offset])
+    command = coordinator_log_pb2.GroupCommand(changes=[change]).SerializeToString()
+    data = seal(GROUP + 1, 1, 1, ORIGIN.hash, EnvelopeKind.COMMAND, command)
+    cluster.judge.coordinators.commit(GROUP + 1, Entry(1, 1, EntryKind.COMMAND, entry_hash(data), data), 0)
+
+
+def test_a_commit_beyond_the_end_of_a_log(cluster: Cluster) -> None:
+    with pytest.raises(Violation, match="1 of 747474-0 is committed, its log ends at 0"):
+        commits_one(cluster)
+
+
+def test_where_the_log_of_a_deleted_topic_ends_is_known_to_nobody(cluster: Cluster) -> None:
+    """Its leader may not have heard of the deletion, and goes on."""
+    table = TopicTable(lambda node: False)
+    table.next_group = GROUP + 1
+    cluster.judge.topics_at(1, table)
+    commits_one(cluster)
+    assert cluster.judge.coordinators.commands == 1
 
 
 def test_a_leader_in_the_metadata_that_was_none(cluster: Cluster) -> None:

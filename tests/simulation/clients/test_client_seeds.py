@@ -10,6 +10,8 @@ from collections import Counter
 import pytest
 
 from quorumlog.chaos.clients.client_faults import KINDS
+from quorumlog.chaos.models.committed_partition import Violation
+from quorumlog.chaos.seeds.client_simulation import ClientSimulation
 from quorumlog.chaos.seeds.story import Story, run_story
 from quorumlog.chaos.seeds.summary import Tally, replay_line
 from quorumlog.chaos.simulate import run_seeds
@@ -48,6 +50,15 @@ def test_a_seed_does_the_same_things_again_whatever_the_hash_seed(seed: int) -> 
     }
     assert len(traces) == 1
     assert len(traces.pop()) == 32
+
+
+def test_what_the_logs_had_when_members_were_stopped_is_demanded_of_their_groups() -> None:
+    simulation = ClientSimulation(3, with_groups=True)
+    assert simulation.run().violation is None and simulation._reached
+    for part in simulation._reached:
+        simulation._reached[part] += 1
+    with pytest.raises(Violation, match=r"was never (processed|read)"):
+        simulation._judge()
 
 
 def test_different_seeds_do_different_things() -> None:
