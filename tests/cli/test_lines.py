@@ -181,7 +181,7 @@ def quorumlog(*arguments: str) -> int:
         (["topics", "delete-records", "x", "--offset-json-file", "f"], "give a topic and --before OFFSET"),
         (["topics", "delete-records", "--before", "3", "--offset-json-file", "f"], "give a topic and --before"),
         (["topics", "delete-records", "--partition", "3", "--offset-json-file", "f"], "give a topic and --before"),
-        (["nonsense"], "no such command 'nonsense'; try 'quorumlog --help'"),
+        (["xyzzy"], "no such command 'xyzzy'; try 'quorumlog --help'"),
     ],
 )
 def test_a_wrong_command_line_is_one_line_and_status_2(

@@ -67,6 +67,8 @@ class Retaining(Quiet):
     def settle(self) -> None:
         """Nothing more is written, and all replicas have applied and kept the same."""
         self.producer.stop()
+        # What is on its way yet would come on top of what is equal already.
+        self.until(lambda: self.producer.idle, 20)
 
         def equal() -> bool:
             partitions = [self.partition(node) for node in self.cluster.node_ids]
