@@ -54,7 +54,7 @@ class Evacuation:
     @property
     def next_deadline(self) -> int | None:
         """When ``due`` is to be called (µs); None while no node is to leave."""
-        return self._due if self._image.departures.leaving() else None
+        return self._due if self._image.departures.is_any_leaving else None
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed now."""

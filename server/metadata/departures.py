@@ -26,12 +26,23 @@ class Departures:
 
     Attributes:
         removed: the data directory of each node that was struck off, by node id.
+        is_any_leaving: whether a node is to be emptied.
     """
 
     def __init__(self, brokers: dict[int, BrokerRecord], partitions: Mapping[int, PartitionRecord]) -> None:
         self._brokers = brokers
         self._partitions = partitions
         self.removed: dict[int, str] = {}
+        self.is_any_leaving = False
+
+    def restored(self, removed: dict[int, str]) -> None:
+        """The nodes come from a snapshot."""
+        self.removed = removed
+        self._count()
+
+    def _count(self) -> None:
+        # Asked in every step of a node, which must not go through all nodes for it.
+        self.is_any_leaving = any(broker.leaving for broker in self._brokers.values())
 
     def leaving(self) -> list[BrokerRecord]:
         """The nodes that are to be emptied."""
@@ -54,6 +65,7 @@ class Departures:
             return _altered(_gone(command.node_id))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
+        self._count()
         return _altered(None)
 
     def remove(self, command: metadata_log_pb2.RemoveNode, quorum: WantedQuorum) -> ApplyResult:
@@ -69,6 +81,7 @@ class Departures:
         for other in self._brokers.values():
             if other.successor == broker.node_id:
                 other.successor = NO_NODE
+        self._count()
         return _altered(None)
 
     def refuse_removal(self, broker: BrokerRecord) -> errors_pb2.Error | None:

@@ -452,7 +452,7 @@ class MetadataImage:
         for row in snapshot.topics:
             image.topic_table.add(topic_of(row))
         image.moves.restored()
-        image.departures.removed = {each.node_id: each.directory_id for each in snapshot.removed_nodes}
+        image.departures.restored({each.node_id: each.directory_id for each in snapshot.removed_nodes})
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_snapshot(snapshot)

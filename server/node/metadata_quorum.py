@@ -45,8 +45,10 @@ class MetadataQuorum:
 
     @property
     def is_changing(self) -> bool:
-        """Whether this node is to change who votes."""
-        return self._replica.controller is not None and self._wanted() != set(self._replica.raft.configuration.voters)
+        """Whether this node is to change who votes. Asked in every step."""
+        if self._replica.controller is None or not self._replica.image.quorum.voters:
+            return False
+        return self._wanted() != set(self._replica.raft.configuration.voters)
 
     @property
     def next_deadline(self) -> int | None:
