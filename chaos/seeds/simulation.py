@@ -258,9 +258,9 @@ class Simulation:
                 self.plan.moves_us,
             )
         if self.plan.quorum_us[1]:
-            QuorumChanger(self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
+            QuorumChanger("quorum changer", self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
         if self.plan.drains_us[1]:
-            NodeDrainer(self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
+            NodeDrainer("node drainer", self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,

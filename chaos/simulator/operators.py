@@ -15,7 +15,7 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-_MOVE_TIMEOUT_MS = 700
+_WISH_TIMEOUT_MS = 700
 
 
 class Operator:
@@ -121,16 +121,61 @@ class NameDeleter:
         self._cluster.request("NameDeleter", node, request, lambda answer: None)
 
 
-class PartitionMover:
-    """Has partitions moved about at any moment: to any odd number of nodes. It cancels moves and changes its mind.
+class Wisher:
+    """Wishes for another shape of the cluster at any moment, of any node, and does not wait for what comes of it.
+
+    Arguments:
+        name: of its random stream.
+        stopped: tells when to end.
+        interval_us: least and most time between two wishes.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        port: Port,
+        scheduler: Scheduler,
+        stopped: Callable[[], bool],
+        interval_us: tuple[int, int],
+    ) -> None:
+        self._name = name
+        self._scheduler = scheduler
+        self._stopped = stopped
+        self._interval_us = interval_us
+        self.port = port
+        self.rng = scheduler.stream(name)
+        self._tick()
+
+    def _tick(self) -> None:
+        if self._stopped():
+            self.end()
+            return
+        self._scheduler.after(self.rng.randint(*self._interval_us), self._tick)
+        wish = self.wish()
+        self.port.request(self._name, self.rng.choice(self.port.node_ids), wish, lambda answer: None)
+
+    def wish(self) -> ProtoMessage:
+        """What it wishes for now."""
+        raise NotImplementedError
+
+    def end(self) -> None:
+        """It wishes for nothing more."""
+
+    def insist(self, wish: ProtoMessage, is_taken_on: Callable[[ProtoMessage | Unanswered], bool]) -> None:
+        """Asks one node after the other until a wish is taken on."""
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if not is_taken_on(answer):
+                self._scheduler.after(200_000, lambda: self.insist(wish, is_taken_on))
+
+        self.port.request(self._name, self.rng.choice(self.port.node_ids), wish, answered)
+
+
+class PartitionMover(Wisher):
+    """Has partitions moved about: to any odd number of nodes. It cancels moves and changes its mind.
 
     Arguments:
         fewest: replicas that every partition must keep.
-        stopped: tells when to end.
-        interval_us: least and most time between two wishes.
-
-    Attributes:
-        asked: wishes so far.
     """
 
     def __init__(
@@ -142,118 +187,59 @@ class PartitionMover:
         stopped: Callable[[], bool],
         interval_us: tuple[int, int],
     ) -> None:
-        self._port = port
-        self._scheduler = scheduler
-        self._rng = scheduler.stream("mover")
         self._partitions = partitions
         most = len(port.node_ids)
         self._sizes = [size for size in range(1, most + 1, 2) if fewest <= size] or [most]
-        self._stopped = stopped
-        self._interval_us = interval_us
-        self.asked = 0
-        self._ask_for_move()
+        super().__init__("mover", port, scheduler, stopped, interval_us)
 
-    def _ask_for_move(self) -> None:
-        if self._stopped():
-            return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask_for_move)
-        rng, nodes = self._rng, self._port.node_ids
+    def wish(self) -> ProtoMessage:
+        """Some partition is to be elsewhere, or to stay."""
+        rng = self.rng
         name = rng.choice(self._partitions)
-        replicas = [] if rng.random() < 0.2 else rng.sample(nodes, rng.choice(self._sizes))
-        request = admin_pb2.ReassignPartitionsRequest(timeout_ms=_MOVE_TIMEOUT_MS)
+        replicas = [] if rng.random() < 0.2 else rng.sample(self.port.node_ids, rng.choice(self._sizes))
+        request = admin_pb2.ReassignPartitionsRequest(timeout_ms=_WISH_TIMEOUT_MS)
         request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
-        self.asked += 1
-        self._port.request("mover", rng.choice(nodes), request, lambda answer: None)
+        return request
 
 
-class QuorumChanger:
-    """Has other nodes vote in the metadata quorum at any moment, as many as it likes.
+class QuorumChanger(Wisher):
+    """Has other nodes vote in the metadata quorum, as many as it likes."""
 
-    Arguments:
-        stopped: tells when to end.
-        interval_us: least and most time between two wishes.
-
-    Attributes:
-        asked: wishes so far.
-    """
-
-    def __init__(
-        self, port: Port, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
-    ) -> None:
-        self._port = port
-        self._scheduler = scheduler
-        self._rng = scheduler.stream("quorum changer")
-        self._stopped = stopped
-        self._interval_us = interval_us
-        self.asked = 0
-        self._ask()
-
-    def _ask(self) -> None:
-        if self._stopped():
-            return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
-        rng, nodes = self._rng, self._port.node_ids
+    def wish(self) -> ProtoMessage:
+        """Some nodes are to vote, and some others no more."""
+        rng, nodes = self.rng, self.port.node_ids
         named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
         added = rng.randint(0, len(named))
-        request = admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=_MOVE_TIMEOUT_MS)
-        self.asked += 1
-        self._port.request("quorum changer", rng.choice(nodes), request, lambda answer: None)
+        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=_WISH_TIMEOUT_MS)
 
 
-class NodeDrainer:
-    """Has nodes drained at any moment, to the care of one other or of all, and lets them stay after all.
+class NodeDrainer(Wisher):
+    """Has nodes drained, to the care of one other or of all, and lets them stay after all; in the end all of them."""
 
-    Arguments:
-        stopped: tells when to end; then every node is to stay.
-        interval_us: least and most time between two wishes.
-
-    Attributes:
-        asked: wishes so far.
-    """
-
-    def __init__(
-        self, port: Port, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
-    ) -> None:
-        self._port = port
-        self._scheduler = scheduler
-        self._rng = scheduler.stream("node drainer")
-        self._stopped = stopped
-        self._interval_us = interval_us
-        self.asked = 0
-        self._ask()
-
-    def _ask(self) -> None:
-        if self._stopped():
-            for node in self._port.node_ids:
-                self._keep(node)
-            return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._ask)
-        rng, nodes = self._rng, self._port.node_ids
-        node = rng.choice(nodes)
-        self.asked += 1
+    def wish(self) -> ProtoMessage:
+        """Some node is to be drained, or to stay."""
+        rng = self.rng
+        node = rng.choice(self.port.node_ids)
         if rng.random() < 0.4:
-            self._wish(admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN))
-            return
-        request = admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_DRAIN)
-        if rng.random() < 0.3:
-            request.successor = rng.choice(nodes)
-        self._wish(request)
-
-    def _wish(self, request: admin_pb2.AlterNodeRequest) -> None:
-        request.timeout_ms = _MOVE_TIMEOUT_MS
-        self._port.request("node drainer", self._rng.choice(self._port.node_ids), request, lambda answer: None)
-
-    def _keep(self, node: int) -> None:
-        """Asks until it is answered that a node stays."""
+            return _stay(node)
         request = admin_pb2.AlterNodeRequest(
-            node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=_MOVE_TIMEOUT_MS
+            node_id=node, action=admin_pb2.NODE_ACTION_DRAIN, timeout_ms=_WISH_TIMEOUT_MS
         )
+        if rng.random() < 0.3:
+            request.successor = rng.choice(self.port.node_ids)
+        return request
 
-        def answered(answer: ProtoMessage | Unanswered) -> None:
-            if not isinstance(answer, admin_pb2.AlterNodeResponse) or answer.HasField("error"):
-                self._scheduler.after(200_000, lambda: self._keep(node))
+    def end(self) -> None:
+        """Every node is to stay."""
+        for node in self.port.node_ids:
+            self.insist(
+                _stay(node),
+                lambda answer: isinstance(answer, admin_pb2.AlterNodeResponse) and not answer.HasField("error"),
+            )
 
-        self._port.request("node drainer", self._rng.choice(self._port.node_ids), request, answered)
+
+def _stay(node: int) -> admin_pb2.AlterNodeRequest:
+    return admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=_WISH_TIMEOUT_MS)
 
 
 class TimeProbe(Operator):

@@ -31,12 +31,12 @@ from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
 from quorumlog.server.requests.image_age import ImageAge
 from quorumlog.server.requests.linearizable_reads import MetadataReads
 from quorumlog.server.requests.metadata_queries import MetadataQueries
-from quorumlog.server.requests.node_requests import NodeRequests
 from quorumlog.server.requests.producer_identities import ProducerIdentities
 from quorumlog.server.requests.quorum_requests import QuorumRequests
 from quorumlog.server.requests.topics import TopicRequests
@@ -116,7 +116,7 @@ class ClusterMember:
         )
         self._producer_identities = ProducerIdentities(self.broker, controller, shared.replies)
         self._quorum_requests = QuorumRequests(options.node_id, metadata, controller, shared.links, shared.replies)
-        self._node_requests = NodeRequests(controller, shared.replies)
+        self._cluster_changes = ClusterChanges(controller, shared.replies)
         self._election_requests = ElectionRequests(self.partitions, controller, shared.replies)
         self._coordinators = Coordinators(self._time.now, CoordinatorServices(
             options, metadata, self.partitions.coordinators, self.partitions, controller, shared.host, rounds,
@@ -150,7 +150,7 @@ class ClusterMember:
                 self._metadata_queries,
                 self._producer_identities,
                 self._quorum_requests,
-                self._node_requests,
+                self._cluster_changes,
                 self.logs.producer_expiry,
                 self.logs.deleted_producers,
                 self._coordinators,

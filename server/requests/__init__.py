@@ -9,8 +9,8 @@
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.
 - `producer_identities.py`: producers get an identity, or claim a named one.
-- `quorum_requests.py`: the metadata quorum is described, and changed by the controller.
-- `node_requests.py`: nodes are drained, kept or struck off by the controller.
+- `quorum_requests.py`: the metadata quorum is described.
+- `cluster_changes.py`: nodes leave, and others vote on the metadata, as the controller decides.
 - `absent_partitions.py`: the error for a partition that is elsewhere, or nowhere.
 - `failed_responses.py`: the failed response of each kind of request, by its type.
 

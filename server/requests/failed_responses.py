@@ -8,6 +8,7 @@ from typing import TypeVar, cast, get_args
 from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.coordinator.group_requests import GroupRequest, failed_call
+from quorumlog.server.requests.cluster_changes import ClusterChange, failed_cluster_change
 from quorumlog.server.requests.delete_records import failed_deletion
 from quorumlog.server.requests.elections import failed_elections
 from quorumlog.server.requests.fetch import failed_fetch
@@ -18,10 +19,9 @@ from quorumlog.server.requests.metadata_queries import (
     failed_producers,
     failed_reassignments,
 )
-from quorumlog.server.requests.node_requests import failed_node_alteration
 from quorumlog.server.requests.produce import failed_produce
 from quorumlog.server.requests.producer_identities import failed_producer_id
-from quorumlog.server.requests.quorum_requests import failed_alteration, failed_quorum
+from quorumlog.server.requests.quorum_requests import failed_quorum
 from quorumlog.server.requests.topics import TopicChange, failed_change
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, data_plane_pb2, errors_pb2
@@ -49,10 +49,10 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)
-    declare(admin_pb2.AlterQuorumRequest, failed_alteration)
-    declare(admin_pb2.AlterNodeRequest, failed_node_alteration)
     for change in get_args(TopicChange):
         declare(change, failed_change)
+    for wish in get_args(ClusterChange):
+        declare(wish, failed_cluster_change)
     for call in get_args(GroupRequest):
         declare(call, failed_call)
     return table

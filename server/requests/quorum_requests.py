@@ -1,4 +1,4 @@
-"""The metadata quorum: described, and changed by the controller."""
+"""The metadata quorum: described by its leader, or by who has lost it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,9 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.peer_queues import PeerQueues
-from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
-from quorumlog.server.request_timeouts import wait_us
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 
 #: How long the quorum's leader may take to describe it (µs), before this node says what it knows itself.
@@ -19,7 +18,7 @@ PATIENCE_US = 1_500_000
 
 
 class QuorumRequests(NodeService):
-    """Describes the metadata quorum and has it changed.
+    """Describes the metadata quorum.
 
     Arguments:
         node_id: of this node.
@@ -42,19 +41,6 @@ class QuorumRequests(NodeService):
 
     def declare_requests(self, table: RequestTable) -> None:
         table.declare(admin_pb2.DescribeQuorumRequest, self.describe_quorum)
-        table.declare(admin_pb2.AlterQuorumRequest, self.alter_quorum)
-
-    def alter_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.AlterQuorumRequest) -> None:
-        """Passes a change on to the controller."""
-
-        def answered(response: peer_pb2.ControllerResponse | None) -> None:
-            if response is not None and response.HasField("alter_quorum"):
-                self._replies.reply(asked.request_id, response.alter_quorum)
-            else:
-                self._replies.reply(asked.request_id, admin_pb2.AlterQuorumResponse(error=failure_of(response)))
-
-        deadline = time.now + wait_us(request.timeout_ms)
-        self._controller.ask(deadline, peer_pb2.ControllerRequest(alter_quorum=request), answered)
 
     def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
         """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""
@@ -135,10 +121,3 @@ def failed_quorum(
 ) -> admin_pb2.DescribeQuorumResponse:
     """The answer where nothing is known of the quorum."""
     return admin_pb2.DescribeQuorumResponse(error=problem, leader_id=NO_NODE)
-
-
-def failed_alteration(
-    request: admin_pb2.AlterQuorumRequest, problem: errors_pb2.Error
-) -> admin_pb2.AlterQuorumResponse:
-    """The answer to a change of the quorum that failed."""
-    return admin_pb2.AlterQuorumResponse(error=problem)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
+from command_line import PATIENCE_S, cli, until
 
 from quorumlog.sdk import (
     Admin,
@@ -29,15 +28,6 @@ from quorumlog.server.local import LocalCluster
 pytestmark = pytest.mark.cluster
 TOPIC = "orders"
 PARTITIONS = 6
-#: Longer than all of it takes on a machine that does other things as well.
-PATIENCE_S = 60
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
-        time.sleep(0.02)
 
 
 class Load:
@@ -109,16 +99,6 @@ def assert_all_there_once(cluster: LocalCluster, acknowledged: list[str]) -> Non
                 found.update(record.value.decode() for record in records)
     assert not [value for value in acknowledged if found[value] != 1]
     assert max(found.values()) == 1
-
-
-def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quorumlog.cli.main", *arguments, "-b", cluster.bootstrap_servers],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def kill_and_restart(cluster: LocalCluster, admin: Admin, node: int) -> None:

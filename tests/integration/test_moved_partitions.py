@@ -4,14 +4,11 @@ from __future__ import annotations
 
 import itertools
 import json
-import subprocess
-import sys
 import threading
-import time
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from command_line import PATIENCE_S, cli, until
 
 from quorumlog.sdk import (
     Admin,
@@ -28,30 +25,11 @@ from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
 MOVED = TopicPartition("orders", 0)
-#: Longer than all of it takes on a machine that does other things as well.
-PATIENCE_S = 60
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
-        time.sleep(0.05)
 
 
 def replicas(admin: Admin) -> tuple[int, ...]:
     [topic] = admin.describe_topics([MOVED.topic], linearizable=True)
     return topic.partitions[0].replicas
-
-
-def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quorumlog.cli.main", "partitions", *arguments, "-b", cluster.bootstrap_servers],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 class Load:
@@ -118,7 +96,7 @@ def test_a_partition_moves_twice_while_its_leader_is_killed_and_every_record_is_
             until(lambda: not admin.list_partition_reassignments(), "the first move")
             assert replicas(admin) == (2, 3, 4)
             load.goes_on()
-            moved = cli(cluster, "reassign", "--topic", MOVED.topic, "--replicas", "4,1,2", "--wait")
+            moved = cli(cluster, "partitions", "reassign", "--topic", MOVED.topic, "--replicas", "4,1,2", "--wait")
             assert moved.returncode == 0, moved.stderr
             assert replicas(admin) == (4, 1, 2)
             load.goes_on()
@@ -129,8 +107,10 @@ def test_a_partition_moves_twice_while_its_leader_is_killed_and_every_record_is_
 def test_moves_from_the_command_line(tmp_path: Path) -> None:
     with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3], 1: [2, 3, 4]})])
-        assert "No partition is being moved." in cli(cluster, "list-reassignments").stdout
-        dry = cli(cluster, "reassign", "-t", "orders", "-p", "0", "--replicas", "4", "--dry-run", "-o", "json")
+        assert "No partition is being moved." in cli(cluster, "partitions", "list-reassignments").stdout
+        dry = cli(
+            cluster, "partitions", "reassign", "-t", "orders", "-p", "0", "--replicas", "4", "--dry-run", "-o", "json"
+        )
         assert json.loads(dry.stdout) == [
             {"topic": "orders", "partition": 0, "replicas": [4], "result": "could be moved"}
         ]
@@ -139,12 +119,12 @@ def test_moves_from_the_command_line(tmp_path: Path) -> None:
         plan = tmp_path / "plan.json"
         rows = [{"topic": "orders", "partition": number, "replicas": [1]} for number in (0, 1)]
         plan.write_text(json.dumps({"version": 1, "partitions": rows}))
-        done = cli(cluster, "reassign", "--file", str(plan), "--wait")
+        done = cli(cluster, "partitions", "reassign", "--file", str(plan), "--wait")
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("moved") == 2
         assert replicas(admin) == (1,)
 
-        refused = cli(cluster, "reassign", "-t", "orders", "-p", "0", "--cancel")
+        refused = cli(cluster, "partitions", "reassign", "-t", "orders", "-p", "0", "--cancel")
         assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
         assert "nothing to cancel" in refused.stderr
         with pytest.raises(ReassignmentInProgressError):

@@ -3,27 +3,15 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
-from test_moved_partitions import MOVED, Load, until
+from command_line import cli, until
+from test_moved_partitions import MOVED, Load
 
 from quorumlog.sdk import Admin, NewTopic
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
-PATIENCE_S = 60
-
-
-def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quorumlog.cli.main", *arguments, "-b", cluster.bootstrap_servers],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def replicas_on(admin: Admin, node: int) -> int:

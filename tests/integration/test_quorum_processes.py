@@ -2,36 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
-import time
-from collections.abc import Callable
-
 import pytest
+from command_line import PATIENCE_S, cli, until
 
 from quorumlog.sdk import Admin, NewTopic, Producer
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
-#: Longer than all of it takes on a machine that does other things as well.
-PATIENCE_S = 60
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
-        time.sleep(0.05)
-
-
-def quorum(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "quorumlog.cli.main", "quorum", *arguments, "-b", cluster.bootstrap_servers],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_S,
-        check=False,
-    )
 
 
 def voters(admin: Admin) -> list[int]:
@@ -51,7 +28,7 @@ def test_a_dead_controller_is_replaced_and_the_cluster_survives_the_loss_of_anot
         cluster.kill(dead)
         left = [node for node in (1, 2, 3) if node != dead]
 
-        replaced = quorum(cluster, "replace", str(dead), "--with", "4")
+        replaced = cli(cluster, "quorum", "replace", str(dead), "--with", "4")
         assert (replaced.returncode, replaced.stderr) == (0, "")
         former = ",".join(map(str, (1, 2, 3)))
         assert replaced.stdout == f"nodes {left[0]},{left[1]},4 vote; before: {former}\n"
@@ -71,10 +48,10 @@ def test_a_node_that_comes_later_finds_a_quorum_that_has_moved() -> None:
         LocalCluster(nodes=5, controllers=1) as cluster,
         Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
     ):
-        moved = quorum(cluster, "add", "3", "4", "5")
+        moved = cli(cluster, "quorum", "add", "3", "4", "5")
         assert (moved.returncode, moved.stderr) == (0, "")
         assert moved.stdout.endswith("4 voters survive the loss of 1, as 3 would\n")
-        assert quorum(cluster, "remove", "1").returncode == 0
+        assert cli(cluster, "quorum", "remove", "1").returncode == 0
         assert voters(admin) == [3, 4, 5]
         # All that it was told of the cluster is where the one that formed it was.
         cluster.stop(2)
@@ -89,7 +66,7 @@ def test_a_lost_quorum_is_said_to_be_lost() -> None:
     with LocalCluster(nodes=3) as cluster:
         cluster.kill(1)
         cluster.kill(2)
-        described = quorum(cluster, "describe")
+        described = cli(cluster, "quorum", "describe")
         assert described.returncode == 1
         assert "LeaderId:               none\n" in described.stdout
         assert described.stderr == (

@@ -5,9 +5,10 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import pytest
+from command_line import PATIENCE_S, until
 
 from quorumlog.sdk import (
     Admin,
@@ -21,16 +22,7 @@ from quorumlog.sdk import (
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
-#: Longer than all of it takes on a machine that does other things as well.
-PATIENCE_S = 60
 _numbers = itertools.count()
-
-
-def until(reached: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + PATIENCE_S
-    while not reached():
-        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
-        time.sleep(0.02)
 
 
 @pytest.fixture(scope="module")

@@ -1,0 +1,55 @@
+"""Changes of the cluster itself: which nodes leave it, who votes in the metadata quorum. The controller decides."""
+
+from __future__ import annotations
+
+from typing import TypeAlias, get_args
+
+from google.protobuf.message import Message as ProtoMessage
+
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+
+ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest
+
+#: Of each kind: the field that carries it to the controller, and its answer back.
+_FIELDS: dict[type[ProtoMessage], str] = {
+    admin_pb2.AlterQuorumRequest: "alter_quorum",
+    admin_pb2.AlterNodeRequest: "alter_node",
+}
+
+
+class ClusterChanges(NodeService):
+    """Passes on what clients wish for the cluster."""
+
+    def __init__(self, controller: ControllerClient, replies: Replies) -> None:
+        self._controller = controller
+        self._replies = replies
+
+    def declare_requests(self, table: RequestTable) -> None:
+        for kind in get_args(ClusterChange):
+            table.declare(kind, self.change)
+
+    def change(self, time: StepTime, asked: ClientRequest, request: ClusterChange) -> None:
+        """Passes a wish on to the controller."""
+        field = _FIELDS[type(request)]
+
+        def answered(response: peer_pb2.ControllerResponse | None) -> None:
+            if response is not None and response.HasField(field):  # type: ignore[arg-type]  # a name of the oneof
+                self._replies.reply(asked.request_id, getattr(response, field))
+            else:
+                self._replies.reply(asked.request_id, failed_cluster_change(request, failure_of(response)))
+
+        forwarded = peer_pb2.ControllerRequest()
+        getattr(forwarded, field).CopyFrom(request)
+        self._controller.ask(time.now + wait_us(request.timeout_ms), forwarded, answered)
+
+
+def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> ProtoMessage:
+    """The answer to a wish that failed."""
+    if isinstance(request, admin_pb2.AlterQuorumRequest):
+        return admin_pb2.AlterQuorumResponse(error=problem)
+    return admin_pb2.AlterNodeResponse(error=problem)

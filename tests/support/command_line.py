@@ -1,0 +1,36 @@
+"""The command line beside real nodes, and waiting for what it brings about."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+from quorumlog.server.local import LocalCluster
+
+#: Longer than all of it takes on a machine that does other things as well.
+PATIENCE_S = 60
+
+
+def until(reached: Callable[[], bool], what: str) -> None:
+    """Waits until it is so.
+
+    Raises:
+        AssertionError: it is not within ``PATIENCE_S``.
+    """
+    deadline = time.monotonic() + PATIENCE_S
+    while not reached():
+        assert time.monotonic() < deadline, f"{what}: not after {PATIENCE_S} s"
+        time.sleep(0.02)
+
+
+def cli(cluster: LocalCluster, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Runs a command of ``quorumlog`` against a cluster."""
+    return subprocess.run(
+        [sys.executable, "-m", "quorumlog.cli.main", *arguments, "-b", cluster.bootstrap_servers],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE_S,
+        check=False,
+    )
