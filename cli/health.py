@@ -1,4 +1,4 @@
-"""``quorumlog cluster describe`` and ``cluster health``: what the cluster says about itself."""
+"""``quorumlog cluster describe``, ``cluster health``, ``features describe``: what the cluster says about itself."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ DESCRIBE_EXAMPLE = "Example: quorumlog cluster describe --output json"
 HEALTH_EXAMPLE = "Example: quorumlog cluster health --watch"
 
 WATCH_INTERVAL_S = 1.0
+
+features = typer.Typer(no_args_is_help=True, help="The cluster's feature level: describe.")
 
 
 @dataclass(slots=True, frozen=True)
@@ -86,6 +88,29 @@ def describe(
         for broker in brokers
     )
     print_table(("Node", "Address", "Rack", "State", "Controller", "Version"), rows)
+
+
+@features.callback()
+def features_group() -> None:
+    """The cluster's feature level."""
+
+
+@features.command("describe", epilog="Example: quorumlog features describe")
+def describe_features(
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
+) -> None:
+    """At which feature level the cluster is, and which node holds it back: it rises once all nodes support more."""
+    with connect(bootstrap_servers) as admin:
+        cluster = admin.describe_cluster(linearizable=True)
+    nodes = [
+        {"node_id": each.node_id, "supported": each.feature_level, "version": each.version}
+        for each in sorted(cluster.brokers, key=lambda broker: broker.node_id)
+    ]
+    if output is OutputFormat.JSON:
+        print_json({"feature_level": cluster.feature_level, "nodes": nodes})
+        return
+    print(f"FeatureLevel: {cluster.feature_level}")
+    print_table(("Node", "Supports", "Version"), (tuple(node.values()) for node in nodes))
 
 
 def health(

@@ -46,6 +46,7 @@ app.add_typer(producers.app, name="producers")
 app.add_typer(log.app, name="log")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")
+app.add_typer(health.features, name="features")
 app.add_typer(chaos.app, name="chaos")
 
 

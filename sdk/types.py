@@ -159,7 +159,13 @@ class TopicDescription:
 
 @dataclass(slots=True, frozen=True)
 class BrokerDescription:
-    """One registered broker. ``fenced``: the controller counts it as gone. ``leaving``: it is being drained."""
+    """One registered broker.
+
+    Arguments:
+        fenced: the controller counts it as gone.
+        leaving: it is being drained.
+        feature_level: the highest that it supports; 0: not told.
+    """
 
     node_id: int
     host: str
@@ -169,6 +175,7 @@ class BrokerDescription:
     broker_epoch: int
     version: str
     leaving: bool = False
+    feature_level: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -179,12 +186,14 @@ class ClusterDescription:
         controller_id: None while there is no active controller.
         image_age_ms: what is shown was so at most this long ago (ms, by that node's clock); None while the node knows
             of no bound.
+        feature_level: what nodes of an older one would misread is not written; 0: not told.
     """
 
     cluster_id: str
     controller_id: int | None
     brokers: tuple[BrokerDescription, ...]
     image_age_ms: int | None
+    feature_level: int = 0
 
 
 class PlannedMove(NamedTuple):

@@ -395,11 +395,20 @@ class AsyncAdmin:
             controller_id=response.controller_id if response.controller_id >= 0 else None,
             brokers=tuple(
                 BrokerDescription(
-                    b.node_id, b.host, b.port, b.rack or None, b.fenced, b.broker_epoch, b.version, b.leaving
+                    node_id=b.node_id,
+                    host=b.host,
+                    port=b.port,
+                    rack=b.rack or None,
+                    fenced=b.fenced,
+                    broker_epoch=b.broker_epoch,
+                    version=b.version,
+                    leaving=b.leaving,
+                    feature_level=b.feature_level,
                 )
                 for b in sorted(response.brokers, key=lambda broker: broker.node_id)
             ),
             image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
+            feature_level=response.feature_level,
         )
 
     async def describe_quorum(self) -> QuorumDescription:

@@ -67,6 +67,7 @@ class ClusterMember:
         self._resources = resources
         self._time = time
         self._known_controller = NO_NODE
+        self._known_level = 0
         conditions = ServingConditions(resources, time)
         rounds = HeartbeatRounds(conditions.confirm_leadership)
         raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng)
@@ -240,6 +241,10 @@ class ClusterMember:
 
     def metadata_applied(self, result: ApplyResult) -> None:
         """A command was applied to the metadata."""
+        level = self.metadata.replica.image.feature_level
+        if level != self._known_level:
+            self._known_level = level
+            self._resources.log("info", "feature_level", feature_level=level)
         for topic in result.deleted:
             self._resources.log("info", "topic_deleted", topic=topic.name, partitions=len(topic.partitions))
             self._endings.deleted(record.group for record in topic.partitions)
@@ -287,6 +292,8 @@ class ClusterMember:
                 record.replicas[0] != own for group, record in image.partitions.items() if group in led
             ),
             "active_controller": float(self.metadata.replica.controller is not None),
+            "metadata_leader_known": float(self.metadata.replica.raft.leader_id != NO_NODE),
+            "feature_level": float(image.feature_level),
             "pending_produces": len(self.logs.produce),
             "parked_fetches": len(self.logs.fetches),
             "fetch_sessions": len(self.logs.fetches.sessions),

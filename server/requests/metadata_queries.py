@@ -66,6 +66,7 @@ class MetadataQueries(NodeService):
             controller_id=self._metadata.raft.leader_id,
             image_age_ms=self._age.bound_ms(now),
             applied_index=image.applied_index,
+            feature_level=image.feature_level,
         )
         for broker in image.brokers.values():
             response.brokers.add(
@@ -77,6 +78,7 @@ class MetadataQueries(NodeService):
                 broker_epoch=broker.epoch,
                 version=broker.registration.version,
                 leaving=broker.leaving,
+                feature_level=broker.registration.feature_level,
             )
         for name in image.topics if request.all_topics else request.topics:
             self._describe_topic(name, response.topics.add(name=name))

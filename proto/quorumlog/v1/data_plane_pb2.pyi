@@ -657,6 +657,7 @@ class MetadataResponse(_message.Message):
     IMAGE_AGE_MS_FIELD_NUMBER: _builtins.int
     ERROR_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     cluster_id: _builtins.str
     """The cluster's id; empty before formation."""
     controller_id: _builtins.int
@@ -670,6 +671,8 @@ class MetadataResponse(_message.Message):
     """The index of the metadata log that the image has applied: of two answers the one with the higher index is newer,
     whichever came first. 0: not told.
     """
+    feature_level: _builtins.int
+    """The cluster's feature level: what nodes of an older one would misread is not written. 0: not told."""
     @_builtins.property
     def brokers(self) -> _containers.RepeatedCompositeFieldContainer[Global___BrokerMetadata]:
         """Every registered broker."""
@@ -692,10 +695,11 @@ class MetadataResponse(_message.Message):
         image_age_ms: _builtins.int = ...,
         error: _errors_pb2.Error | None = ...,
         applied_index: _builtins.int = ...,
+        feature_level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "error", b"error", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "cluster_id", b"cluster_id", "controller_id", b"controller_id", "error", b"error", "feature_level", b"feature_level", "image_age_ms", b"image_age_ms", "topics", b"topics"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -715,6 +719,7 @@ class BrokerMetadata(_message.Message):
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -731,6 +736,8 @@ class BrokerMetadata(_message.Message):
     """The software version it registered with."""
     leaving: _builtins.bool
     """True while its replicas are to go to other nodes."""
+    feature_level: _builtins.int
+    """The highest feature level that it supports."""
     def __init__(
         self,
         *,
@@ -742,10 +749,11 @@ class BrokerMetadata(_message.Message):
         broker_epoch: _builtins.int = ...,
         version: _builtins.str = ...,
         leaving: _builtins.bool = ...,
+        feature_level: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
