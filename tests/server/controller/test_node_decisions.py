@@ -292,3 +292,19 @@ def test_a_request_that_says_nothing_of_a_node_does_nothing() -> None:
     cluster = Leaving()
     assert "no action with nodes is 0" in cluster.alter(4, admin_pb2.NODE_ACTION_UNSPECIFIED).error.message
     assert "node -1 is not registered" in cluster.alter(4, DRAIN, successor=-1).error.message
+
+
+def test_coordinators_come_to_be_while_a_node_leaves() -> None:
+    cluster = Leaving(nodes=3, partitions=0)
+    assert not cluster.alter(3, DRAIN).HasField("error")
+    assert not cluster.ask(create_coordinators=peer_pb2.CreateCoordinators()).HasField("error")
+    assert all(len(partition.replicas) == 3 for partition in cluster.image.partitions.values())
+    assert cluster.image.partitions
+
+
+def test_a_topic_that_would_need_a_node_that_leaves_is_refused() -> None:
+    cluster = Leaving(nodes=3, partitions=0)
+    cluster.alter(3, DRAIN)
+    [result] = cluster.create(new_topic("later"))
+    assert result.error.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "are being drained" in result.error.message
