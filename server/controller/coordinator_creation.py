@@ -75,12 +75,13 @@ def plan_coordinators(
 
 
 def _nodes(image: MetadataImage, under_way: Sequence[Placement], factor: int) -> list[Candidate]:
-    """Nodes that are there; and, where those are too few, as many of the others as it takes: a group must not have to
-    wait until a node that has died is repaired."""
+    """Nodes that are there and are to stay; and, where those are too few, as many of the others as it takes, those that
+    are up first: a group must not have to wait until a node that has died is repaired."""
     nodes = candidates(image, under_way)
     replicas, leaders = load(image, under_way)
-    down = [broker for _, broker in sorted(image.brokers.items()) if broker.fenced]
-    for broker in down[: max(0, factor - len(nodes))]:
+    others = [broker for _, broker in sorted(image.brokers.items()) if broker.fenced or broker.leaving]
+    others.sort(key=lambda broker: broker.fenced)
+    for broker in others[: max(0, factor - len(nodes))]:
         nodes.append(Candidate(broker.node_id, broker.rack, replicas[broker.node_id], leaders[broker.node_id]))
     return sorted(nodes, key=lambda node: node.node_id)
 

@@ -63,20 +63,29 @@ class Evacuation:
             return []
         self._due = now + CHECK_INTERVAL_US
         self._proposed = {key: expires for key, expires in self._proposed.items() if now < expires}
-        moving = set(self._image.moves.groups())
-        pending = {group for group in self._proposed if group is not None}
-        room = MOVES_AT_ONCE - len(moving | pending)
+        partitions = self._image.partitions
+        # A move whose partition has no leader goes on when that is back: it must not keep others waiting.
+        moving = {
+            group for group in self._image.moves.groups() if self._image.available_leader(partitions[group]) != NO_NODE
+        }
+        room = MOVES_AT_ONCE - len(moving | {group for group in self._proposed if group is not None})
         commands = []
         for broker in leaving:
             for move in self.plan(broker.node_id, broker.successor):
                 if room <= 0:
                     break
+                # One that is on its way to a node that leaves by now is sent elsewhere.
                 group = move.partition.group
-                if move.wanted and group not in moving and group not in self._proposed:
-                    body = metadata_log_pb2.ReassignReplicas(group=group, replicas=move.wanted)
+                if move.wanted and group not in self._proposed:
+                    body = metadata_log_pb2.ReassignReplicas(
+                        group=group,
+                        replicas=move.wanted,
+                        wishes=move.partition.wishes,
+                        leaving_node=broker.node_id,
+                    )
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
-                    room -= 1
+                    room -= group not in moving
             voters = self.quorum_after(broker.node_id, broker.successor)
             if voters and None not in self._proposed:
                 wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
@@ -85,40 +94,52 @@ class Evacuation:
         return commands
 
     def plan(self, node_id: int, successor: int = NO_NODE) -> Iterator[Move]:
-        """The moves that take all replicas from a node, in the order of the groups.
+        """The moves that take all replicas from a node: first those of partitions that have a leader.
+
+        Other nodes that leave are replaced in the same move: with one that is dead among the nodes where a partition is
+        to be, it would never end.
 
         Arguments:
             successor: the node that takes them over where it has none of the partition; NO_NODE: each goes to the node
                 that has the fewest, if possible in a rack without another replica.
         """
-        carried: Counter[int] | None = None
-        for _, partition in sorted(self._image.partitions.items()):
-            if node_id not in partition.wanted:
-                continue
-            if carried is None:
-                carried = Counter(node for each in self._image.partitions.values() for node in each.wanted)
-            heir = self._heir(partition, node_id, successor, carried)
-            wanted = tuple(heir if node == node_id else node for node in partition.wanted) if heir != NO_NODE else ()
-            if wanted:
-                carried[heir] += 1
-            yield Move(partition, wanted)
-
-    def _heir(self, partition: PartitionRecord, node_id: int, successor: int, carried: Counter[int]) -> int:
-        """The node that takes over a replica, or NO_NODE."""
-        brokers = self._image.brokers
-        racks = Counter(_rack_of(brokers[node]) for node in partition.wanted if node != node_id and node in brokers)
+        image = self._image
+        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted]
+        if not mine:
+            return
+        mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
+        carried = Counter(node for each in image.partitions.values() for node in each.wanted)
         able = [
             broker
-            for broker in brokers.values()
-            if not broker.fenced
-            and not broker.leaving
-            and broker.node_id not in (node_id, *partition.wanted)
-            and carried[broker.node_id] < self._limits.node_replicas
+            for broker in image.brokers.values()
+            if not broker.fenced and not broker.leaving and broker.node_id != node_id
         ]
-        if not able:
+        for partition in mine:
+            wanted = list(partition.wanted)
+            for place, node in enumerate(partition.wanted):
+                known = image.brokers.get(node)
+                if node == node_id or (known is not None and known.leaving):
+                    heir = self._heir(wanted, node, successor, able, carried)
+                    if heir != NO_NODE:
+                        wanted[place] = heir
+                        carried[heir] += 1
+            yield Move(partition, tuple(wanted) if node_id not in wanted else ())
+
+    def _heir(
+        self, wanted: list[int], node_id: int, successor: int, able: list[BrokerRecord], carried: Counter[int]
+    ) -> int:
+        """The node that takes over a replica, or NO_NODE."""
+        brokers, taken = self._image.brokers, set(wanted)
+        racks = Counter(_rack_of(brokers[node]) for node in wanted if node != node_id and node in brokers)
+        free = [
+            broker
+            for broker in able
+            if broker.node_id not in taken and carried[broker.node_id] < self._limits.node_replicas
+        ]
+        if not free:
             return NO_NODE
         best = min(
-            able,
+            free,
             key=lambda each: (
                 each.node_id != successor,
                 racks[_rack_of(each)],
@@ -131,7 +152,8 @@ class Evacuation:
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
         """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change."""
         before = self._image.quorum.voters or self._voters()
-        if successor == NO_NODE or node_id not in before:
+        heir = self._image.brokers.get(successor)
+        if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
 

@@ -59,6 +59,8 @@ class NodeDecisions:
     def _drain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
+        if request.HasField("successor") and request.successor < 0:
+            return refusal(number, self._unknown(request.successor))
         successor = request.successor if request.HasField("successor") else NO_NODE
         moves = list(self._evacuation.plan(broker.node_id, successor))
         problem = self._check_successor(broker, successor) or _check_moves(broker, moves)
@@ -104,7 +106,7 @@ class NodeDecisions:
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
         response = admin_pb2.AlterNodeResponse()
-        if request.validate_only or not broker.leaving:
+        if request.validate_only:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         partitions = self._image.partitions
         away = [
@@ -112,10 +114,13 @@ class NodeDecisions:
             for group in self._image.moves.groups()
             if broker.node_id in partitions[group].replicas and broker.node_id not in partitions[group].target
         ]
-        commands = [_want(wall_ms, broker, leaving=False)]
+        commands = []
         for group in away:
             body = metadata_log_pb2.ReassignReplicas(group=group)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
+        # Last, so that a repetition finds what is left to be called off. And always: a drain may stand in the log that
+        # is not applied yet.
+        commands.append(_want(wall_ms, broker, leaving=False))
         return ControllerDecision(number, commands=tuple(commands), merge=lambda results: _merged(results, response))
 
     # -- struck off ---------------------------------------------------------------------------------------------------
@@ -162,6 +167,6 @@ def _want(wall_ms: int, broker: BrokerRecord, *, leaving: bool) -> metadata_log_
 
 
 def _merged(results: Sequence[ApplyResult], response: admin_pb2.AlterNodeResponse) -> peer_pb2.ControllerResponse:
-    """The answer as planned, unless the first command was refused when it was applied."""
-    applied = results[0].response
+    """The answer as planned, unless the last command was refused when it was applied."""
+    applied = results[-1].response
     return applied if applied.alter_node.HasField("error") else peer_pb2.ControllerResponse(alter_node=response)

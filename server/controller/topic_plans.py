@@ -155,15 +155,17 @@ def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error |
 
 
 def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
-    present = [broker for broker in image.brokers.values() if not broker.fenced]
+    present = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
     elif factor % 2 == 0:
         return even_factor(factor)
     elif factor > len(present):
+        leaving = len(image.departures.leaving())
+        drained = f" (of the others {leaving} are being drained)" if leaving else ""
         problem = (
             f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
-            " registered are: start more nodes or use a smaller factor"
+            f" registered are{drained}: start more nodes or use a smaller factor"
         )
     else:
         return None

@@ -63,6 +63,10 @@ class Departures:
         broker = self._known(command.node_id, command.directory_id)
         if broker is None:
             return _altered(_gone(command.node_id))
+        heir = self._brokers.get(command.successor) if command.HasField("successor") else None
+        if command.leaving and command.HasField("successor") and (heir is None or heir.leaving):
+            problem = f"node {command.successor} cannot take over: it is leaving itself, or is gone"
+            return _altered(error(ErrorCode.INVALID_REQUEST, problem))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
         self._count()

@@ -13,7 +13,7 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.departures import Departures
-from quorumlog.server.metadata.moves import PartitionMoves
+from quorumlog.server.metadata.moves import PartitionMoves, reassigned
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import (
@@ -119,7 +119,7 @@ class MetadataImage:
             case "change_topic_config":
                 result = self.topic_table.change_config(command.change_topic_config)
             case "reassign_replicas":
-                result = self.moves.reassign(command.reassign_replicas)
+                result = self._reassign(command.reassign_replicas)
             case "replicas_moved":
                 result = self._replicas_moved(command.replicas_moved)
             case "claim_producer":
@@ -374,6 +374,14 @@ class MetadataImage:
         return peer_pb2.PartitionChangeResult(
             group=group, error=refused, partition_epoch=partition.partition_epoch if partition is not None else 0
         )
+
+    def _reassign(self, command: metadata_log_pb2.ReassignReplicas) -> ApplyResult:
+        if command.HasField("leaving_node"):
+            broker = self.brokers.get(command.leaving_node)
+            if broker is None or not broker.leaving:
+                problem = f"node {command.leaving_node} is not to be emptied any more"
+                return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
+        return self.moves.reassign(command)
 
     def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
         refused = self.check_epoch(moved.node_id, moved.broker_epoch)

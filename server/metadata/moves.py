@@ -44,6 +44,9 @@ class PartitionMoves:
         problem = check_wish(partition, wanted)
         if partition is None or problem is not None:
             return ApplyResult(reassigned(partition, problem))
+        if command.HasField("wishes") and command.wishes != partition.wishes:
+            outdated = f"{partition.name} was wished elsewhere meanwhile: look again"
+            return ApplyResult(reassigned(partition, error(ErrorCode.INVALID_UPDATE_VERSION, outdated)))
         # Some of these may vote by now, and only the leader knows.
         former = {*partition.former_targets, *partition.target}
         partition.wishes += 1

@@ -5,7 +5,7 @@ follows from what the metadata want and from the group's configuration, so the n
 was.
 
 1. Every registered node is a learner of the group, so those that are to vote have the log already, or are getting it;
-2. once all of them have caught up, a leader that is not to stay hands over to one that is;
+2. once all that are new have caught up, and a majority in all, a leader that is not to stay hands over to one that is;
 3. the leader replaces the voters, by way of the joint configuration, which Raft leaves by itself;
 4. who votes no more becomes a learner again, like every other node.
 """
@@ -70,17 +70,24 @@ class MetadataQuorum:
         """Makes every registered node that does not vote a learner of the group, and nobody else."""
         raft = self._replica.raft
         known, registered = raft.configuration, self._replica.image.brokers
+        members = set(known.members)
         learners = [node for node in known.learners if node in registered]
-        learners += [node for node in registered if node not in known.members]
+        learners += [node for node in registered if node not in members]
         if set(learners) != set(known.learners):
             self._propose(now, raft, Configuration(known.voters, tuple(learners)))
 
     def _advance(self, now: int, raft: RaftGroup) -> None:
         known, wanted = raft.configuration, self._wanted()
-        if known.is_joint or raft.is_transferring or not self._have_caught_up(raft, wanted):
+        caught_up = self._caught_up(raft)
+        newcomers = wanted.difference(known.voters)
+        # One that votes already and is down must not hold up what may be its own replacement.
+        ready = newcomers <= caught_up and 2 * len(wanted & caught_up) > len(wanted)
+        if known.is_joint or raft.is_transferring or not ready:
             return
-        staying = [node for node in known.voters if node in wanted]
-        if raft.node_id not in wanted and staying:
+        staying = [node for node in known.voters if node in wanted and node in caught_up]
+        if raft.node_id not in wanted and not wanted.isdisjoint(known.voters):
+            if not staying:
+                return
             heir = max(staying, key=lambda node: raft.progress[node].match_index)
             with contextlib.suppress(NotLeaderError, ProposalRefusedError):
                 raft.transfer_leadership(now, heir)
@@ -89,14 +96,17 @@ class MetadataQuorum:
         learners = tuple(node for node in known.learners if node not in wanted)
         self._propose(now, raft, Configuration(tuple(sorted(wanted)), learners))
 
-    def _have_caught_up(self, raft: RaftGroup, wanted: set[int]) -> bool:
-        """Whether all of them have what this leader had at the last look: with a majority of them gone, or far behind,
-        the group could commit nothing."""
+    def _caught_up(self, raft: RaftGroup) -> set[int]:
+        """The members that have what this leader had at the last look: with a majority of the voters gone, or far
+        behind, the group could commit nothing. Nobody once it has stepped down in this very step."""
         term, mark = self._mark
-        if term != raft.term or not wanted <= set(raft.configuration.members):
-            return False
-        others = [raft.progress[node] for node in wanted if node != raft.node_id]
-        return all(each.state is ProgressState.REPLICATE and each.match_index >= mark for each in others)
+        if term != raft.term:
+            return set()
+        return {
+            node
+            for node, progress in raft.progress.items()
+            if node == raft.node_id or (progress.state is ProgressState.REPLICATE and progress.match_index >= mark)
+        }
 
     def _propose(self, now: int, raft: RaftGroup, configuration: Configuration) -> None:
         # Refused while an earlier change is not applied yet, or leadership is on its way: the next look finds out.

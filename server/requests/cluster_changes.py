@@ -11,9 +11,14 @@ from quorumlog.server.metadata.controller_client import ControllerClient, failur
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest
+
+#: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
+MAX_NAMED = 100
 
 #: Of each kind: the field that carries it to the controller, and its answer back.
 _FIELDS: dict[type[ProtoMessage], str] = {
@@ -35,6 +40,11 @@ class ClusterChanges(NodeService):
 
     def change(self, time: StepTime, asked: ClientRequest, request: ClusterChange) -> None:
         """Passes a wish on to the controller."""
+        if isinstance(request, admin_pb2.AlterQuorumRequest) and len(request.add) + len(request.remove) > MAX_NAMED:
+            problem = f"{len(request.add) + len(request.remove)} nodes in one request: at most {MAX_NAMED} are allowed"
+            refused = error(ErrorCode.INVALID_REQUEST, problem)
+            self._replies.reply(asked.request_id, failed_cluster_change(request, refused))
+            return
         field = _FIELDS[type(request)]
 
         def answered(response: peer_pb2.ControllerResponse | None) -> None:

@@ -28,21 +28,25 @@ class _NodeAction:
 
 class _NodeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeAction.ValueType], _builtins.type):
     DESCRIPTOR: _descriptor.EnumDescriptor
-    NODE_ACTION_DRAIN: _NodeAction.ValueType  # 0
+    NODE_ACTION_UNSPECIFIED: _NodeAction.ValueType  # 0
+    """Nothing is said: refused."""
+    NODE_ACTION_DRAIN: _NodeAction.ValueType  # 1
     """All of its replicas are to go to other nodes, and no new ones to it."""
-    NODE_ACTION_UNDRAIN: _NodeAction.ValueType  # 1
+    NODE_ACTION_UNDRAIN: _NodeAction.ValueType  # 2
     """It is to stay after all. What has left it already stays where it is."""
-    NODE_ACTION_REMOVE: _NodeAction.ValueType  # 2
+    NODE_ACTION_REMOVE: _NodeAction.ValueType  # 3
     """It is struck off: it is down, nothing names it, and it never comes back under its id."""
 
 class NodeAction(_NodeAction, metaclass=_NodeActionEnumTypeWrapper):
     """What is to become of a node."""
 
-NODE_ACTION_DRAIN: NodeAction.ValueType  # 0
+NODE_ACTION_UNSPECIFIED: NodeAction.ValueType  # 0
+"""Nothing is said: refused."""
+NODE_ACTION_DRAIN: NodeAction.ValueType  # 1
 """All of its replicas are to go to other nodes, and no new ones to it."""
-NODE_ACTION_UNDRAIN: NodeAction.ValueType  # 1
+NODE_ACTION_UNDRAIN: NodeAction.ValueType  # 2
 """It is to stay after all. What has left it already stays where it is."""
-NODE_ACTION_REMOVE: NodeAction.ValueType  # 2
+NODE_ACTION_REMOVE: NodeAction.ValueType  # 3
 """It is struck off: it is down, nothing names it, and it never comes back under its id."""
 Global___NodeAction: _TypeAlias = NodeAction  # noqa: Y015
 

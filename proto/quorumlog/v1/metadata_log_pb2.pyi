@@ -420,8 +420,14 @@ class ReassignReplicas(_message.Message):
 
     GROUP_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
+    WISHES_FIELD_NUMBER: _builtins.int
+    LEAVING_NODE_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """The partition's Raft group."""
+    wishes: _builtins.int
+    """Only if it was wished elsewhere this many times before. Absent: in any case."""
+    leaving_node: _builtins.int
+    """Only if this node is to be emptied. Absent: in any case."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be, the preferred leader first; none: the move under way is cancelled."""
@@ -431,12 +437,21 @@ class ReassignReplicas(_message.Message):
         *,
         group: _builtins.int = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
+        wishes: _builtins.int | None = ...,
+        leaving_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "leaving_node", b"leaving_node", "wishes", b"wishes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "group", b"group", "leaving_node", b"leaving_node", "replicas", b"replicas", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__leaving_node: _TypeAlias = _typing.Literal["leaving_node"]  # noqa: Y015
+    _WhichOneofArgType__leaving_node: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node"]  # noqa: Y015
+    _WhichOneofReturnType__wishes: _TypeAlias = _typing.Literal["wishes"]  # noqa: Y015
+    _WhichOneofArgType__wishes: _TypeAlias = _typing.Literal["_wishes", b"_wishes"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__leaving_node) -> _WhichOneofReturnType__leaving_node | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__wishes) -> _WhichOneofReturnType__wishes | None: ...
 
 Global___ReassignReplicas: _TypeAlias = ReassignReplicas  # noqa: Y015
 

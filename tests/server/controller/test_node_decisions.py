@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import pytest
 from test_controller import SECOND, Cluster, new_topic, registration
 
+from quorumlog.server.controller import evacuation
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import admin_pb2, peer_pb2
+from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 DRAIN, UNDRAIN, REMOVE = (
@@ -26,7 +29,8 @@ class Leaving(Cluster):
         self.beat(*range(1, nodes + 1))
         self.run_until(self.now)
         self.beat(*range(1, nodes + 1))
-        self.create(new_topic(partitions=partitions))
+        if partitions:
+            self.create(new_topic(partitions=partitions))
 
     def alter(self, node: int, action: admin_pb2.NodeAction.ValueType, **fields: object) -> admin_pb2.AlterNodeResponse:
         request = admin_pb2.AlterNodeRequest(node_id=node, action=action)
@@ -56,6 +60,18 @@ class Leaving(Cluster):
                 replicas=partition.wanted, log_index=7, wish=partition.wishes,
             )  # fmt: skip
             assert not self.ask(replicas_moved=told).HasField("error")
+
+    def led(self) -> None:
+        """Every partition gets a leader that is up, if it has one."""
+        for partition in self.image.partitions.values():
+            up = [node for node in partition.replicas if not self.image.is_fenced(node)]
+            if up and partition.leader not in up:
+                report = peer_pb2.LeaderReport(group=partition.group, leader_epoch=partition.leader_epoch + 1)
+                self.ask(
+                    report_leaders=peer_pb2.ReportLeaders(
+                        node_id=up[0], broker_epoch=self.epoch(up[0]), reports=[report]
+                    )
+                )
 
     def on(self, node: int) -> list[PartitionRecord]:
         return [partition for partition in self.image.partitions.values() if node in partition.hosts]
@@ -192,3 +208,103 @@ def test_a_node_that_comes_back_while_it_is_struck_off_stays() -> None:
     assert not cluster.image.brokers[4].fenced
     assert "node 4 is up" in cluster.commit(removal).alter_node.error.message
     assert 4 in cluster.image.brokers
+
+
+def test_partitions_without_a_leader_keep_no_other_on_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their moves cannot begin, and take no place among those that are under way."""
+    monkeypatch.setattr(evacuation, "MOVES_AT_ONCE", 2)
+    cluster = Leaving(partitions=0)
+    alone = admin_pb2.NewTopic(name="alone", num_partitions=-1, replication_factor=-1)
+    for _ in range(3):
+        alone.replica_assignments.add(replicas=[4])
+    together = admin_pb2.NewTopic(name="together", num_partitions=-1, replication_factor=-1)
+    together.replica_assignments.add(replicas=[1, 2, 4])
+    assert not any(each.HasField("error") for each in cluster.create(alone, together))
+    cluster.pass_time(without=(4,), seconds=4)
+    assert not cluster.alter(4, DRAIN).HasField("error")
+    cluster.pass_time(without=(4,))
+    assert len(cluster.image.moves.groups()) == 2, "nobody leads: as many are wished for as may be under way"
+    cluster.led()
+    cluster.pass_time(without=(4,), seconds=4)
+    [partition] = cluster.image.topics["together"].partitions
+    assert partition.target == (1, 2, 3)
+
+
+def test_a_move_to_a_node_that_leaves_too_is_sent_elsewhere() -> None:
+    cluster = Leaving(nodes=5, partitions=0)
+    topic = admin_pb2.NewTopic(name="one", num_partitions=-1, replication_factor=-1)
+    topic.replica_assignments.add(replicas=[1, 2, 3])
+    cluster.create(topic)
+    cluster.led()
+    cluster.alter(3, DRAIN, successor=4)
+    cluster.pass_time()
+    [partition] = cluster.image.topics["one"].partitions
+    assert partition.target == (1, 2, 4)
+    cluster.pass_time(without=(2,), seconds=4)
+    cluster.alter(2, DRAIN, successor=5)
+    cluster.pass_time(without=(2,))
+    assert partition.target == (1, 5, 4), "otherwise it waits for the dead one for ever"
+
+
+def test_two_nodes_cannot_take_over_from_each_other() -> None:
+    cluster = Leaving(nodes=5)
+    first = cluster.decide(alter_node=admin_pb2.AlterNodeRequest(node_id=3, action=DRAIN, successor=4))
+    second = cluster.decide(alter_node=admin_pb2.AlterNodeRequest(node_id=4, action=DRAIN, successor=3))
+    assert not cluster.commit(first).alter_node.HasField("error")
+    assert "node 3 cannot take over: it is leaving itself" in cluster.commit(second).alter_node.error.message
+
+
+def test_a_voter_that_takes_over_leaves_the_quorum_as_it_is() -> None:
+    cluster = Leaving(nodes=5)
+    assert list(cluster.alter(3, DRAIN, successor=1).voters) == []
+    cluster.pass_time()
+    assert cluster.image.quorum.voters == ()
+
+
+def test_a_drain_undoes_no_wish_that_came_before_it_in_the_log() -> None:
+    cluster = Leaving()
+    cluster.alter(4, DRAIN)
+    cluster.now += SECOND
+    cluster.beat(1, 2, 3, 4)
+    planned = [
+        command for command in cluster.controller.on_time(cluster.now, 1) if command.HasField("reassign_replicas")
+    ]
+    group = planned[0].reassign_replicas.group
+    cluster.commit_one(reassign_replicas=log.ReassignReplicas(group=group, replicas=[1]))
+    for command in planned:
+        cluster.image.apply(cluster.image.applied_index + 1, command)
+    assert cluster.image.partitions[group].target == (1,)
+
+
+def test_what_a_drain_has_proposed_is_not_done_once_the_node_is_to_stay() -> None:
+    cluster = Leaving()
+    cluster.alter(4, DRAIN)
+    cluster.now += SECOND
+    cluster.beat(1, 2, 3, 4)
+    planned = cluster.controller.on_time(cluster.now, 1)
+    assert not cluster.alter(4, UNDRAIN).HasField("error")
+    for command in planned:
+        cluster.image.apply(cluster.image.applied_index + 1, command)
+    assert cluster.image.moves.groups() == []
+
+
+def test_a_request_that_says_nothing_of_a_node_does_nothing() -> None:
+    cluster = Leaving()
+    assert "no action with nodes is 0" in cluster.alter(4, admin_pb2.NODE_ACTION_UNSPECIFIED).error.message
+    assert "node -1 is not registered" in cluster.alter(4, DRAIN, successor=-1).error.message
+
+
+def test_coordinators_come_to_be_while_a_node_leaves() -> None:
+    cluster = Leaving(nodes=3, partitions=0)
+    assert not cluster.alter(3, DRAIN).HasField("error")
+    assert not cluster.ask(create_coordinators=peer_pb2.CreateCoordinators()).HasField("error")
+    assert all(len(partition.replicas) == 3 for partition in cluster.image.partitions.values())
+    assert cluster.image.partitions
+
+
+def test_a_topic_that_would_need_a_node_that_leaves_is_refused() -> None:
+    cluster = Leaving(nodes=3, partitions=0)
+    cluster.alter(3, DRAIN)
+    [result] = cluster.create(new_topic("later"))
+    assert result.error.code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert "are being drained" in result.error.message

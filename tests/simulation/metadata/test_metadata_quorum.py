@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from quiet_cluster import Quiet
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 
@@ -130,3 +131,27 @@ def test_the_latest_wish_counts() -> None:
     assert not changing.alter(remove=(1, 2)).HasField("error")
     assert not changing.alter(add=(1, 2), remove=(4, 5)).HasField("error")
     changing.until(lambda: changing.vote(1, 2, 3), 15)
+
+
+def test_a_voter_that_is_down_holds_no_change_up() -> None:
+    changing = Changing(8, nodes=4)
+    changing.kill(3)
+    changing.until(lambda: changing.led_by(METADATA_GROUP) is not None, 10)
+    assert sorted(changing.alter(add=(4,)).voters) == [1, 2, 3, 4]
+    changing.until(lambda: changing.vote(1, 2, 3, 4), 10)
+
+
+def test_a_leader_that_steps_down_looks_at_no_change_in_that_step() -> None:
+    changing = Changing(9, nodes=4)
+    changing.alter(add=(4,))
+    changing.until(lambda: changing.vote(1, 2, 3, 4), 10)
+    leader = changing.led_by(METADATA_GROUP)
+    assert leader is not None
+    node = changing.cluster.processes[leader].node
+    assert node is not None and node._member is not None
+    quorum, raft = node._member.metadata._quorum, node._member.metadata.replica.raft
+    node._member.metadata.replica.image.quorum.voters = (1, 2, 3)
+    quorum.on_time(changing.scheduler.now)
+    raft._candidacy.become_follower(changing.scheduler.now, raft.term, NO_NODE)
+    assert node._member.metadata.replica.controller is not None, "it goes with the next round only"
+    quorum.on_time(changing.scheduler.now + 1_000_000)

@@ -1,0 +1,48 @@
+"""A change of the cluster that no controller could take goes to none."""
+
+from __future__ import annotations
+
+from quorumlog.server.events import ClientRequest, Reply
+from quorumlog.server.metadata.controller_client import ControllerClient
+from quorumlog.server.node_service import StepTime
+from quorumlog.server.replies import Replies
+from quorumlog.server.requests.cluster_changes import MAX_NAMED, ClusterChanges
+from quorumlog.v1 import admin_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class Asked:
+    """Takes what is sent to the controller."""
+
+    def __init__(self) -> None:
+        self.requests: list[peer_pb2.ControllerRequest] = []
+
+    def controller_id(self) -> int:
+        return 1
+
+    def send(self, target: int, request: peer_pb2.ControllerRequest) -> bool:
+        self.requests.append(request)
+        return True
+
+
+def change(names: int) -> tuple[list[peer_pb2.ControllerRequest], list[Reply]]:
+    asked, replies = Asked(), Replies()
+    changes = ClusterChanges(ControllerClient(asked, 10), replies)
+    request = admin_pb2.AlterQuorumRequest(add=range(names), timeout_ms=1_000)
+    changes.change(StepTime(0, 0), ClientRequest(7, request), request)
+    return asked.requests, replies.take_gathered()
+
+
+def test_a_quorum_of_a_hundred_names_is_passed_on() -> None:
+    asked, replies = change(MAX_NAMED)
+    assert len(asked) == 1
+    assert replies == []
+
+
+def test_more_names_than_a_quorum_ever_has_are_refused_here() -> None:
+    asked, replies = change(MAX_NAMED + 1)
+    assert asked == []
+    [reply] = replies
+    assert isinstance(reply.message, admin_pb2.AlterQuorumResponse)
+    assert reply.message.error.code == ErrorCode.INVALID_REQUEST
+    assert "at most 100 are allowed" in reply.message.error.message
