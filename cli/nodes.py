@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
 _LOOK_EVERY_S = 0.5
+#: How long the controller may need to notice that a node is down: a few sessions of a broker.
+_NOTICE_S = 15
 #: Moves that a plan in a table shows.
 _SHOWN_MOVES = 20
 
@@ -171,10 +173,22 @@ def _votes_have_moved(admin: Admin, voters: tuple[int, ...]) -> bool:
 
 
 def _remove_if_down(admin: Admin, node: int) -> bool:
-    down = any(broker.node_id == node and broker.fenced for broker in admin.describe_cluster(linearizable=True).brokers)
-    if down:
-        admin.remove_node(node)
-    return down
+    """Strikes a node off that does not answer; the controller may need a while to count it as down."""
+    deadline = time.monotonic() + _NOTICE_S
+    while True:
+        brokers = admin.describe_cluster(linearizable=True).brokers
+        if any(broker.node_id == node and broker.fenced for broker in brokers):
+            admin.remove_node(node)
+            return True
+        if time.monotonic() > deadline or _answers(admin, node):
+            return False
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _answers(admin: Admin, node: int) -> bool:
+    from quorumlog.sdk import NodeDescription
+
+    return any(isinstance(each, NodeDescription) and each.node_id == node for each in admin.describe_nodes())
 
 
 def _print_plan(node: int, plan: NodePlan, output: OutputFormat, verb: str) -> None:

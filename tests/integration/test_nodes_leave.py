@@ -54,7 +54,7 @@ def test_a_node_whose_disk_is_lost_is_replaced_by_one_command_and_health_is_gree
             replaced = cli(cluster, "nodes", "replace", "3", "--with", "4")
             assert (replaced.returncode, replaced.stderr) == (0, "")
             assert "metadata quorum: nodes 1,2,4" in replaced.stdout
-            assert replaced.stdout.endswith("node 3 is removed\n")
+            assert replaced.stdout.endswith("node 3 is removed\n"), replaced.stdout
             load.goes_on()
             until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
         [topic] = admin.describe_topics([MOVED.topic])
