@@ -99,7 +99,7 @@ def drain(
         plan = admin.drain_node(node, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
-    _print_plan(node, plan, output, "would leave" if dry_run else "left" if wait else "leave")
+    _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
 
 
 @app.command("undrain", epilog="Example: quorumlog nodes undrain 3")
@@ -124,14 +124,13 @@ def replace(
 
     A node that is down is struck off in the end: its id is never used again. One that is up stays, without replicas.
     """
+    removed = False
     with connect(bootstrap_servers) as admin:
         plan = admin.drain_node(node, to=successor, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
             removed = _remove_if_down(admin, node)
-        else:
-            removed = False
-    _print_plan(node, plan, output, "would leave" if dry_run else "left" if wait else "leave")
+    _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
     if removed and output is OutputFormat.TABLE:
         print(f"node {node} is removed")
 
@@ -191,7 +190,7 @@ def _answers(admin: Admin, node: int) -> bool:
     return any(isinstance(each, NodeDescription) and each.node_id == node for each in admin.describe_nodes())
 
 
-def _print_plan(node: int, plan: NodePlan, output: OutputFormat, verb: str) -> None:
+def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: bool, waited: bool) -> None:
     if output is OutputFormat.JSON:
         moves = [
             {"topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted}
@@ -199,6 +198,7 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, verb: str) -> N
         ]
         print_json({"node_id": node, "all_moves": plan.all_moves, "moves": moves, "voters": plan.voters or None})
         return
+    verb = "would leave" if dry_run else "left" if waited else "leave"
     print(f"{plural(plan.all_moves, 'replica')} {verb} node {node}")
     if plan.moves:
         shown = plan.moves[:_SHOWN_MOVES]

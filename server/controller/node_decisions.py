@@ -34,12 +34,12 @@ class NodeDecisions:
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
         """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
-        broker = self._image.brokers.get(request.node_id)
         problem = refuse_below_second(self._image, "nodes are drained and removed")
-        if problem is None and broker is None:
-            problem = self._unknown(request.node_id)
-        if problem is not None or broker is None:
-            return refusal(number, problem or self._unknown(request.node_id))
+        if problem is not None:
+            return refusal(number, problem)
+        broker = self._image.brokers.get(request.node_id)
+        if broker is None:
+            return refusal(number, self._unknown(request.node_id))
         match request.action:
             case admin_pb2.NODE_ACTION_DRAIN:
                 return self._drain(wall_ms, number, broker, request)
