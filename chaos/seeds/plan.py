@@ -24,6 +24,8 @@ SECOND = 1_000_000
 MOST_WATCHED = 4
 #: Silence after which a producer may be forgotten, where seeds have that happen: longer than any of its retries.
 EXPIRATION_US = 4 * SECOND
+#: A leader may take in that many frames' worth before it has been replicated.
+BACKLOG_FRAMES = 40
 
 
 @dataclass(slots=True)
@@ -129,6 +131,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
         quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
         metadata_probe=rng.random() < 0.25,
     )
+    _bound_backlog(cluster)
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
@@ -214,6 +217,13 @@ def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
         max_apply_bytes=rng.choice((300, 8 << 20)),
         cache_bytes=rng.choice((0, 1_000, 1 << 20)),
     )
+
+
+def _bound_backlog(options: ClusterOptions) -> None:
+    """What a leader may take in has to be replicated once all is healed. One frame of 400 bytes to a peer at a time
+    carries 13 KiB a second over a slow network between slow disks: 64 MiB would take hours."""
+    largest = BACKLOG_FRAMES * options.limits.frame_bytes
+    options.raft = replace(options.raft, max_uncommitted_bytes=min(options.raft.max_uncommitted_bytes, largest))
 
 
 # -- the load ---------------------------------------------------------------------------------------------------------

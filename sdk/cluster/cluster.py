@@ -37,6 +37,8 @@ Reply = TypeVar("Reply")
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
 #: A node that has not answered a question within this time is not waited for alone: the next one is asked as well.
 _HEDGE_AFTER_S = 0.15
+#: A node that has failed is asked behind the others for so long.
+_AVOIDED_S = 1.0
 #: How long a single node may take over a question that any node can answer.
 _ATTEMPT_TIMEOUT_S = 5.0
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
@@ -203,7 +205,8 @@ class Cluster:
     async def ask_metadata(
         self, topics: Sequence[str], *, all_topics: bool = False, linearizable: bool = False
     ) -> data_plane_pb2.MetadataResponse:
-        """Asks for brokers and topics, takes the answer in, and returns it.
+        """Asks for brokers and topics, takes the answer in, and returns it. One without brokers says nothing but that
+        no cluster has formed, as far as the nodes that answer know.
 
         Arguments:
             linearizable: the answer shows all that was done before it was asked for.
@@ -218,7 +221,8 @@ class Cluster:
         # Taken in together: the listeners are told of all or, where one part has failed, of nothing.
         errors = dict[str, QuorumlogError]()
         for answer in answers:
-            errors |= self.metadata.merge(answer)
+            if answer.brokers:
+                errors |= self.metadata.merge(answer)
         response, *others = answers
         for other in others:
             response.MergeFrom(other)
@@ -231,7 +235,22 @@ class Cluster:
         return response
 
     async def _ask_metadata_part(self, request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
-        return await self.ask_any(lambda node, limit: node.data_plane.Metadata(request, timeout=limit))
+        ignorant: data_plane_pb2.MetadataResponse | None = None
+
+        async def ask(node: NodeConnection, limit_s: float) -> data_plane_pb2.MetadataResponse:
+            nonlocal ignorant
+            response = await node.data_plane.Metadata(request, timeout=limit_s)
+            if not response.brokers:
+                # It may be new, or have lost its disk: of topics it knows nothing, not even that there are none.
+                ignorant = response
+                raise ClusterNotFormedError(f"{node.address} has not heard of a cluster that has formed")
+            return response
+
+        try:
+            return await self.ask_any(ask)
+        except ClusterNotFormedError:
+            assert ignorant is not None
+            return ignorant
 
     async def ensure_topics(self, topics: Collection[str], limit_s: float) -> dict[str, TopicView]:
         """The views of topics, asked for where they are not known yet.
@@ -250,7 +269,7 @@ class Cluster:
                 return
             self.watch_topics(missing)
             response = await self.ask_metadata(sorted({*self._wanted, *missing}))
-            if not response.cluster_id:
+            if not response.brokers:
                 raise ClusterNotFormedError("the cluster has not formed yet: start all of its controllers")
             refused = {
                 topic.name: error_from_proto(topic.error) for topic in response.topics if topic.HasField("error")
@@ -312,7 +331,7 @@ class Cluster:
         if self._reached:
             return await self._ask_round(ask)
         try:
-            async for turn in self.backoff.retrying(self._bootstrap_timeout_s):
+            async for turn in self.backoff.retrying(self._bootstrap_timeout_s, (ClusterNotFormedError,)):
                 with turn:
                     reply = await self._ask_round(ask)
         except QuorumlogError as error:
@@ -357,12 +376,16 @@ class Cluster:
         raise failure
 
     def candidates(self) -> list[NodeConnection]:
-        """Every node, each time another one first; those that failed lately come last."""
+        """Every node, each time another one first; those that failed just now come last.
+
+        Not those that failed at some time: as long as a node that knows little answers, nobody would ask them again.
+        """
+        now = self._runtime.monotonic_s()
         addresses = list(dict.fromkeys([*self.metadata.addresses.values(), *self.bootstrap_servers]))
         self._rotation += 1
         start = self._rotation % len(addresses)
         connections = [self.connection(address) for address in addresses[start:] + addresses[:start]]
-        return sorted(connections, key=lambda connection: connection.suspect)
+        return sorted(connections, key=lambda node: node.suspect and now < node.failed_at_s + _AVOIDED_S)
 
     async def retrying(self, attempt: Callable[[], Awaitable[Reply]], limit_s: float, what: str) -> Reply:
         """Runs ``attempt`` until it succeeds, fails for good or ``limit_s`` has passed.

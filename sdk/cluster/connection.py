@@ -195,7 +195,8 @@ class NodeConnection:
 
     Attributes:
         address: ``host:port``.
-        suspect: something failed here and nothing has succeeded since; others are asked first.
+        suspect: something failed here and nothing has succeeded since.
+        failed_at_s: when that was, by the runtime's clock.
     """
 
     def __init__(
@@ -203,6 +204,8 @@ class NodeConnection:
     ) -> None:
         self.address = address
         self.suspect = False
+        self.failed_at_s = 0.0
+        self._clock = runtime.monotonic_s
         self._channel = runtime.open_channel(self, address, client_id)
         self._closed = False
         self._data_plane = data_plane_pb2_grpc.DataPlaneStub(self._channel)
@@ -249,6 +252,8 @@ class NodeConnection:
 
     def _heard(self, healthy: bool) -> None:
         self.suspect = not healthy
+        if not healthy:
+            self.failed_at_s = self._clock()
 
     async def call(self, call: Awaitable[Reply]) -> Reply:
         """Awaits a unary call of one of the stubs.
@@ -260,14 +265,14 @@ class NodeConnection:
         try:
             reply = await call
         except grpc.RpcError as error:
-            self.suspect = True
+            self._heard(False)
             raise error_from_rpc(error, self.address) from None
         except asyncio.CancelledError:
             # A channel that is closed cancels its calls; who waits for them is not cancelled, and must not look so.
             if self._closed and not asyncio.current_task().cancelling():  # type: ignore[union-attr]
                 self._check_open()
             raise
-        self.suspect = False
+        self._heard(True)
         return reply
 
     async def drain(self) -> None:

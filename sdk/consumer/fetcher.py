@@ -185,6 +185,8 @@ class Fetcher:
         elif state.topic_id is not None:
             state.move(None, "earliest")
             state.committed = -1  # Of this topic nothing is.
+        if state.topic_id is not None:
+            state.high_watermark = -1  # How far the log before it went says nothing of this one.
         state.topic_id = topic.topic_id
         return True
 

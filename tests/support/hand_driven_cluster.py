@@ -109,6 +109,7 @@ class HandDrivenNode:
 
     address: str
     suspect: bool = False
+    failed_at_s: float = 0.0
     produce: HandDrivenStream[Any] = field(default_factory=HandDrivenStream)
     fetch: HandDrivenStream[data_plane_pb2.FetchRequest] = field(default_factory=HandDrivenStream)
     heartbeats: HandDrivenStream[groups_pb2.GroupHeartbeatRequest] = field(default_factory=HandDrivenStream)

@@ -107,6 +107,7 @@ async def test_replicas_are_asked_about_more_leaders_than_one_request_takes() ->
 async def test_topics_beyond_one_request_are_described() -> None:
     def describe(request: data_plane_pb2.MetadataRequest) -> data_plane_pb2.MetadataResponse:
         response = data_plane_pb2.MetadataResponse(cluster_id="c")
+        response.brokers.add(node_id=1, host="node-1", port=1)
         for name in request.topics:
             described = response.topics.add(name=name, topic_id=name.encode().rjust(16, b"-"))
             described.partitions.add(partition=0, leader=1, leader_epoch=1, replicas=[1])

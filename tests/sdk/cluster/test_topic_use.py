@@ -15,6 +15,7 @@ from quorumlog.v1 import data_plane_pb2
 def described(*names: str, index: int = 0) -> data_plane_pb2.MetadataResponse:
     """An answer that shows topics."""
     response = data_plane_pb2.MetadataResponse(cluster_id="hand-driven", applied_index=index)
+    response.brokers.add(node_id=1, host="node-1", port=1)
     for name in names:
         topic = response.topics.add(name=name, topic_id=name.encode().rjust(16, b"-"))
         topic.partitions.add(partition=0, leader=1, leader_epoch=1, replicas=[1], group_id=5)

@@ -566,6 +566,20 @@ async def test_a_topic_that_was_made_anew_is_read_from_its_beginning_whatever_th
     assert bench[P0].topic_id == ANOTHER_ID and bench.take() == []
 
 
+async def test_how_far_the_former_topic_went_says_nothing_of_the_next_one() -> None:
+    bench = Bench()
+    await bench.answer(holds(0, stored_batch(0, 20), end=20))
+    bench.cluster.show(1, topic_id=ANOTHER_ID)
+    await turn()
+    bench[P0].move(15, "earliest")  # As a seek does.
+    bench.fetcher.wake()
+    await turn()
+    refused = fails(Code.OFFSET_OUT_OF_RANGE, end=10, retriable=False)
+    refused.topic_id = ANOTHER_ID
+    await bench.answer(refused, number=-1)
+    assert bench[P0].resetting, "the place that was sought is not one of this topic: it is looked up"
+
+
 async def test_without_a_policy_a_topic_that_was_made_anew_is_said_to_be_so() -> None:
     bench = Bench(auto_offset_reset="none")
     bench.cluster.show(1, topic_id=ANOTHER_ID)
