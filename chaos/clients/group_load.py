@@ -301,11 +301,14 @@ class MemberLoad:
 
     async def revoked(self, life: _Life, partitions: Collection[TopicPartition]) -> None:
         """Commits what is done of them, as applications do, then lets go."""
-        assert self._consumer is not None
+        assert self._consumer is not None and self._consumer._core.group is not None
+        group = self._consumer._core.group
+        losses = group._losses
         if not self.habits.options.get("enable_auto_commit", True) and self._rng.random() < self.habits.commits:
             with suppress(QuorumlogError):  # The next owner does the work again.
                 await self._consumer.commit()
-        self.end(life, partitions, Ending.REVOKED)
+        # A commit may take longer than the group waits: then the member was put out while it gave up.
+        self.end(life, partitions, Ending.REVOKED if group._losses == losses else Ending.LOST)
 
     def end(self, life: _Life, partitions: Collection[TopicPartition], ending: Ending) -> None:
         """It works on them no more."""
