@@ -28,7 +28,7 @@ HEALTH_EXAMPLE = "Example: quorumlog cluster health --watch"
 
 WATCH_INTERVAL_S = 1.0
 
-features = typer.Typer(no_args_is_help=True, help="The cluster's feature level: describe.")
+features = typer.Typer(no_args_is_help=True, help="The cluster's feature level: describe, upgrade.")
 
 
 @dataclass(slots=True, frozen=True)
@@ -111,6 +111,17 @@ def describe_features(
         return
     print(f"FeatureLevel: {cluster.feature_level}")
     print_table(("Node", "Supports", "Version"), (tuple(node.values()) for node in nodes))
+
+
+@features.command("upgrade", epilog="Example: quorumlog features upgrade --dry-run")
+def upgrade_features(
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+) -> None:
+    """Raises the feature level to what all nodes support: there is no way back to the former version then."""
+    with connect(bootstrap_servers) as admin:
+        level = admin.upgrade_features(validate_only=dry_run)
+    print(f"feature level {level}: all nodes support it" if dry_run else f"the cluster is at feature level {level}")
 
 
 def health(

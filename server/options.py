@@ -130,6 +130,7 @@ class NodeOptions:
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
+    raises_features: bool = True
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000

@@ -124,6 +124,9 @@ class Settings(BaseSettings):
     auto_leader_rebalance_enable: bool = Field(
         True, description="true to give leaderships back to the preferred leaders, false to leave them"
     )
+    feature_upgrade: Literal["automatic", "manual"] = Field(
+        "automatic", description="automatic, or manual to wait for quorumlog features upgrade"
+    )
     leader_imbalance_check_interval_seconds: Annotated[int, Field(ge=1, le=86_400)] = Field(
         30, description="a whole number of seconds from 1 to 86400"
     )
@@ -225,6 +228,7 @@ class Settings(BaseSettings):
                 enabled=self.auto_leader_rebalance_enable,
                 check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
             ),
+            raises_features=self.feature_upgrade == "automatic",
             groups=self._group_options(),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,

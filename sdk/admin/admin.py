@@ -148,6 +148,10 @@ class Admin:
         """Changes who votes in the metadata quorum; see :meth:`AsyncAdmin.alter_quorum`."""
         return self._background.run(self._core.alter_quorum(add=add, remove=remove, validate_only=validate_only))
 
+    def upgrade_features(self, *, validate_only: bool = False) -> int:
+        """Raises the feature level; see :meth:`AsyncAdmin.upgrade_features`."""
+        return self._background.run(self._core.upgrade_features(validate_only=validate_only))
+
     def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
         """Has all replicas of a node moved to others; see :meth:`AsyncAdmin.drain_node`."""
         return self._background.run(self._core.drain_node(node_id, to=to, validate_only=validate_only))

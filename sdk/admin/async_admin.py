@@ -442,6 +442,22 @@ class AsyncAdmin:
         added, removed = checked_nodes(add, "add"), checked_nodes(remove, "remove")
         return await self._quorum.alter(added, removed, validate_only=bool(validate_only))
 
+    async def upgrade_features(self, *, validate_only: bool = False) -> int:
+        """Raises the cluster's feature level to the highest that all nodes support, where it does not rise by itself
+        (the setting ``feature_upgrade``; KIP-584). There is no way back to the former version from then on.
+
+        Arguments:
+            validate_only: check only, change nothing.
+
+        Returns:
+            The level, which may be what it was.
+
+        Raises:
+            UnsupportedVersionError: some nodes are of the former version yet; the message names them.
+        """
+        self._check_usable()
+        return await self._nodes.upgrade_features(validate_only=bool(validate_only))
+
     async def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
         """Has all replicas of a node moved to others, and returns once that has been taken on.
 

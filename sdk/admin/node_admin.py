@@ -1,4 +1,4 @@
-"""Administration of nodes: emptied, kept, struck off."""
+"""Administration of nodes: emptied, kept, struck off, and all of them upgraded."""
 
 from __future__ import annotations
 
@@ -50,6 +50,20 @@ class NodeAdmin:
                 raise
 
         await self._cluster.retrying(ask, self._limit_s, "remove_node")
+
+    async def upgrade_features(self, *, validate_only: bool) -> int:
+        """Raises the feature level; asked twice, it is done once."""
+        request = admin_pb2.UpgradeFeaturesRequest(validate_only=validate_only, timeout_ms=int(self._limit_s * 1000))
+
+        async def ask() -> int:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.UpgradeFeatures(request, timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return response.feature_level
+
+        return await self._cluster.retrying(ask, self._limit_s, "upgrade_features")
 
     def _request(
         self, node_id: int, action: admin_pb2.NodeAction.ValueType, validate_only: bool

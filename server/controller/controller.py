@@ -16,7 +16,7 @@ from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.evacuation import Evacuation
-from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
@@ -24,7 +24,7 @@ from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion
-from quorumlog.server.metadata.records import FEATURE_LEVEL, BrokerRecord
+from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -40,6 +40,7 @@ class ControllerOptions:
         brokers: nodes in one cluster.
         topics: what topics may ask for.
         coordinators: what the internal topic of consumer groups is to be like.
+        raises_features: the feature level rises by itself.
     """
 
     session_timeout_us: int = 3_000_000
@@ -47,6 +48,7 @@ class ControllerOptions:
     brokers: int = 1_000
     topics: TopicLimits = field(default_factory=TopicLimits)
     coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
+    raises_features: bool = True
 
 
 class Controller:
@@ -74,6 +76,7 @@ class Controller:
         self._liveness = BrokerLiveness(image, now, options.session_timeout_us)
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
+        self._features = FeatureLevels(image, options.raises_features)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
         self._nodes = NodeDecisions(image, voters, self._evacuation)
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
@@ -98,9 +101,8 @@ class Controller:
         if unfence:
             body = metadata_log_pb2.UnfenceBrokers(brokers=_identities(unfence))
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, unfence_brokers=body))
-        if self._may_raise_level():
-            level = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
-            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=level))
+        if self._features.is_due():
+            commands.append(self._features.raising(wall_ms))
         commands += self._evacuation.due(now, wall_ms)
         return commands
 
@@ -133,6 +135,8 @@ class Controller:
                 return self._nodes.decide(wall_ms, number, request.alter_node)
             case "alter_quorum":
                 return self._quorum.decide(wall_ms, number, request.alter_quorum)
+            case "upgrade_features":
+                return self._features.decide(wall_ms, number, request.upgrade_features)
             case "replicas_moved":
                 return self._replicas_moved(number, wall_ms, request.replicas_moved)
             case "create_topics" | "delete_topics" | "create_partitions" | "alter_configs" | "create_coordinators":
@@ -174,7 +178,7 @@ class Controller:
         if stale is not None:
             return refusal(number, stale)
         self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
-        if heartbeat.stopping or self._may_raise_level():
+        if heartbeat.stopping or self._features.is_due():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:
                 return ControllerDecision(number, commands=commands, merge=lambda _: self._heard(heartbeat))
@@ -182,11 +186,6 @@ class Controller:
 
     def _heard(self, heartbeat: peer_pb2.BrokerHeartbeat) -> peer_pb2.ControllerResponse:
         return _heard(fenced=heartbeat.stopping or self._image.is_fenced(heartbeat.node_id))
-
-    def _may_raise_level(self) -> bool:
-        """Whether all nodes that count have been upgraded."""
-        level = self._image.feature_level + 1
-        return level <= FEATURE_LEVEL and self._image.supports(level)
 
     # -- partitions -----------------------------------------------------------------------------------------------
 

@@ -2,11 +2,51 @@
 
 from __future__ import annotations
 
+from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL
+from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+class FeatureLevels:
+    """Raises the feature level, one at a time, once no node is left that would misread what it brings.
+
+    Arguments:
+        image: the controller's.
+        automatic: it rises by itself; otherwise when it is told to, which leaves the way back to the former version
+            open until then. A cluster without topics has nothing to go back for.
+    """
+
+    def __init__(self, image: MetadataImage, automatic: bool) -> None:
+        self._image = image
+        self._automatic = automatic
+
+    def is_due(self) -> bool:
+        """Whether it may rise by itself now."""
+        return (self._automatic or not self._image.topics) and self._may_rise()
+
+    def _may_rise(self) -> bool:
+        level = self._image.feature_level + 1
+        return level <= FEATURE_LEVEL and self._image.supports(level)
+
+    def raising(self, wall_ms: int) -> metadata_log_pb2.MetadataCommand:
+        """What is to be proposed then."""
+        body = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
+        return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=body)
+
+    def decide(self, wall_ms: int, number: int, request: admin_pb2.UpgradeFeaturesRequest) -> ControllerDecision:
+        """An operator wants it to rise."""
+        level = self._image.feature_level
+        if level < FEATURE_LEVEL and not self._may_rise():
+            older = ", ".join(map(str, self._image.older_nodes(level + 1)))
+            problem = f"nodes {older} are of a version that does not support feature level {level + 1}: upgrade them"
+            return refusal(number, error(ErrorCode.UNSUPPORTED_VERSION, problem))
+        if level >= FEATURE_LEVEL or request.validate_only:
+            reached = admin_pb2.UpgradeFeaturesResponse(feature_level=min(level + 1, FEATURE_LEVEL))
+            return answer_now(number, peer_pb2.ControllerResponse(upgrade_features=reached))
+        return ControllerDecision(number, commands=(self.raising(wall_ms),))
 
 
 def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | None:
@@ -17,9 +57,9 @@ def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | N
     """
     if image.feature_level >= SECOND_FEATURE_LEVEL:
         return None
-    older = ", ".join(map(str, image.older_nodes(SECOND_FEATURE_LEVEL))) or "none any more, try again"
+    older = ", ".join(map(str, image.older_nodes(SECOND_FEATURE_LEVEL))) or "none any more"
     problem = (
-        f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: it rises by itself"
-        f" once all nodes are upgraded (older: {older})"
+        f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: upgrade all nodes"
+        f" (older: {older}), see quorumlog features describe"
     )
     return error(ErrorCode.UNSUPPORTED_VERSION, problem)

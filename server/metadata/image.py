@@ -31,7 +31,7 @@ from quorumlog.server.metadata.records import (
 )
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.wire_errors import error
-from quorumlog.v1 import errors_pb2, metadata_log_pb2, peer_pb2
+from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 
@@ -417,7 +417,11 @@ class MetadataImage:
         # Only the log knows whether a node has registered meanwhile that does not support it.
         if level > self.feature_level and self.supports(level):
             self.feature_level = level
-        return ApplyResult(peer_pb2.ControllerResponse())
+        reached = admin_pb2.UpgradeFeaturesResponse(feature_level=self.feature_level)
+        if self.feature_level < level:
+            problem = f"nodes {', '.join(map(str, self.older_nodes(level)))} do not support feature level {level}"
+            reached.error.CopyFrom(error(ErrorCode.UNSUPPORTED_VERSION, problem))
+        return ApplyResult(peer_pb2.ControllerResponse(upgrade_features=reached))
 
     # -- snapshots ------------------------------------------------------------------------------------------------
 

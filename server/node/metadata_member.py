@@ -61,6 +61,7 @@ class MetadataMember(NodeService):
             coordinators=CoordinatorPlan(
                 groups.coordinators, groups.coordinators_factor, len(state.configuration.voters)
             ),
+            raises_features=shared.options.raises_features,
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 

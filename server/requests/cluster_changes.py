@@ -15,7 +15,7 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest
+ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest | admin_pb2.UpgradeFeaturesRequest
 
 #: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
 MAX_NAMED = 100
@@ -24,6 +24,7 @@ MAX_NAMED = 100
 _FIELDS: dict[type[ProtoMessage], str] = {
     admin_pb2.AlterQuorumRequest: "alter_quorum",
     admin_pb2.AlterNodeRequest: "alter_node",
+    admin_pb2.UpgradeFeaturesRequest: "upgrade_features",
 }
 
 
@@ -62,4 +63,6 @@ def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> 
     """The answer to a wish that failed."""
     if isinstance(request, admin_pb2.AlterQuorumRequest):
         return admin_pb2.AlterQuorumResponse(error=problem)
+    if isinstance(request, admin_pb2.UpgradeFeaturesRequest):
+        return admin_pb2.UpgradeFeaturesResponse(error=problem)
     return admin_pb2.AlterNodeResponse(error=problem)

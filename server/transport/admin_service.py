@@ -29,6 +29,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "AlterQuorum": admin_pb2.AlterQuorumRequest,
         "AlterNode": admin_pb2.AlterNodeRequest,
+        "UpgradeFeatures": admin_pb2.UpgradeFeaturesRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -84,6 +84,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.undrain_node": {"node_id": 1},
     "Admin.remove_node": {"node_id": 1, "validate_only": True},
     "Admin.alter_quorum": {"add": [1], "remove": [2], "validate_only": True},
+    "Admin.upgrade_features": {"validate_only": True},
     "Admin.describe_topics": {"topics": ["orders"]},
     "Admin.elect_leaders": {"partitions": [TP]},
     "Admin.list_group_offsets": {"group_id": "g", "partitions": [TP]},

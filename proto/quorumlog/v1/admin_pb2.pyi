@@ -1362,6 +1362,60 @@ class AlterNodeResponse(_message.Message):
 Global___AlterNodeResponse: _TypeAlias = AlterNodeResponse  # noqa: Y015
 
 @_typing.final
+class UpgradeFeaturesRequest(_message.Message):
+    """The cluster is to go to the highest feature level that all nodes support. There is no way back."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    validate_only: _builtins.bool
+    """True: check only, change nothing."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpgradeFeaturesRequest: _TypeAlias = UpgradeFeaturesRequest  # noqa: Y015
+
+@_typing.final
+class UpgradeFeaturesResponse(_message.Message):
+    """The cluster is at that level."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    feature_level: _builtins.int
+    """The level; with validate_only the one that it would have."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        feature_level: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "feature_level", b"feature_level"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpgradeFeaturesResponse: _TypeAlias = UpgradeFeaturesResponse  # noqa: Y015
+
+@_typing.final
 class PlannedMove(_message.Message):
     """A partition that is to move."""
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from test_controller import SECOND, Cluster, new_topic, registration
 
 from quorumlog.server.metadata.image import MetadataImage
@@ -15,8 +17,10 @@ OLD = FIRST_FEATURE_LEVEL
 class Upgrading(Cluster):
     """A cluster of nodes of the former version, of which some are upgraded. Node 4 has no replicas."""
 
-    def __init__(self, *upgraded: int) -> None:
+    def __init__(self, *upgraded: int, automatic: bool = True) -> None:
         super().__init__(nodes=0)
+        self.options = replace(self.options, raises_features=automatic)
+        self.take_over()
         for node in (1, 2, 3):
             self.ask(register_broker=registration(node, feature_level=OLD))
         self.settle(1, 2, 3)
@@ -88,7 +92,7 @@ def test_claims_are_not_deleted_while_a_node_would_misread_that() -> None:
     assert decision.commands == ()
     refused = cluster.commit(decision).error
     assert refused.code == ErrorCode.UNSUPPORTED_VERSION
-    assert "once all nodes are upgraded (older: 4)" in refused.message
+    assert "upgrade all nodes (older: 4)" in refused.message
     cluster.upgrade(4)
     assert cluster.ask(delete_producers=request).delete_producers.results[0].error.code == ErrorCode.NONE
 
@@ -100,3 +104,31 @@ def test_the_metadata_quorum_is_not_changed_while_an_older_node_would_stop_at_th
     assert "(older: 4)" in answer.error.message
     cluster.upgrade(4)
     assert list(cluster.ask(alter_quorum=admin_pb2.AlterQuorumRequest(add=[4])).alter_quorum.voters) == [1, 2, 3, 4]
+
+
+def test_told_to_wait_the_level_rises_when_an_operator_says_so_and_not_before() -> None:
+    cluster = Upgrading(1, 2, 3, automatic=False)
+    wish, check = admin_pb2.UpgradeFeaturesRequest(), admin_pb2.UpgradeFeaturesRequest(validate_only=True)
+    refused = cluster.ask(upgrade_features=wish).error
+    assert refused.code == ErrorCode.UNSUPPORTED_VERSION
+    assert refused.message == "nodes 4 are of a version that does not support feature level 2: upgrade them"
+    cluster.upgrade(4)
+    assert cluster.image.feature_level == OLD, "the way back is open"
+    assert cluster.ask(upgrade_features=check).upgrade_features.feature_level == FEATURE_LEVEL
+    assert cluster.image.feature_level == OLD, "it was a question"
+    assert cluster.ask(upgrade_features=wish).upgrade_features.feature_level == FEATURE_LEVEL
+    assert cluster.image.feature_level == FEATURE_LEVEL
+    again = cluster.decide(upgrade_features=wish)
+    assert again.commands == () and cluster.commit(again).upgrade_features.feature_level == FEATURE_LEVEL
+
+
+def test_an_older_node_that_registers_first_is_named_to_the_operator() -> None:
+    cluster = Upgrading(1, 2, 3, automatic=False)
+    cluster.lost(4)
+    raising = cluster.decide(upgrade_features=admin_pb2.UpgradeFeaturesRequest())
+    cluster.ask(register_broker=registration(4, boot=9, feature_level=OLD))
+    again = metadata_log_pb2.BrokerIdentity(node_id=4, broker_epoch=cluster.epoch(4))
+    cluster.commit_one(unfence_brokers=metadata_log_pb2.UnfenceBrokers(brokers=[again]))
+    answer = cluster.commit(raising).upgrade_features
+    assert answer.feature_level == OLD
+    assert answer.error.message == "nodes 4 do not support feature level 2"

@@ -72,6 +72,7 @@ def test_times_and_limits_reach_the_node_in_its_units() -> None:
         ("storage_reserve_bytes", 7_777, "limits.storage_reserve_bytes", 7_777),
         ("compaction_bytes_per_second", 7_777, "limits.compaction_bytes_per_second", 7_777),
         ("auto_leader_rebalance_enable", False, "balance.enabled", False),
+        ("feature_upgrade", "manual", "raises_features", False),
         ("leader_imbalance_check_interval_seconds", 7, "balance.check_interval_us", 7_000_000),
         ("replica_lag_time_max_ms", 7, "replica_lag_time_max_us", 7_000),
         ("broker_heartbeat_interval_ms", 7, "broker_heartbeat_interval_us", 7_000),
