@@ -29,6 +29,9 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "AlterQuorum": admin_pb2.AlterQuorumRequest,
         "AlterNode": admin_pb2.AlterNodeRequest,
+        "DescribePartitionLog": admin_pb2.DescribePartitionLogRequest,
+        "RestorePartition": admin_pb2.RestorePartitionRequest,
+        "RestoreProducerNames": admin_pb2.RestoreProducerNamesRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(
