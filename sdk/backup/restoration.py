@@ -8,7 +8,7 @@ Whatever breaks it off, the same command goes on.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
@@ -18,6 +18,7 @@ from quorumlog.sdk.backup.partition_restore import PartitionRestore
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import (
+    GroupIdNotFoundError,
     IllegalStateError,
     TopicAlreadyExistsError,
     UnknownTopicOrPartitionError,
@@ -218,11 +219,20 @@ class BackupRestoration:
                 for each in group.offsets
                 if each.topic in topics
             }
+            # What a group has committed here since an earlier attempt counts.
+            there = await self._committed(admin, group.group_id)
+            offsets = {tp: each for tp, each in offsets.items() if tp not in there}
             if offsets:
                 # Also below the log start: a group that is behind retention goes on as its reset policy says.
                 await admin.restore_offsets(group.group_id, offsets)
                 restored += 1
         return restored
+
+    async def _committed(self, admin: GroupAdmin, group_id: str) -> Collection[TopicPartition]:
+        try:
+            return (await admin.offsets(group_id, None)).keys()
+        except GroupIdNotFoundError:
+            return ()
 
     def _count_bytes(self, size: int) -> None:
         self._size_bytes += size

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import itertools
 import json
 import random
@@ -27,7 +28,7 @@ from quorumlog.sdk import (
     TopicPartition,
 )
 from quorumlog.sdk.backup.commands import create_backup, restore_backup, verify_backup
-from quorumlog.sdk.backup.manifest import MANIFEST, read_manifest
+from quorumlog.sdk.backup.manifest import MANIFEST, PartitionBackup, read_manifest
 from quorumlog.sdk.backup.partition_copy import PartitionCopy
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
 from quorumlog.sdk.backup.store import DirectoryStore
@@ -160,9 +161,12 @@ def test_a_retry_after_the_restore_is_still_a_duplicate(
         with Producer(bootstrap_servers=source.bootstrap_servers, linger_ms=0, **name) as producer:
             for value in range(3):
                 producer.send("paid", b"%d" % value).result(timeout=30)
-    create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["paid"])
-    restore_backup(str(tmp_path), bootstrap_servers=fresh.bootstrap_servers)
-    [segment] = tmp_path.rglob("*.segment")
+    old = create_backup(str(tmp_path / "old"), bootstrap_servers=source.bootstrap_servers, topics=["paid"])
+    restore_backup(str(tmp_path / "old"), bootstrap_servers=fresh.bootstrap_servers)
+    new = create_backup(str(tmp_path / "new"), bootstrap_servers=fresh.bootstrap_servers, topics=["paid"])
+    assert new.manifest.next_producer_id > old.manifest.next_producer_id, "no producer gets the id of another"
+    assert new.manifest.producer_names == old.manifest.producer_names
+    [segment] = (tmp_path / "old").rglob("*.segment")
     batches = list(batches_in(segment.read_bytes(), segment.name))
     assert len({batch.header.producer_id for batch in batches}) == 2
     for batch in batches:
@@ -262,6 +266,32 @@ def test_a_backup_that_was_killed_leaves_the_one_before_and_goes_on(
     again = create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["twice"])
     assert again.copied_bytes == 0, "what the killed one had copied is there"
     assert verify_backup(str(tmp_path)).records == 300
+
+
+def test_what_a_group_commits_during_the_backup_is_not_in_it(
+    source: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(source, "watched")
+    write(source, "watched", range(10))
+    tp = TopicPartition("watched", 0)
+    copy = PartitionCopy.copy
+
+    async def copy_then_commit(self: PartitionCopy, before: PartitionBackup | None) -> PartitionBackup:
+        copied = await copy(self, before)
+        await asyncio.to_thread(write, source, "watched", range(10, 20))
+        await asyncio.to_thread(commit, 20)
+        return copied
+
+    def commit(offset: int) -> None:
+        with Admin(bootstrap_servers=source.bootstrap_servers) as admin:
+            admin.alter_group_offsets("watchers", {tp: OffsetAndMetadata(offset)})
+
+    commit(5)
+    monkeypatch.setattr(PartitionCopy, "copy", copy_then_commit)
+    report = create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["watched"])
+    [group] = report.manifest.groups
+    assert [(each.topic, each.offset) for each in group.offsets] == [("watched", 5)]
+    assert report.notes == ()
 
 
 def test_a_damaged_file_is_named(source: LocalCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -371,3 +401,7 @@ def test_an_empty_partition_comes_back_where_it_was(source: LocalCluster, fresh:
     assert [each[0] for each in records(fresh, "emptied")[0]] == [10]
     with Admin(bootstrap_servers=fresh.bootstrap_servers) as admin:
         assert admin.list_group_offsets("g")[TopicPartition("emptied", 0)].offset == 10
+        admin.alter_group_offsets("g", {TopicPartition("emptied", 0): OffsetAndMetadata(11)})
+        again = cli(fresh, "backup", "restore", str(tmp_path))
+        assert again.returncode == 0, again.stderr
+        assert admin.list_group_offsets("g")[TopicPartition("emptied", 0)].offset == 11, "a group was sent back"

@@ -7,6 +7,7 @@ from partition_rig import Rig, batch
 
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import MAX_OFFSET, Partition
+from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.server.partition.restore_steps import take_step
 from quorumlog.v1 import errors_pb2
@@ -163,6 +164,13 @@ def test_a_restore_is_known_after_a_restart(rig: Rig) -> None:
     assert list(again.producers._applied) == list(rig.partition.producers._applied)
 
 
+def test_a_step_waits_for_the_one_before(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore(log_start_offset=5, next_offset=5), settle=False)
+    problem = step(rig, BeginPartitionRestore(log_start_offset=6, next_offset=6), b"s" * 16, settle=False)
+    assert problem is not None
+    assert (problem.code, problem.retriable) == (ErrorCode.SERVER_BUSY, True)
+
+
 def test_a_partition_with_records_cannot_be_restored(rig: Rig) -> None:
     rig.produce(batch())
     rig.settle()
@@ -279,8 +287,6 @@ def test_the_digests_of_an_epoch_that_can_be_replayed_come_along() -> None:
     named = FIRST_NAMED_PRODUCER_ID + 1
     record = producer(producer_id=named, replayable=True, digests=bytes(range(24)))
     table = ProducerTable(10)
-    from quorumlog.server.partition.producer_records import restored
-
     table.restore(restored([record], 5))
     rows = {key: value for key, value in table.take_rows().items() if value is not None}
     again = ProducerTable(10)
