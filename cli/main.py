@@ -24,6 +24,7 @@ from quorumlog.cli import (
     quorum,
     topics,
 )
+from quorumlog.cli.backup import commands as backup
 
 app = typer.Typer(
     name="quorumlog",
@@ -46,6 +47,7 @@ app.add_typer(producers.app, name="producers")
 app.add_typer(log.app, name="log")
 app.add_typer(nodes.app, name="nodes")
 app.add_typer(quorum.app, name="quorum")
+app.add_typer(backup.app, name="backup")
 app.add_typer(health.features, name="features")
 app.add_typer(chaos.app, name="chaos")
 

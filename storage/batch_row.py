@@ -29,19 +29,20 @@ class BatchRow(NamedTuple):
 
 
 def next_row(
-    previous: BatchRow | None, index: int, base_offset: int, record_count: int, max_timestamp_ms: int, size_bytes: int
+    previous: BatchRow | None, index: int, base_offset: int, offsets: int, max_timestamp_ms: int, size_bytes: int
 ) -> BatchRow | None:
     """The row of a batch that follows ``previous`` (None: no batch is kept before it).
 
     Arguments:
+        offsets: how many the batch covers.
         max_timestamp_ms: the batch's own.
         size_bytes: of its whole entry.
 
     Returns:
         None if the batch does not follow: offsets are dense.
     """
-    last_offset = base_offset + record_count - 1
-    if record_count < 1:
+    last_offset = base_offset + offsets - 1
+    if offsets < 1:
         return None
     if previous is None:
         return BatchRow(index, base_offset, last_offset, size_bytes, max_timestamp_ms) if base_offset >= 0 else None

@@ -22,8 +22,8 @@ from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
 from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
 
-#: Of a batch's header: base offset, record count, largest timestamp.
-_INDEXED = struct.Struct("<qI12xq")
+#: Of a batch's header: base offset, record count, largest timestamp, offset delta.
+_INDEXED = struct.Struct("<qI12xq20xI")
 
 
 class RaftGroupWriter:
@@ -211,8 +211,9 @@ class RaftGroupWriter:
         return RaftGroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
 
     def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
-        base, count, max_timestamp_ms = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
-        row = next_row(before, index, base, count, max_timestamp_ms, len(data))
+        base, count, max_timestamp_ms, delta = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
+        # A compacted batch that was restored covers more offsets than it has records.
+        row = next_row(before, index, base, delta + 1 if delta else count, max_timestamp_ms, len(data))
         if row is None:
             raise _refusal(group, f"batch {index} at offset {base} of {count} after {before}")
         key = rows.position_key(group, row.last_offset)

@@ -123,9 +123,8 @@ class _GroupCheck:
             self._before = None
             self._report(entry.index, f"the offset index has it at {row.base_offset} to {row.last_offset}")
         elif before is not None and before.last_offset + 1 == row.base_offset:
-            right = next_row(
-                before, row.index, row.base_offset, header.record_count, header.max_timestamp_ms, entry.length_bytes
-            )
+            offsets = header.last_offset + 1 - header.base_offset
+            right = next_row(before, row.index, row.base_offset, offsets, header.max_timestamp_ms, entry.length_bytes)
             if row != right:
                 self._report(entry.index, f"the offset index does not go on from the batch before it: {row}")
 

@@ -56,6 +56,7 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "producer": ("", "runtime", "records", "cluster"),
         "consumer": ("", "runtime", "records", "cluster"),
         "admin": ("", "runtime", "records", "cluster"),
+        "backup": ("", "runtime", "records", "cluster", "admin"),
         "spark": ("", "runtime", "records", "cluster", "producer"),
     },
     "quorumlog.chaos": {

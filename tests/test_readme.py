@@ -39,6 +39,7 @@ EXPECTED = [
     ["RecordMetadata(topic='readings', partition=0, offset=999", "1000 rows:"],
     ["anna", "3 apples", "partition", "offset"],
     ["1 passed"],
+    ["bytes copied", "sound."],
     ["sound:"],
 ]
 

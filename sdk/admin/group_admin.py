@@ -175,10 +175,13 @@ class GroupAdmin:
 
     async def alter_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
         """Commits offsets on behalf of a group without members."""
-        if not offsets:
-            return
+        if offsets:
+            await self._check_ranges(offsets)
+            await self.restore_offsets(group_id, offsets)
+
+    async def restore_offsets(self, group_id: str, offsets: Mapping[TopicPartition, OffsetAndMetadata]) -> None:
+        """Commits offsets on behalf of a group without members, also such as lie before a log's start."""
         ids = await require_topic_ids(self._cluster, (tp.topic for tp in offsets), self._limit_s)
-        await self._check_ranges(offsets)
         sizes = {tp: len(committed.metadata.encode()) for tp, committed in offsets.items()}
         pending = _PendingPartitions(self._cluster, sizes, ids, self._limit_s)
 

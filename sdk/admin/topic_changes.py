@@ -79,6 +79,16 @@ class TopicChanges:
         if not validate_only:
             await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
 
+    async def restore(self, items: Sequence[admin_pb2.NewTopic]) -> None:
+        """Creates topics with the ids that they had in another cluster."""
+
+        def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
+            request = admin_pb2.CreateTopicsRequest(topics=pending, timeout_ms=self._timeout_ms)
+            return node.call(node.admin.CreateTopics(request, timeout=self._limit_s))
+
+        await self._change("restore_topics", items, send, TopicAlreadyExistsError)
+        await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
+
     async def delete(self, names: Sequence[str]) -> None:
         """Deletes topics."""
         items = [admin_pb2.TopicResult(name=name) for name in names]

@@ -23,7 +23,7 @@ from quorumlog.server.controller.reassignment_decisions import ReassignmentDecis
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.producer_names import check_claim, check_deletion
+from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
@@ -129,6 +129,8 @@ class Controller:
                 return self._claim(number, wall_ms, request.claim_producer)
             case "delete_producers":
                 return self._delete_producers(number, wall_ms, request.delete_producers)
+            case "restore_producer_names":
+                return self._restore_producers(number, wall_ms, request.restore_producer_names)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
             case "alter_node":
@@ -261,6 +263,16 @@ class Controller:
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms)
         # A command of its own: a node of a version that does not know of claims would delete whoever has the name.
         (command.delete_producer_claims if request.claims else command.delete_producers).CopyFrom(body)
+        return ControllerDecision(number, commands=(command,))
+
+    def _restore_producers(
+        self, number: int, wall_ms: int, request: admin_pb2.RestoreProducerNamesRequest
+    ) -> ControllerDecision:
+        refused = refuse_below_second(self._image, "producer names are restored") or check_restored_names(request)
+        refused = refused or self._image.named_producers.check_restore(request.producers)
+        if refused is not None:
+            return refusal(number, refused)
+        command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, restore_producer_names=request)
         return ControllerDecision(number, commands=(command,))
 
     def _check_claims_known(self, request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Error | None:

@@ -6,6 +6,7 @@ import random
 import uuid
 from collections.abc import Sequence
 
+from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.controller.placement import place
 from quorumlog.server.controller.replica_assignment import (
     Placement,
@@ -15,7 +16,7 @@ from quorumlog.server.controller.replica_assignment import (
     check_room,
 )
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import INTERNAL_PREFIX, Topic
+from quorumlog.server.metadata.records import INTERNAL_PREFIX, NO_TOPIC_ID, Topic
 from quorumlog.server.metadata.topic_config import (
     InvalidTopicConfigError,
     check_against_replication,
@@ -39,7 +40,7 @@ def plan_topic(
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
     """
-    refused = _check_name(topic.name) or image.topic_table.check_new(topic.name)
+    refused = _check_name(topic.name) or image.topic_table.check_new(topic.name) or _check_id(image, topic)
     if refused is not None:
         return refused
     placement = (
@@ -52,10 +53,22 @@ def plan_topic(
         return refused
     return metadata_log_pb2.CreateTopic(
         name=topic.name,
-        topic_id=new_topic_id(image, rng),
+        topic_id=topic.topic_id or new_topic_id(image, rng),
         configs={name: value.strip() for name, value in topic.configs.items()},
         partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
     )
+
+
+def _check_id(image: MetadataImage, topic: admin_pb2.NewTopic) -> errors_pb2.Error | None:
+    """Why a topic cannot have the id that a restore wants for it, or None."""
+    if not topic.topic_id:
+        return None
+    if len(topic.topic_id) != len(NO_TOPIC_ID) or topic.topic_id == NO_TOPIC_ID:
+        return error(ErrorCode.INVALID_REQUEST, f"the id of topic {topic.name} is not one of {len(NO_TOPIC_ID)} bytes")
+    if topic.topic_id in image.topics_by_id:
+        problem = f"topic {image.topics_by_id[topic.topic_id].name} has the id that topic {topic.name} is to have"
+        return error(ErrorCode.TOPIC_ALREADY_EXISTS, problem)
+    return refuse_below_second(image, "topics are restored with their ids")
 
 
 def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimits) -> Placement | errors_pb2.Error:

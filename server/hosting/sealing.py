@@ -74,6 +74,27 @@ class GroupSealer:
 
         return seal
 
+    def restored_batch(self, entry: bytes, base_offset: int, last_offset: int | None) -> Seal:
+        """How to seal a checked batch of another log at the same offsets once its place is known.
+
+        Arguments:
+            last_offset: the last one missing behind it, if any is.
+        """
+
+        def seal(index: int, term: int, previous_hash: int) -> Entry:
+            data = layout.seal_batch(
+                entry,
+                group=self._group,
+                term=term,
+                index=index,
+                previous_hash=previous_hash,
+                base_offset=base_offset,
+                last_offset=last_offset,
+            )
+            return Entry(index, term, EntryKind.BATCH, layout.entry_hash(data), data)
+
+        return seal
+
     def _seal(self, index: int, term: int, previous_hash: int, kind: EntryKind, body: bytes) -> Entry:
         data = layout.seal(self._group, term, index, previous_hash, layout.EnvelopeKind(kind), body)
         return Entry(index, term, kind, layout.entry_hash(data), data)

@@ -128,6 +128,8 @@ class MetadataImage:
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producers))
             case "delete_producer_claims":
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
+            case "restore_producer_names":
+                result = self._restore_producers(command.restore_producer_names)
             case "want_quorum":
                 result = self.quorum.want(command.want_quorum, self.brokers)
             case "want_node":
@@ -410,6 +412,14 @@ class MetadataImage:
     def older_nodes(self, level: int) -> list[int]:
         """The registered nodes that do not support a feature level."""
         return sorted(node for node, broker in self.brokers.items() if broker.registration.feature_level < level)
+
+    def _restore_producers(self, command: admin_pb2.RestoreProducerNamesRequest) -> ApplyResult:
+        """Names come from a backup, and ids that were given out there are not given again."""
+        refused = self.named_producers.restore(command.producers, command.next_named_producer_id)
+        if refused is None:
+            self.next_producer_id = max(self.next_producer_id, command.next_producer_id)
+        response = admin_pb2.RestoreProducerNamesResponse(error=refused)
+        return ApplyResult(peer_pb2.ControllerResponse(restore_producer_names=response))
 
     def _raise_feature_level(self, index: int, level: int) -> ApplyResult:
         if level > FEATURE_LEVEL:

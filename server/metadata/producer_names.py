@@ -33,6 +33,9 @@ MAX_NAME_LENGTH = 249
 MAX_NOTE_BYTES = 1024
 #: Names in one cluster.
 MAX_NAMES = 100_000
+#: Ids that a restore may ask to be given out next leave room for all that will ever be.
+MAX_NEXT_ID = FIRST_NAMED_PRODUCER_ID - (1 << 40)
+MAX_NEXT_NAMED_ID = (1 << 63) - (1 << 40)
 #: Epochs are 64 bits wide, with a sign.
 MAX_EPOCH = (1 << 63) - 1
 
@@ -194,6 +197,46 @@ class NamedProducers:
                 self.deleted_index = index
         return response
 
+    def check_restore(self, names: Iterable[admin_pb2.ListedProducer]) -> errors_pb2.Error | None:
+        """Why names cannot come from a backup, or None. What is there already may come again."""
+        new = 0
+        for each in names:
+            known = self._by_name.get(each.name)
+            taken = known is None and each.producer_id < self.next_id
+            if taken or (known is not None and known.producer_id != each.producer_id):
+                return error(
+                    ErrorCode.POLICY_VIOLATION,
+                    f"producer name {each.name!r} cannot be restored with id {each.producer_id}: this cluster has given"
+                    " that id, or the name, to somebody else; restore into a cluster where no name was claimed",
+                )
+            new += known is None
+        if len(self._by_name) + new > MAX_NAMES:
+            return error(ErrorCode.PRODUCER_LIMIT_EXCEEDED, f"a cluster has at most {MAX_NAMES} producer names")
+        return None
+
+    def restore(self, names: Iterable[admin_pb2.ListedProducer], next_id: int) -> errors_pb2.Error | None:
+        """Takes names from a backup, all or none of them, as the log decides it.
+
+        Arguments:
+            next_id: of the next name, at the earliest; 0: no change.
+        """
+        refused = self.check_restore(names)
+        if refused is not None:
+            return refused
+        for each in names:
+            known = self._by_name.get(each.name)
+            if known is None or known.epoch < each.producer_epoch:
+                restored = metadata_log_pb2.NamedProducer(
+                    name=each.name,
+                    producer_id=each.producer_id,
+                    epoch=each.producer_epoch,
+                    note=each.note,
+                    claimed_ms=each.claimed_ms,
+                )
+                self._keep(restored)
+        self.next_id = max(self.next_id, next_id)
+        return None
+
     def records(self) -> list[metadata_log_pb2.NamedProducer]:
         """All of them, as a snapshot holds them."""
         return list(self._by_name.values())
@@ -243,3 +286,27 @@ def check_deletion(request: admin_pb2.DeleteProducersRequest) -> errors_pb2.Erro
     else:
         return None
     return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def check_restored_names(request: admin_pb2.RestoreProducerNamesRequest) -> errors_pb2.Error | None:
+    """Why names from a backup cannot be meant, whatever has been claimed so far; None if they can."""
+    ids = [each.producer_id for each in request.producers]
+    problem = None
+    if len(ids) > MAX_PRODUCER_NAMES:
+        problem = f"{len(ids)} producer names in one request: at most {MAX_PRODUCER_NAMES} are allowed"
+    elif ids != sorted(set(ids)) or len({each.name for each in request.producers}) < len(ids):
+        problem = "producer names of a backup come in the order of their ids, each once"
+    elif ids and not FIRST_NAMED_PRODUCER_ID <= ids[0] <= ids[-1] < MAX_NEXT_NAMED_ID:
+        problem = f"ids of producer names lie between {FIRST_NAMED_PRODUCER_ID} and {MAX_NEXT_NAMED_ID}"
+    elif (
+        not 0 <= request.next_producer_id <= MAX_NEXT_ID or not 0 <= request.next_named_producer_id < MAX_NEXT_NAMED_ID
+    ):
+        problem = "the ids to be given out next are negative, or leave no room for others"
+    for each in request.producers:
+        if not 1 <= len(each.name) <= MAX_NAME_LENGTH or not each.name.isprintable():
+            problem = f"producer name {each.name[:40]!r} is not 1 to {MAX_NAME_LENGTH} printable characters"
+        elif each.producer_epoch < 0 or each.claimed_ms < 0 or len(each.note) > MAX_NOTE_BYTES:
+            problem = (
+                f"producer name {each.name!r} has a negative epoch or time, or a note of more than {MAX_NOTE_BYTES} B"
+            )
+    return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)

@@ -75,6 +75,9 @@ class TopicTable:
     def create(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
         """A topic is created."""
         refused = self.check_new(command.name)
+        if refused is None and command.topic_id in self.by_id:
+            taken = f"topic {self.by_id[command.topic_id].name} has the id that topic {command.name} is to have"
+            refused = error(ErrorCode.TOPIC_ALREADY_EXISTS, taken)
         if refused is not None:
             return ApplyResult(_created(admin_pb2.CreateTopicResult(name=command.name, error=refused)))
         topic = Topic(command.name, command.topic_id, dict(command.configs))

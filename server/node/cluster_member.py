@@ -141,6 +141,7 @@ class ClusterMember:
                 self.logs.compactions,
                 self.logs.compaction_proposals,
                 self.logs.record_deletions,
+                self.logs.restores,
                 self.logs.offset_requests,
                 self._topic_requests,
                 self.elections,

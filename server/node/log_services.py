@@ -17,6 +17,7 @@ from quorumlog.server.requests.absent_partitions import AbsentPartitions
 from quorumlog.server.requests.delete_records import RecordDeletions
 from quorumlog.server.requests.fetch import FetchRequests
 from quorumlog.server.requests.list_offsets import OffsetRequests
+from quorumlog.server.requests.partition_restores import PartitionRestores
 from quorumlog.server.requests.produce import ProduceRequests
 from quorumlog.server.requests.silent_refusals import SilentRefusals
 
@@ -44,6 +45,7 @@ class LogServices:
         self.fetches = FetchRequests(replicas, limits, replies, absent)
         self.offset_requests = OffsetRequests(replicas, storage, limits.waiting_look_ups, replies, absent, rounds)
         self.record_deletions = RecordDeletions(host, replicas, limits.waiting_deletions, replies, absent)
+        self.restores = PartitionRestores(host, replicas, metadata, limits, conditions, replies, absent)
         self.checkpoints = PartitionCheckpoints(host, storage, logs, snapshots)
         self.retention = LogRetention(host, storage, logs)
         self.compactions = CompactionRunner(
@@ -65,6 +67,7 @@ class LogServices:
             self.fetches.after_round(now, partition)
             self.offset_requests.after_round(partition)
             self.record_deletions.after_round(partition)
+            self.restores.after_round(partition)
             self.retention.after_round(now, wall_ms, partition)
         if partition.leading_term != led:
             self.deleted_producers.consider(now, partition)

@@ -11,6 +11,10 @@ May import: `hosting`, `metadata`, `server` itself.
 - `epoch_digests`: what is kept of an epoch that can be replayed.
 - `forgotten_producers`: has partitions forget producers that are silent or deleted.
 - `time_lookup`: the first offset at or after a time.
+- `restoration`: the restore that a partition comes from, or is in.
+- `restore_steps`: what a restore brings, checked against where the log is.
+- `producer_records`: the producers of a partition, as a backup holds them.
+- `refusals`: what clients hear when a partition refuses them.
 - `retention`: where a log should start, by bytes and by time.
 - `checkpoints`: gives up the entries before the log start.
 - `compaction_proposals`: up to where a leader wants its logs compacted.

@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Protocol
 
 from quorumlog.raft.types import Entry
+from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.v1.entry import ENVELOPE_BYTES
-from quorumlog.v1.partition_log_pb2 import CompactLog, PartitionCommand
+from quorumlog.v1.partition_log_pb2 import BeginRestore, CompactLog, PartitionCommand
 
 
 class PartitionLogError(Exception):
@@ -23,9 +24,20 @@ class CommandedPartition(Protocol):
     def compact(self, command: CompactLog) -> None:
         """Of the records before an offset the last one of each key is to be kept."""
 
+    def begin_restore(self, command: BeginRestore) -> None:
+        """What it takes from now on comes from a backup."""
+
+    def finish_restore(self, log_start_offset: int, index: int) -> None:
+        """The restore is over, says the entry at ``index``; records before an offset are not kept."""
+
     @property
     def producers(self) -> ProducerTable:
         """What it remembers of idempotent producers."""
+
+
+def begins_restore(entry: Entry) -> bool:
+    """Whether a command is the beginning of a restore."""
+    return PartitionCommand.FromString(entry.data[ENVELOPE_BYTES:]).WhichOneof("body") == "begin_restore"
 
 
 def apply_command(partition: CommandedPartition, entry: Entry) -> None:
@@ -47,6 +59,12 @@ def apply_command(partition: CommandedPartition, entry: Entry) -> None:
             partition.producers.forget_named(forgotten.producer_ids, forgotten.deleted_index)
         case "count_named_apart":
             partition.producers.count_named_apart()
+        case "begin_restore":
+            partition.begin_restore(command.begin_restore)
+        case "restore_producers":
+            partition.producers.restore(restored(command.restore_producers.producers, entry.index))
+        case "finish_restore":
+            partition.finish_restore(command.finish_restore.log_start_offset, entry.index)
         case _:
             raise PartitionLogError(
                 f"entry {entry.index} of a partition's log holds a command of a later version: upgrade this node"

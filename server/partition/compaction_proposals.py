@@ -47,7 +47,7 @@ class CompactionProposals(NodeService):
             return
         self._look_due = now + self._interval_us
         for partition in self._logs.values():
-            if partition.config.compacts and partition.leads:
+            if partition.config.compacts and partition.leads and not partition.restoring:
                 self._consider(now, wall_ms, partition)
 
     def _consider(self, now: int, wall_ms: int, partition: Partition) -> None:

@@ -30,6 +30,8 @@ MAX_EPOCH_BATCHES = 4_096
 ROW_DIGESTS = 64
 
 _DIGEST = struct.Struct("<IQ")
+#: Bytes of one of them in a row.
+DIGEST_BYTES = _DIGEST.size
 _RULES = struct.Struct("<IB")
 
 

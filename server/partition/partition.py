@@ -21,22 +21,30 @@ from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVEL
 from quorumlog.server.metadata.topic_config import TopicConfig, parse_topic_config
 from quorumlog.server.options import NodeLimits
+from quorumlog.server.partition import refusals
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
-from quorumlog.server.partition.commands import apply_command
+from quorumlog.server.partition.commands import apply_command, begins_restore
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
+from quorumlog.server.partition.restoration import Restoration
 from quorumlog.server.partition.state_slices import cut_state, snapshot_state
 from quorumlog.server.wire_errors import error
 from quorumlog.storage.interface import StorageReader
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.entry import NO_PRODUCER_ID, BatchHeader, TimestampType, parse_header
-from quorumlog.v1.errors_pb2 import ErrorCode
-from quorumlog.v1.partition_log_pb2 import CompactLog, CountNamedApart, PartitionCommand, PartitionSnapshot, TableRow
+from quorumlog.v1.partition_log_pb2 import (
+    BeginRestore,
+    CompactLog,
+    CountNamedApart,
+    PartitionCommand,
+    PartitionSnapshot,
+    TableRow,
+)
 
 #: Where offsets end: 64 bits with a sign.
 MAX_OFFSET = (1 << 63) - 1
@@ -79,9 +87,11 @@ class Partition:
         #: Leader only: in which term it had the log say that named producers are counted apart.
         self._named_apart_term = 0
         self.producers = ProducerTable(limits.producers_per_partition, names)
-        self.producers.load(table)
         #: Points of compaction and how far this replica has got; None before the first.
-        self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
+        self.compaction: CompactionState | None = None
+        #: The restore that it comes from, or is in.
+        self.restoration: Restoration | None = None
+        self._take_table(table)
         # The table and the log start may be newer than what is applied: as of the entry at _table_index, where a
         # snapshot brought them. Entries up to there leave both alone.
         self._applied, self.high_watermark, self.log_start_offset, self._table_index = decode_meta(table.get(META_ROW))
@@ -97,6 +107,8 @@ class Partition:
         # Leader only. leading_term: the term that this replica has prepared itself to lead in; 0 as a follower.
         self.log_end_offset = self.high_watermark
         self.leading_term = 0
+        #: Leader only: the entry with which a restore begins, once it is in the log; 0 without one.
+        self._restore_begins = 0
         # A list, though it is taken from the front: an empty deque costs each of a thousand idle partitions 700 B.
         self._not_durable: list[tuple[int, int]] = []
         self._acknowledgements = Acknowledgements()
@@ -122,7 +134,7 @@ class Partition:
                     f"group {self.group}: high watermark {self.high_watermark}, next batch at {header.base_offset}"
                 )
                 self.high_watermark = header.last_offset + 1
-                if entry.index > self._table_index:
+                if entry.index > self._table_index and not self.restoring:
                     self.producers.apply(header, entry.index, content_digest(header, entry.data))
             elif entry.kind is EntryKind.COMMAND and entry.index > self._table_index:
                 apply_command(self, entry)
@@ -139,10 +151,13 @@ class Partition:
         self._table_index = state.table_index
         self.high_watermark = state.next_offset
         self.log_start_offset = max(self.log_start_offset, state.log_start_offset)
-        table = {row.key: row.value for row in state.rows}
+        self._take_table({row.key: row.value for row in state.rows})
+        self._rows_due = self._all_rows_due = True
+
+    def _take_table(self, table: dict[bytes, bytes]) -> None:
         self.producers.load(table)
         self.compaction = CompactionState(table[COMPACTION_ROW]) if COMPACTION_ROW in table else None
-        self._rows_due = self._all_rows_due = True
+        self.restoration = Restoration.of_table(table)
 
     def state_slices(self, next_offset: int, compacted: CompactedLog | None = None) -> list[bytes]:
         """The state now, for a snapshot that ends before ``next_offset``, cut into slices.
@@ -206,6 +221,29 @@ class Partition:
             self.log_start_offset = log_start_offset
             self.trim_index = index
 
+    @property
+    def restoring(self) -> bool:
+        """Whether the log takes what a backup holds, and nothing else."""
+        return self.restoration is not None and not self.restoration.finished
+
+    @property
+    def applied_index(self) -> int:
+        """The entry up to which its state is."""
+        return self._applied
+
+    def begin_restore(self, command: BeginRestore) -> None:
+        """A committed command."""
+        if self.high_watermark == 0 and self.restoration is None:
+            self.restoration = Restoration(command.restore_id, command.compacted_offset)
+            self.log_start_offset = command.log_start_offset
+            self.high_watermark = self.log_end_offset = command.next_offset
+
+    def finish_restore(self, log_start_offset: int, index: int) -> None:
+        """A committed command, the entry at ``index``: the restore is over."""
+        if self.restoration is not None:
+            self.restoration.finish()
+            self.trim(log_start_offset, index)
+
     def take_rows(self) -> dict[bytes, bytes | None]:
         """Rows of the table that changed, to be written with the next transaction."""
         if not self._rows_due:
@@ -220,6 +258,8 @@ class Partition:
             rows[COMPACTION_ROW] = self.compaction.row()
         if self.compaction is not None:
             self.compaction.row_due = False
+        if self.restoration is not None:
+            rows |= self.restoration.take_rows()
         rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
         return rows
 
@@ -227,6 +267,8 @@ class Partition:
         rows = dict(self.producers.rows())
         if self.compaction is not None:
             rows[COMPACTION_ROW] = self.compaction.row()
+        if self.restoration is not None:
+            rows |= self.restoration.rows()
         return rows
 
     # -- leadership -------------------------------------------------------------------------------------------
@@ -252,14 +294,19 @@ class Partition:
 
     def _begin_leadership(self) -> None:
         tail: list[tuple[BatchHeader, int, int]] = []
+        self._restore_begins = 0
         index = self._applied + 1
         while index <= self.raft.last_id.index:
             for entry in self.raft.entries_between(index, self.raft.last_id.index, self._limits.fetch_bytes):
                 if entry.kind is EntryKind.BATCH:
                     header = parse_header(entry.data)
                     tail.append((header, entry.index, content_digest(header, entry.data)))
+                elif entry.kind is EntryKind.COMMAND and begins_restore(entry):
+                    self._restore_begins = entry.index
                 index = entry.index + 1
-        self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
+        # A restore brings its producers along.
+        if not self.restoring:
+            self.producers.rebuild_tail([batch for batch in tail if batch[1] > self._table_index])
         self.log_end_offset = tail[-1][0].last_offset + 1 if tail else self.high_watermark
         durable = self.raft.durable_index
         self._not_durable = [(header.last_offset, index) for header, index, _ in tail if index > durable]
@@ -267,14 +314,7 @@ class Partition:
     def _end_leadership(self) -> list[ProduceCall]:
         self.producers.drop_tail()
         self._not_durable.clear()
-        failure = error(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"the leadership of {self.name} moved while the batch was on its way; send it again to the new leader",
-            definite=False,
-            leader=self.raft.leader_id,
-            leader_epoch=self.raft.term,
-        )
-        return _fail(self._acknowledgements.drain(), failure)
+        return _fail(self._acknowledgements.drain(), refusals.leadership_moved(self.name, self.raft))
 
     def end(self) -> list[ProduceCall]:
         """This node has no replica of the partition any more: its topic is deleted, or it is elsewhere.
@@ -282,24 +322,14 @@ class Partition:
         Returns the produce calls that are done by that.
         """
         self.leading_term = 0
-        failure = error(
-            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-            f"{self.name} was deleted, or left this node, while the batch was on its way; refresh the metadata",
-            definite=False,
-        )
-        waiting = self._acknowledgements.drain()
-        return _fail(waiting, failure)
+        return _fail(self._acknowledgements.drain(), refusals.replica_ended(self.name))
 
     def fail_short_of_copies(self, live_replicas: int) -> list[ProduceCall]:
         """A replica went away: committed batches that need more copies than are left are answered now.
 
         Returns the produce calls that are done by that.
         """
-        failure = error(
-            ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
-            f"appended to {self.name}, but only {live_replicas} replicas are left to confirm it; send it again later",
-            definite=False,
-        )
+        failure = refusals.short_of_copies(self.name, live_replicas)
         committed = self.raft.commit_index if self.raft.leads_committed else 0
         return _fail(self._acknowledgements.take_short(committed, live_replicas), failure)
 
@@ -310,12 +340,7 @@ class Partition:
 
     def not_leader(self) -> errors_pb2.Error:
         """The error for a request that only the leader can serve, with a hint where the leader is."""
-        return error(
-            ErrorCode.NOT_LEADER_OR_FOLLOWER,
-            f"this node does not lead {self.name}; ask its leader",
-            leader=self.raft.leader_id,
-            leader_epoch=self.raft.term,
-        )
+        return refusals.not_leader(self.name, self.raft)
 
     # -- appending --------------------------------------------------------------------------------------------
 
@@ -337,15 +362,14 @@ class Partition:
         """
         if not self.leads:
             return self.not_leader()
+        if self.restoring or self._restore_begins > self._applied:
+            return refusals.being_restored(self.name)
         header = admitted(batch, acks, wall_ms, self.identity.topic, self.config, self._limits.batch_bytes)
         if isinstance(header, errors_pb2.Error):
             return header
         if self.log_end_offset + header.record_count > MAX_OFFSET:
             # Counts are the client's word: with few bytes it can use up the offsets, and none beyond can be written.
-            return error(
-                ErrorCode.INVALID_RECORD,
-                f"{self.name} has no offsets left for {header.record_count} records: use another topic",
-            )
+            return refusals.no_offsets_left(self.name, header.record_count)
         digest = content_digest(header, batch)
         if header.producer_id != NO_PRODUCER_ID:
             verdict = self.producers.check(header, digest)
@@ -356,10 +380,7 @@ class Partition:
                 self._wait(acks, call, slot, header, verdict.log_index, verdict.base_offset, -1)
                 return None
         if acks == ACKS_ALL and live_replicas < self.copies_needed:
-            return error(
-                ErrorCode.NOT_ENOUGH_REPLICAS,
-                f"{self.name} has {live_replicas} live replicas, acks=all needs {self.copies_needed}; try again later",
-            )
+            return refusals.too_few_replicas(self.name, live_replicas, self.copies_needed)
         if is_named(header.producer_id):
             self._have_named_counted_apart(now)
         return self._propose(now, wall_ms, batch, header, digest, acks, call, slot)
@@ -391,7 +412,7 @@ class Partition:
         except NotLeaderError:
             return self.not_leader()
         except ProposalRefusedError as refused:
-            return error(ErrorCode.SERVER_BUSY, f"{self.name} takes no batches for a moment: {refused}")
+            return refusals.takes_none(self.name, refused)
         self.producers.append(header, base_offset, entry.index, digest)
         self.log_end_offset = base_offset + header.record_count
         self._not_durable.append((self.log_end_offset - 1, entry.index))
@@ -416,15 +437,37 @@ class Partition:
         waiter = Waiter(index, self.copies_needed, call, slot, base_offset, append_ms, next_sequence)
         self._acknowledgements.add(acks, waiter)
 
+    def append_restored(self, now: int, entry: bytes, last_offset: int) -> errors_pb2.Error | None:
+        """Appends a checked batch of a backup where it was: the log ends there.
+
+        Arguments:
+            last_offset: that it is to cover, together with those that are missing behind it.
+        """
+        header = parse_header(entry)
+        assert self.restoring and header.base_offset == self.log_end_offset and last_offset < MAX_OFFSET
+        covered = last_offset if last_offset > header.last_offset else None
+        try:
+            appended = self.raft.propose(now, self._sealer.restored_batch(entry, header.base_offset, covered))
+        except NotLeaderError:
+            return self.not_leader()
+        except ProposalRefusedError as refused:
+            return refusals.takes_none(self.name, refused)
+        self.log_end_offset = last_offset + 1
+        self._not_durable.append((last_offset, appended.index))
+        return None
+
     def propose_command(self, now: int, command: PartitionCommand) -> bool:
         """Puts a command into the log, to be carried out by every replica once it is committed; False when this
         replica cannot now."""
         if not self.leads:
             return False
         try:
-            self.raft.propose(now, self._sealer.command(command.SerializeToString(deterministic=True)))
+            entry = self.raft.propose(now, self._sealer.command(command.SerializeToString(deterministic=True)))
         except (NotLeaderError, ProposalRefusedError):
             return False
+        if command.HasField("begin_restore"):
+            # Until that is applied nothing may be appended: it would get an offset from before.
+            self._restore_begins = entry.index
         return True
 
     def resolve_acknowledgements(self) -> list[ProduceCall]:
@@ -458,19 +501,9 @@ class Partition:
 
     def check_epoch(self, leader_epoch: int) -> errors_pb2.Error | None:
         """Fences a client by the leader epoch that it knows (KIP-320); -1 is not checked."""
-        term = self.raft.term
-        if leader_epoch in (-1, term):
+        if leader_epoch in (-1, self.raft.term):
             return None
-        if leader_epoch < term:
-            return error(
-                ErrorCode.FENCED_LEADER_EPOCH,
-                f"{self.name} is led in epoch {term}, not {leader_epoch}; refresh the metadata",
-                leader=self.raft.leader_id,
-                leader_epoch=term,
-            )
-        return error(
-            ErrorCode.UNKNOWN_LEADER_EPOCH, f"this node knows {self.name} only up to epoch {term}; try again shortly"
-        )
+        return refusals.other_epoch(self.name, self.raft, leader_epoch)
 
     def check_readable(self, leader_epoch: int) -> errors_pb2.Error | None:
         """Whether this replica may serve reads: it leads, and an entry of its own term is committed (I11)."""
@@ -479,17 +512,14 @@ class Partition:
         # Applied, not only committed: a look-up that comes in the very step in which that entry commits would be told
         # a high watermark behind what the last leader has acknowledged.
         if self._applied_term != self.raft.term:
-            return error(ErrorCode.LEADER_NOT_AVAILABLE, f"the new leader of {self.name} is not ready yet; try again")
+            return refusals.not_ready(self.name)
         return self.check_epoch(leader_epoch)
 
     def check_offset(self, offset: int) -> errors_pb2.Error | None:
         """Whether an offset may be fetched: from the log start to the log end."""
         if self.log_start_offset <= offset <= self.log_end_offset:
             return None
-        return error(
-            ErrorCode.OFFSET_OUT_OF_RANGE,
-            f"offset {offset} of {self.name} is outside {self.log_start_offset}..{self.log_end_offset}",
-        )
+        return refusals.outside(self.name, offset, self.log_start_offset, self.log_end_offset)
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
         """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""

@@ -22,12 +22,15 @@ take up all the places, and nobody could delete them.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from operator import itemgetter
 
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.partition.epoch_digests import MAX_EPOCH_BATCHES, EpochDigests
+from quorumlog.server.partition.producer_records import RestoredProducer, record_of
 from quorumlog.server.partition.producer_state import ProducerState, decode, encode, is_named, with_batch
+from quorumlog.v1.admin_pb2 import ProducerRecord
 from quorumlog.v1.entry import SEQUENCE_MODULUS, BatchHeader
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -182,12 +185,11 @@ class ProducerTable:
             )
         if known is None and is_named(header.producer_id):
             named = len(self._named) + sum(is_named(each) and each not in self._named for each in self._tail)
-            most = max(1, self._limit * 4 // 5)
-            if named >= most:
+            if named >= self._most_named:
                 return Refused(
                     ErrorCode.PRODUCER_LIMIT_EXCEEDED,
-                    f"{most} named producers have written to this partition, which is the limit: use the names again,"
-                    " or delete those that nobody will use any more (quorumlog producers delete)",
+                    f"{self._most_named} named producers have written to this partition, which is the limit: use the"
+                    " names again, or delete those that nobody will use any more (quorumlog producers delete)",
                 )
         return None
 
@@ -305,6 +307,38 @@ class ProducerTable:
                 digests = self._digests.pop((producer, state.epoch), None) if state is not None else None
                 if digests is not None and digests.rows:
                     self._mark_digests(producer, 0, digests.rows)
+
+    def restore(self, producers: Iterable[RestoredProducer]) -> None:
+        """Takes producers from a backup, each in the place of what is known of it."""
+        # By their ids, as `load` finds them: all of one command have the same index.
+        for producer, state, digests in sorted(producers, key=itemgetter(0)):
+            if is_named(producer):
+                self.count_named_apart()
+            table = self._table_of(producer)
+            before = table.pop(producer, None)
+            if before is not None and before.replayable:
+                self._mark_digests(producer, 0, self._digests.pop((producer, before.epoch)).rows)
+            table[producer] = state
+            self._dirty.add(producer)
+            if digests is not None:
+                self._digests[producer, state.epoch] = digests
+                self._mark_digests(producer, 0, digests.rows)
+        while len(self._applied) > self._limit:
+            self._forget(next(iter(self._applied)))
+
+    def has_room_for(self, producers: Iterable[int]) -> bool:
+        """Whether the named identities among some producers may be remembered, too."""
+        return len(self._named.keys() | filter(is_named, producers)) <= self._most_named
+
+    @property
+    def _most_named(self) -> int:
+        return max(1, self._limit * 4 // 5)
+
+    def records(self, after: int) -> Iterator[ProducerRecord]:
+        """What a backup holds of the applied part: the producers with ids above ``after``, in their order."""
+        for producer in sorted(each for each in (*self._applied, *self._named) if each > after):
+            state = self._table_of(producer)[producer]
+            yield record_of(producer, state, self._digests[producer, state.epoch] if state.replayable else None)
 
     def count_named_apart(self) -> None:
         """Only those without a name count when one of them is to be forgotten. The log says from which entry on: an

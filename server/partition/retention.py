@@ -69,7 +69,7 @@ class LogRetention(NodeService):
     def after_round(self, now: int, wall_ms: int, partition: Partition) -> None:
         """A partition that this node leads, or led, was stepped: its log may have grown, or have begun anew."""
         group, config = partition.group, partition.config
-        if not partition.leads or not deletes(config):
+        if not partition.leads or not deletes(config) or partition.restoring:
             self._beginnings.pop(group, None)
             return
         beginning = self._beginnings.get(group)

@@ -5,6 +5,7 @@
 - `fetch.py`, with `fetch_sessions.py` and `pending_fetch.py`: consumers read, and wait where there is nothing yet.
 - `list_offsets.py`: where partitions begin, end and pass a time.
 - `delete_records.py`: the log start moves up.
+- `partition_restores.py`: what a log is at one moment, for a backup; the steps of a restore.
 - `topics.py`, with `change_targets.py`: topics are created, changed and deleted by the controller, each by its id.
 - `metadata_queries.py`: what the metadata say: brokers, topics, configurations, moves, producer names.
 - `linearizable_reads.py`: makes sure that the metadata are no older than a question.

@@ -1,4 +1,5 @@
-"""Changes of the cluster itself: which nodes leave it, who votes in the metadata quorum. The controller decides."""
+"""Changes of the cluster itself, which the controller decides on: which nodes leave it, who votes in the metadata
+quorum, which producer names come from a backup."""
 
 from __future__ import annotations
 
@@ -8,6 +9,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.metadata.controller_client import ControllerClient, failure_of
+from quorumlog.server.metadata.producer_names import check_restored_names
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
@@ -15,7 +17,12 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest | admin_pb2.UpgradeFeaturesRequest
+ClusterChange: TypeAlias = (
+    admin_pb2.AlterQuorumRequest
+    | admin_pb2.AlterNodeRequest
+    | admin_pb2.UpgradeFeaturesRequest
+    | admin_pb2.RestoreProducerNamesRequest
+)
 
 #: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
 MAX_NAMED = 100
@@ -25,6 +32,7 @@ _FIELDS: dict[type[ProtoMessage], str] = {
     admin_pb2.AlterQuorumRequest: "alter_quorum",
     admin_pb2.AlterNodeRequest: "alter_node",
     admin_pb2.UpgradeFeaturesRequest: "upgrade_features",
+    admin_pb2.RestoreProducerNamesRequest: "restore_producer_names",
 }
 
 
@@ -41,9 +49,8 @@ class ClusterChanges(NodeService):
 
     def change(self, time: StepTime, asked: ClientRequest, request: ClusterChange) -> None:
         """Passes a wish on to the controller."""
-        if isinstance(request, admin_pb2.AlterQuorumRequest) and len(request.add) + len(request.remove) > MAX_NAMED:
-            problem = f"{len(request.add) + len(request.remove)} nodes in one request: at most {MAX_NAMED} are allowed"
-            refused = error(ErrorCode.INVALID_REQUEST, problem)
+        refused = _check_size(request)
+        if refused is not None:
             self._replies.reply(asked.request_id, failed_cluster_change(request, refused))
             return
         field = _FIELDS[type(request)]
@@ -59,10 +66,22 @@ class ClusterChanges(NodeService):
         self._controller.ask(time.now + wait_us(request.timeout_ms), forwarded, answered)
 
 
+def _check_size(request: ClusterChange) -> errors_pb2.Error | None:
+    """Why a wish is not passed on to the controller: it would not fit between nodes. None if it does."""
+    problem = None
+    if isinstance(request, admin_pb2.AlterQuorumRequest) and len(request.add) + len(request.remove) > MAX_NAMED:
+        problem = f"{len(request.add) + len(request.remove)} nodes in one request: at most {MAX_NAMED} are allowed"
+    if isinstance(request, admin_pb2.RestoreProducerNamesRequest):
+        return check_restored_names(request)
+    return None if problem is None else error(ErrorCode.INVALID_REQUEST, problem)
+
+
 def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> ProtoMessage:
     """The answer to a wish that failed."""
     if isinstance(request, admin_pb2.AlterQuorumRequest):
         return admin_pb2.AlterQuorumResponse(error=problem)
     if isinstance(request, admin_pb2.UpgradeFeaturesRequest):
         return admin_pb2.UpgradeFeaturesResponse(error=problem)
+    if isinstance(request, admin_pb2.RestoreProducerNamesRequest):
+        return admin_pb2.RestoreProducerNamesResponse(error=problem)
     return admin_pb2.AlterNodeResponse(error=problem)

@@ -9,6 +9,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.refusals import being_restored
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import wait_us
@@ -177,6 +178,8 @@ def _uncertain(problem: errors_pb2.Error) -> errors_pb2.Error:
 
 
 def _check_allowed(partition: Partition, before: int) -> errors_pb2.Error | None:
+    if partition.restoring:
+        return being_restored(partition.name)
     if partition.config.compacts:
         return error(
             ErrorCode.POLICY_VIOLATION,

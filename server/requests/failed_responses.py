@@ -19,6 +19,7 @@ from quorumlog.server.requests.metadata_queries import (
     failed_producers,
     failed_reassignments,
 )
+from quorumlog.server.requests.partition_restores import failed_partition_description, failed_partition_restore
 from quorumlog.server.requests.produce import failed_produce
 from quorumlog.server.requests.producer_identities import failed_producer_id
 from quorumlog.server.requests.quorum_requests import failed_quorum
@@ -46,6 +47,8 @@ def _table() -> dict[type[ProtoMessage], Failed[ProtoMessage]]:
     declare(admin_pb2.DescribeConfigsRequest, failed_configs)
     declare(admin_pb2.ElectLeadersRequest, failed_elections)
     declare(admin_pb2.DeleteRecordsRequest, failed_deletion)
+    declare(admin_pb2.DescribePartitionLogRequest, failed_partition_description)
+    declare(admin_pb2.RestorePartitionRequest, failed_partition_restore)
     declare(admin_pb2.ListReassignmentsRequest, failed_reassignments)
     declare(admin_pb2.ListProducersRequest, failed_producers)
     declare(admin_pb2.DescribeQuorumRequest, failed_quorum)

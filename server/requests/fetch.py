@@ -12,6 +12,7 @@ from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
 from quorumlog.server.request_timeouts import MAX_WAIT_US
@@ -170,7 +171,7 @@ class FetchRequests(NodeService):
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,
-            partition.compacted_offset,
+            gaps_before(partition.compacted_offset, partition.restoration),
         )  # fmt: skip
 
     def _answer(self, fetch: PendingFetch) -> None:

@@ -171,6 +171,8 @@ class MetadataQueries(NodeService):
                     if request.names
                     else names.page(request.prefix, request.after, MAX_PRODUCER_NAMES + 1)
                 )
+                response.next_named_producer_id = names.next_id
+                response.next_producer_id = self._metadata.image.next_producer_id
                 response.more = len(found) > MAX_PRODUCER_NAMES
                 for each in found[:MAX_PRODUCER_NAMES]:
                     response.producers.add(

@@ -30,6 +30,9 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "AlterQuorum": admin_pb2.AlterQuorumRequest,
         "AlterNode": admin_pb2.AlterNodeRequest,
         "UpgradeFeatures": admin_pb2.UpgradeFeaturesRequest,
+        "DescribePartitionLog": admin_pb2.DescribePartitionLogRequest,
+        "RestorePartition": admin_pb2.RestorePartitionRequest,
+        "RestoreProducerNames": admin_pb2.RestoreProducerNamesRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -113,12 +113,15 @@ class NewTopic(_message.Message):
     REPLICATION_FACTOR_FIELD_NUMBER: _builtins.int
     CONFIGS_FIELD_NUMBER: _builtins.int
     REPLICA_ASSIGNMENTS_FIELD_NUMBER: _builtins.int
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Its name: 1 to 249 characters of [a-zA-Z0-9._-]."""
     num_partitions: _builtins.int
     """How many partitions."""
     replication_factor: _builtins.int
     """How many replicas of each partition."""
+    topic_id: _builtins.bytes
+    """In a restore: the id that the topic had, 16 bytes, which no topic has now. Empty: it gets a new one."""
     @_builtins.property
     def configs(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Configuration to set."""
@@ -135,10 +138,11 @@ class NewTopic(_message.Message):
         replication_factor: _builtins.int = ...,
         configs: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         replica_assignments: _abc.Iterable[Global___ReplicaAssignment] | None = ...,
+        topic_id: _builtins.bytes = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replica_assignments", b"replica_assignments", "replication_factor", b"replication_factor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["configs", b"configs", "name", b"name", "num_partitions", b"num_partitions", "replica_assignments", b"replica_assignments", "replication_factor", b"replication_factor", "topic_id", b"topic_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1502,8 +1506,14 @@ class ListProducersResponse(_message.Message):
     ERROR_FIELD_NUMBER: _builtins.int
     PRODUCERS_FIELD_NUMBER: _builtins.int
     MORE_FIELD_NUMBER: _builtins.int
+    NEXT_NAMED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    NEXT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
     more: _builtins.bool
     """True: there are more after the last of them."""
+    next_named_producer_id: _builtins.int
+    """The id that the next name is given; 0 from older nodes."""
+    next_producer_id: _builtins.int
+    """Producers without a name have been given ids below this one; 0 from older nodes."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Set when the request as a whole failed."""
@@ -1518,10 +1528,12 @@ class ListProducersResponse(_message.Message):
         error: _errors_pb2.Error | None = ...,
         producers: _abc.Iterable[Global___ListedProducer] | None = ...,
         more: _builtins.bool = ...,
+        next_named_producer_id: _builtins.int = ...,
+        next_producer_id: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "more", b"more", "producers", b"producers"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "more", b"more", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers", b"producers"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1757,3 +1769,437 @@ class DescribeNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___DescribeNodeResponse: _TypeAlias = DescribeNodeResponse  # noqa: Y015
+
+@_typing.final
+class DescribePartitionLogRequest(_message.Message):
+    """Asks what a partition's log is at the moment: where it begins and ends, and who has written to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    AFTER_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """The topic's id: 16 bytes."""
+    partition: _builtins.int
+    """The partition's number."""
+    after_producer_id: _builtins.int
+    """Only producers with larger ids: the last one of the page before; -1 for all."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        after_producer_id: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after_producer_id", b"after_producer_id", "partition", b"partition", "timeout_ms", b"timeout_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribePartitionLogRequest: _TypeAlias = DescribePartitionLogRequest  # noqa: Y015
+
+@_typing.final
+class DescribePartitionLogResponse(_message.Message):
+    """A partition's log as its leader has applied it, all at the same moment."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    HIGH_WATERMARK_FIELD_NUMBER: _builtins.int
+    LEADER_EPOCH_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    MORE_FIELD_NUMBER: _builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    RESTORE_ID_FIELD_NUMBER: _builtins.int
+    RESTORING_FIELD_NUMBER: _builtins.int
+    log_start_offset: _builtins.int
+    """The first offset that is kept."""
+    high_watermark: _builtins.int
+    """The offset after the last committed record."""
+    leader_epoch: _builtins.int
+    """The current leader epoch."""
+    compacted_offset: _builtins.int
+    """Below it only the last record of each key is kept; 0 where nothing was compacted."""
+    more: _builtins.bool
+    """True: there are more after the last of them."""
+    applied_index: _builtins.int
+    """The entry of the partition's log up to which this is. Pages that belong together have the same."""
+    restore_id: _builtins.bytes
+    """The restore that the partition comes from, or is in; empty without one."""
+    restoring: _builtins.bool
+    """True until that restore is finished."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerRecord]:
+        """The producers that are remembered, by their ids: as many as a page holds."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        log_start_offset: _builtins.int = ...,
+        high_watermark: _builtins.int = ...,
+        leader_epoch: _builtins.int = ...,
+        compacted_offset: _builtins.int = ...,
+        producers: _abc.Iterable[Global___ProducerRecord] | None = ...,
+        more: _builtins.bool = ...,
+        applied_index: _builtins.int = ...,
+        restore_id: _builtins.bytes = ...,
+        restoring: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "compacted_offset", b"compacted_offset", "error", b"error", "high_watermark", b"high_watermark", "leader_epoch", b"leader_epoch", "log_start_offset", b"log_start_offset", "more", b"more", "producers", b"producers", "restore_id", b"restore_id", "restoring", b"restoring"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DescribePartitionLogResponse: _TypeAlias = DescribePartitionLogResponse  # noqa: Y015
+
+@_typing.final
+class ProducerRecord(_message.Message):
+    """What a partition remembers of one idempotent producer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    RECORDS_FIELD_NUMBER: _builtins.int
+    BATCHES_FIELD_NUMBER: _builtins.int
+    REPLAYABLE_FIELD_NUMBER: _builtins.int
+    DIGESTS_FIELD_NUMBER: _builtins.int
+    producer_id: _builtins.int
+    """Its id."""
+    epoch: _builtins.int
+    """The newest epoch in which it has written."""
+    records: _builtins.int
+    """How many records of that epoch the log has taken."""
+    replayable: _builtins.bool
+    """Whether the epoch may be sent again from its start."""
+    digests: _builtins.bytes
+    """Of a replayable epoch: sequence and digest of each batch, 12 bytes each, little-endian."""
+    @_builtins.property
+    def batches(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerBatch]:
+        """Its last batches, oldest first: 1 to 5."""
+
+    def __init__(
+        self,
+        *,
+        producer_id: _builtins.int = ...,
+        epoch: _builtins.int = ...,
+        records: _builtins.int = ...,
+        batches: _abc.Iterable[Global___ProducerBatch] | None = ...,
+        replayable: _builtins.bool = ...,
+        digests: _builtins.bytes = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["batches", b"batches", "digests", b"digests", "epoch", b"epoch", "producer_id", b"producer_id", "records", b"records", "replayable", b"replayable"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerRecord: _TypeAlias = ProducerRecord  # noqa: Y015
+
+@_typing.final
+class ProducerBatch(_message.Message):
+    """One of the last batches of a producer."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    BASE_SEQUENCE_FIELD_NUMBER: _builtins.int
+    RECORD_COUNT_FIELD_NUMBER: _builtins.int
+    BASE_OFFSET_FIELD_NUMBER: _builtins.int
+    base_sequence: _builtins.int
+    """The sequence of its first record."""
+    record_count: _builtins.int
+    """Its records."""
+    base_offset: _builtins.int
+    """The offset of its first record."""
+    def __init__(
+        self,
+        *,
+        base_sequence: _builtins.int = ...,
+        record_count: _builtins.int = ...,
+        base_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["base_offset", b"base_offset", "base_sequence", b"base_sequence", "record_count", b"record_count"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ProducerBatch: _TypeAlias = ProducerBatch  # noqa: Y015
+
+@_typing.final
+class RestorePartitionRequest(_message.Message):
+    """One step of restoring a partition. It is answered once it is committed. Each step fits only where the log is by then,
+    so that asking again does no harm.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_ID_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    RESTORE_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BEGIN_FIELD_NUMBER: _builtins.int
+    APPEND_FIELD_NUMBER: _builtins.int
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    FINISH_FIELD_NUMBER: _builtins.int
+    topic_id: _builtins.bytes
+    """The topic's id: 16 bytes."""
+    partition: _builtins.int
+    """The partition's number."""
+    restore_id: _builtins.bytes
+    """Names the restore: 16 bytes. All steps of a partition have the same."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    @_builtins.property
+    def begin(self) -> Global___BeginPartitionRestore:
+        """The empty partition is to be restored, and takes nothing else until that is finished."""
+
+    @_builtins.property
+    def append(self) -> Global___RestoreBatches:
+        """The next batches."""
+
+    @_builtins.property
+    def producers(self) -> Global___RestoredProducers:
+        """Producers that it is to remember; those that it does remember by their ids are replaced."""
+
+    @_builtins.property
+    def finish(self) -> Global___FinishPartitionRestore:
+        """All is there: the partition is like any other from now on."""
+
+    def __init__(
+        self,
+        *,
+        topic_id: _builtins.bytes = ...,
+        partition: _builtins.int = ...,
+        restore_id: _builtins.bytes = ...,
+        timeout_ms: _builtins.int = ...,
+        begin: Global___BeginPartitionRestore | None = ...,
+        append: Global___RestoreBatches | None = ...,
+        producers: Global___RestoredProducers | None = ...,
+        finish: Global___FinishPartitionRestore | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "begin", b"begin", "finish", b"finish", "producers", b"producers", "step", b"step"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["append", b"append", "begin", b"begin", "finish", b"finish", "partition", b"partition", "producers", b"producers", "restore_id", b"restore_id", "step", b"step", "timeout_ms", b"timeout_ms", "topic_id", b"topic_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_step: _TypeAlias = _typing.Literal["begin", "append", "producers", "finish"]  # noqa: Y015
+    _WhichOneofArgType_step: _TypeAlias = _typing.Literal["step", b"step"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_step) -> _WhichOneofReturnType_step | None: ...
+
+Global___RestorePartitionRequest: _TypeAlias = RestorePartitionRequest  # noqa: Y015
+
+@_typing.final
+class BeginPartitionRestore(_message.Message):
+    """A restore begins."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    log_start_offset: _builtins.int
+    """The log start while the restore lasts, at most next_offset."""
+    next_offset: _builtins.int
+    """The offset at which the first batch begins, or at which the log ends if there is none."""
+    compacted_offset: _builtins.int
+    """Below it offsets may be missing, because only the last record of each key was kept."""
+    def __init__(
+        self,
+        *,
+        log_start_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        compacted_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginPartitionRestore: _TypeAlias = BeginPartitionRestore  # noqa: Y015
+
+@_typing.final
+class RestoreBatches(_message.Message):
+    """Batches as they were stored. Offsets, timestamps, producers and payloads stay as they are."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """The offset at which what comes next begins. Where compaction has left a gap behind a batch, the batch covers it."""
+    @_builtins.property
+    def entries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.bytes]:
+        """Whole entries of kind BATCH, in offset order. The first begins where the log ends."""
+
+    def __init__(
+        self,
+        *,
+        entries: _abc.Iterable[_builtins.bytes] | None = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["entries", b"entries", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreBatches: _TypeAlias = RestoreBatches  # noqa: Y015
+
+@_typing.final
+class RestoredProducers(_message.Message):
+    """Producers to be remembered."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ProducerRecord]:
+        """At most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        producers: _abc.Iterable[Global___ProducerRecord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["producers", b"producers"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoredProducers: _TypeAlias = RestoredProducers  # noqa: Y015
+
+@_typing.final
+class FinishPartitionRestore(_message.Message):
+    """A restore is finished."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    log_start_offset: _builtins.int
+    """The first offset that is kept from now on."""
+    next_offset: _builtins.int
+    """Where the log must end; if it ends elsewhere, something is missing, and nothing is finished."""
+    def __init__(
+        self,
+        *,
+        log_start_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_start_offset", b"log_start_offset", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishPartitionRestore: _TypeAlias = FinishPartitionRestore  # noqa: Y015
+
+@_typing.final
+class RestorePartitionResponse(_message.Message):
+    """Where the partition is after a step."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    next_offset: _builtins.int
+    """The offset at which the next batch begins."""
+    finished: _builtins.bool
+    """True once the restore is finished."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        next_offset: _builtins.int = ...,
+        finished: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error", "finished", b"finished", "next_offset", b"next_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestorePartitionResponse: _TypeAlias = RestorePartitionResponse  # noqa: Y015
+
+@_typing.final
+class RestoreProducerNamesRequest(_message.Message):
+    """Producer names as another cluster had them. The request succeeds as a whole or not at all; names that are there
+    already with the same id keep their newer epoch.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PRODUCERS_FIELD_NUMBER: _builtins.int
+    NEXT_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    NEXT_NAMED_PRODUCER_ID_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    next_producer_id: _builtins.int
+    """Producers without a name get ids from here on, at the earliest; 0: no change."""
+    next_named_producer_id: _builtins.int
+    """Names get ids from here on, at the earliest; 0: no change."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    @_builtins.property
+    def producers(self) -> _containers.RepeatedCompositeFieldContainer[Global___ListedProducer]:
+        """The names, at most 1,000."""
+
+    def __init__(
+        self,
+        *,
+        producers: _abc.Iterable[Global___ListedProducer] | None = ...,
+        next_producer_id: _builtins.int = ...,
+        next_named_producer_id: _builtins.int = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers", b"producers", "timeout_ms", b"timeout_ms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreProducerNamesRequest: _TypeAlias = RestoreProducerNamesRequest  # noqa: Y015
+
+@_typing.final
+class RestoreProducerNamesResponse(_message.Message):
+    """The names are there."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RestoreProducerNamesResponse: _TypeAlias = RestoreProducerNamesResponse  # noqa: Y015

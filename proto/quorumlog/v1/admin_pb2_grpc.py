@@ -110,6 +110,21 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
                 _registered_method=True)
+        self.DescribePartitionLog = channel.unary_unary(
+                '/quorumlog.v1.Admin/DescribePartitionLog',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogResponse.FromString,
+                _registered_method=True)
+        self.RestorePartition = channel.unary_unary(
+                '/quorumlog.v1.Admin/RestorePartition',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.RestorePartitionRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestorePartitionResponse.FromString,
+                _registered_method=True)
+        self.RestoreProducerNames = channel.unary_unary(
+                '/quorumlog.v1.Admin/RestoreProducerNames',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.FromString,
+                _registered_method=True)
         self.DescribeNode = channel.unary_unary(
                 '/quorumlog.v1.Admin/DescribeNode',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribeNodeRequest.SerializeToString,
@@ -226,6 +241,27 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def DescribePartitionLog(self, request, context):
+        """What a partition's log is at one moment, for a backup. Asked of the partition's leader.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestorePartition(self, request, context):
+        """A step of restoring a partition from a backup. Asked of the partition's leader.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RestoreProducerNames(self, request, context):
+        """Restores producer names with their ids, and the ids to give out next.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def DescribeNode(self, request, context):
         """Describes the answering node: identity, health, storage.
         """
@@ -310,6 +346,21 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.ElectLeaders,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.SerializeToString,
+            ),
+            'DescribePartitionLog': grpc.unary_unary_rpc_method_handler(
+                    servicer.DescribePartitionLog,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogResponse.SerializeToString,
+            ),
+            'RestorePartition': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestorePartition,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestorePartitionRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.RestorePartitionResponse.SerializeToString,
+            ),
+            'RestoreProducerNames': grpc.unary_unary_rpc_method_handler(
+                    servicer.RestoreProducerNames,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.SerializeToString,
             ),
             'DescribeNode': grpc.unary_unary_rpc_method_handler(
                     servicer.DescribeNode,
@@ -723,6 +774,87 @@ class Admin:
             '/quorumlog.v1.Admin/ElectLeaders',
             quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.ElectLeadersResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DescribePartitionLog(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/DescribePartitionLog',
+            quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.DescribePartitionLogResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestorePartition(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/RestorePartition',
+            quorumlog_dot_v1_dot_admin__pb2.RestorePartitionRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.RestorePartitionResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RestoreProducerNames(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/RestoreProducerNames',
+            quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.RestoreProducerNamesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -65,6 +65,12 @@ class AdminStub:
     """Raises the feature level, where that does not happen by itself."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
+    DescribePartitionLog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]
+    """What a partition's log is at one moment, for a backup. Asked of the partition's leader."""
+    RestorePartition: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestorePartitionRequest, _admin_pb2.RestorePartitionResponse]
+    """A step of restoring a partition from a backup. Asked of the partition's leader."""
+    RestoreProducerNames: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RestoreProducerNamesRequest, _admin_pb2.RestoreProducerNamesResponse]
+    """Restores producer names with their ids, and the ids to give out next."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
     """Describes the answering node: identity, health, storage."""
 
@@ -103,6 +109,12 @@ class AdminAsyncStub(AdminStub):
     """Raises the feature level, where that does not happen by itself."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
+    DescribePartitionLog: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]  # type: ignore[assignment]
+    """What a partition's log is at one moment, for a backup. Asked of the partition's leader."""
+    RestorePartition: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestorePartitionRequest, _admin_pb2.RestorePartitionResponse]  # type: ignore[assignment]
+    """A step of restoring a partition from a backup. Asked of the partition's leader."""
+    RestoreProducerNames: _aio.UnaryUnaryMultiCallable[_admin_pb2.RestoreProducerNamesRequest, _admin_pb2.RestoreProducerNamesResponse]  # type: ignore[assignment]
+    """Restores producer names with their ids, and the ids to give out next."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
     """Describes the answering node: identity, health, storage."""
 
@@ -228,6 +240,30 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ElectLeadersResponse, _abc.Awaitable[_admin_pb2.ElectLeadersResponse]]:
         """Hands partitions over to their preferred leaders, each by its present leader."""
+
+    @_abc_1.abstractmethod
+    def DescribePartitionLog(
+        self,
+        request: _admin_pb2.DescribePartitionLogRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.DescribePartitionLogResponse, _abc.Awaitable[_admin_pb2.DescribePartitionLogResponse]]:
+        """What a partition's log is at one moment, for a backup. Asked of the partition's leader."""
+
+    @_abc_1.abstractmethod
+    def RestorePartition(
+        self,
+        request: _admin_pb2.RestorePartitionRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RestorePartitionResponse, _abc.Awaitable[_admin_pb2.RestorePartitionResponse]]:
+        """A step of restoring a partition from a backup. Asked of the partition's leader."""
+
+    @_abc_1.abstractmethod
+    def RestoreProducerNames(
+        self,
+        request: _admin_pb2.RestoreProducerNamesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RestoreProducerNamesResponse, _abc.Awaitable[_admin_pb2.RestoreProducerNamesResponse]]:
+        """Restores producer names with their ids, and the ids to give out next."""
 
     @_abc_1.abstractmethod
     def DescribeNode(

@@ -31,7 +31,8 @@ already right. The leader checks it, fills in those fields and seals it with a n
 the batch ever changes, except timestamp type and max timestamp on topics with append time.
 
 Compaction leaves batches with ``Flags.GAPS``: their records kept their offsets, which do not follow each other any
-more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. Their
+more. Their payload has one more column, ``offset_delta: uint32``, the offset minus the batch's base offset. In a log
+that was restored from a backup such a batch also covers the offsets that are missing behind its last record. Their
 tombstones (records without a value) go with the first compaction at or after the delete horizon, in milliseconds since
 the epoch; -1 where there are none.
 """
@@ -247,13 +248,18 @@ def seal_batch(
     previous_hash: int,
     base_offset: int,
     append_time_ms: int | None = None,
+    last_offset: int | None = None,
 ) -> bytes:
     """The sealed entry of a batch that has been checked: position and base offset filled in.
 
     Arguments:
         append_time_ms: given for topics with append time; becomes the batch's maximal timestamp.
+        last_offset: given for a batch that also covers the offsets missing behind it: the last of them.
     """
     head = bytearray(batch[:BATCH_OVERHEAD_BYTES])
+    if last_offset is not None:
+        head[_FLAGS_AT] = Flags.GAPS
+        struct.pack_into("<I", head, 92, last_offset - base_offset)
     _POSITION.pack_into(head, 12, group, term, index, previous_hash)
     struct.pack_into("<q", head, 40, base_offset)
     if append_time_ms is not None:

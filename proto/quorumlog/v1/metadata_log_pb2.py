@@ -26,7 +26,7 @@ from quorumlog.v1 import admin_pb2 as quorumlog_dot_v1_dot_admin__pb2
 from quorumlog.v1 import peer_pb2 as quorumlog_dot_v1_dot_peer__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/metadata_log.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\x1a\x17quorumlog/v1/peer.proto\"\xd1\x08\n\x0fMetadataCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12\x37\n\x0fregister_broker\x18\n \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBrokerH\x00\x12\x33\n\rfence_brokers\x18\x0b \x01(\x0b\x32\x1a.quorumlog.v1.FenceBrokersH\x00\x12\x37\n\x0funfence_brokers\x18\x0c \x01(\x0b\x32\x1c.quorumlog.v1.UnfenceBrokersH\x00\x12\x31\n\x0c\x63reate_topic\x18\r \x01(\x0b\x32\x19.quorumlog.v1.CreateTopicH\x00\x12\x35\n\x0ereport_leaders\x18\x0e \x01(\x0b\x32\x1b.quorumlog.v1.ReportLeadersH\x00\x12+\n\talter_isr\x18\x0f \x01(\x0b\x32\x16.quorumlog.v1.AlterIsrH\x00\x12\x42\n\x15\x61llocate_producer_ids\x18\x10 \x01(\x0b\x32!.quorumlog.v1.AllocateProducerIdsH\x00\x12\x31\n\x0c\x64\x65lete_topic\x18\x11 \x01(\x0b\x32\x19.quorumlog.v1.DeleteTopicH\x00\x12\x35\n\x0e\x61\x64\x64_partitions\x18\x12 \x01(\x0b\x32\x1b.quorumlog.v1.AddPartitionsH\x00\x12>\n\x13\x63hange_topic_config\x18\x13 \x01(\x0b\x32\x1f.quorumlog.v1.ChangeTopicConfigH\x00\x12\x35\n\x0e\x63laim_producer\x18\x14 \x01(\x0b\x32\x1b.quorumlog.v1.ClaimProducerH\x00\x12;\n\x11reassign_replicas\x18\x15 \x01(\x0b\x32\x1e.quorumlog.v1.ReassignReplicasH\x00\x12\x35\n\x0ereplicas_moved\x18\x16 \x01(\x0b\x32\x1b.quorumlog.v1.ReplicasMovedH\x00\x12\x39\n\x10\x64\x65lete_producers\x18\x17 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12?\n\x16\x64\x65lete_producer_claims\x18\x18 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12>\n\x13raise_feature_level\x18\x19 \x01(\x0b\x32\x1f.quorumlog.v1.RaiseFeatureLevelH\x00\x12/\n\x0bwant_quorum\x18\x1a \x01(\x0b\x32\x18.quorumlog.v1.WantQuorumH\x00\x12+\n\twant_node\x18\x1b \x01(\x0b\x32\x16.quorumlog.v1.WantNodeH\x00\x12/\n\x0bremove_node\x18\x1c \x01(\x0b\x32\x18.quorumlog.v1.RemoveNodeH\x00\x42\x06\n\x04\x62ody\"\x1f\n\x0b\x44\x65leteTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"e\n\rAddPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x05\x12,\n\npartitions\x18\x03 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\"\x97\x01\n\x11\x43hangeTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x35\n\x03set\x18\x02 \x03(\x0b\x32(.quorumlog.v1.ChangeTopicConfig.SetEntry\x12\r\n\x05\x63lear\x18\x03 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x11RaiseFeatureLevel\x12\r\n\x05level\x18\x01 \x01(\r\"h\n\x0f\x44\x65leteProducers\x12\r\n\x05names\x18\x01 \x03(\t\x12\x19\n\x11\x63laimed_before_ms\x18\x02 \x01(\x03\x12+\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1b.quorumlog.v1.ProducerClaim\"h\n\x08WantNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"3\n\nRemoveNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\",\n\nWantQuorum\x12\x0e\n\x06voters\x18\x01 \x03(\x05\x12\x0e\n\x06wishes\x18\x02 \x01(\x04\"\x7f\n\x10ReassignReplicas\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x13\n\x06wishes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cleaving_node\x18\x04 \x01(\x05H\x01\x88\x01\x01\x42\t\n\x07_wishesB\x0f\n\r_leaving_node\"=\n\x0c\x46\x65nceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"?\n\x0eUnfenceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"7\n\x0e\x42rokerIdentity\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xc4\x01\n\x0b\x43reateTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.CreateTopic.ConfigsEntry\x12,\n\npartitions\x18\x04 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1e\n\nReplicaSet\x12\x10\n\x08replicas\x18\x01 \x03(\x05\"\x9d\x03\n\x10MetadataSnapshot\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.BrokerRecord\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.TopicRecord\x12\x12\n\nnext_group\x18\x03 \x01(\r\x12\x18\n\x10next_producer_id\x18\x04 \x01(\x03\x12\x15\n\rfeature_level\x18\x05 \x01(\r\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x34\n\x0fnamed_producers\x18\x07 \x03(\x0b\x32\x1b.quorumlog.v1.NamedProducer\x12\x1e\n\x16next_named_producer_id\x18\x08 \x01(\x03\x12\x1f\n\x17producers_deleted_index\x18\t \x01(\x04\x12\x15\n\rwanted_voters\x18\n \x03(\x05\x12\x15\n\rquorum_wishes\x18\x0b \x01(\x04\x12\x30\n\rremoved_nodes\x18\x0c \x03(\x0b\x32\x19.quorumlog.v1.RemovedNode\"c\n\rNamedProducer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x0c\n\x04note\x18\x04 \x01(\x0c\x12\x12\n\nclaimed_ms\x18\x05 \x01(\x03\"\x9f\x01\n\x0c\x42rokerRecord\x12\x32\n\x0cregistration\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBroker\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x0f\n\x07leaving\x18\x04 \x01(\x08\x12\x16\n\tsuccessor\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"4\n\x0bRemovedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\xc9\x01\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.TopicRecord.ConfigsEntry\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.PartitionRecord\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd4\x01\n\x0fPartitionRecord\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x03\x12\x17\n\x0ftarget_replicas\x18\x07 \x03(\x05\x12\x16\n\x0e\x66ormer_targets\x18\x08 \x03(\x05\x12\x13\n\x0bmoved_index\x18\t \x01(\x04\x12\x0e\n\x06wishes\x18\n \x01(\x04\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fquorumlog/v1/metadata_log.proto\x12\x0cquorumlog.v1\x1a\x18quorumlog/v1/admin.proto\x1a\x17quorumlog/v1/peer.proto\"\x9e\t\n\x0fMetadataCommand\x12\x14\n\x0ctimestamp_ms\x18\x01 \x01(\x03\x12\x37\n\x0fregister_broker\x18\n \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBrokerH\x00\x12\x33\n\rfence_brokers\x18\x0b \x01(\x0b\x32\x1a.quorumlog.v1.FenceBrokersH\x00\x12\x37\n\x0funfence_brokers\x18\x0c \x01(\x0b\x32\x1c.quorumlog.v1.UnfenceBrokersH\x00\x12\x31\n\x0c\x63reate_topic\x18\r \x01(\x0b\x32\x19.quorumlog.v1.CreateTopicH\x00\x12\x35\n\x0ereport_leaders\x18\x0e \x01(\x0b\x32\x1b.quorumlog.v1.ReportLeadersH\x00\x12+\n\talter_isr\x18\x0f \x01(\x0b\x32\x16.quorumlog.v1.AlterIsrH\x00\x12\x42\n\x15\x61llocate_producer_ids\x18\x10 \x01(\x0b\x32!.quorumlog.v1.AllocateProducerIdsH\x00\x12\x31\n\x0c\x64\x65lete_topic\x18\x11 \x01(\x0b\x32\x19.quorumlog.v1.DeleteTopicH\x00\x12\x35\n\x0e\x61\x64\x64_partitions\x18\x12 \x01(\x0b\x32\x1b.quorumlog.v1.AddPartitionsH\x00\x12>\n\x13\x63hange_topic_config\x18\x13 \x01(\x0b\x32\x1f.quorumlog.v1.ChangeTopicConfigH\x00\x12\x35\n\x0e\x63laim_producer\x18\x14 \x01(\x0b\x32\x1b.quorumlog.v1.ClaimProducerH\x00\x12;\n\x11reassign_replicas\x18\x15 \x01(\x0b\x32\x1e.quorumlog.v1.ReassignReplicasH\x00\x12\x35\n\x0ereplicas_moved\x18\x16 \x01(\x0b\x32\x1b.quorumlog.v1.ReplicasMovedH\x00\x12\x39\n\x10\x64\x65lete_producers\x18\x17 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12?\n\x16\x64\x65lete_producer_claims\x18\x18 \x01(\x0b\x32\x1d.quorumlog.v1.DeleteProducersH\x00\x12>\n\x13raise_feature_level\x18\x19 \x01(\x0b\x32\x1f.quorumlog.v1.RaiseFeatureLevelH\x00\x12/\n\x0bwant_quorum\x18\x1a \x01(\x0b\x32\x18.quorumlog.v1.WantQuorumH\x00\x12+\n\twant_node\x18\x1b \x01(\x0b\x32\x16.quorumlog.v1.WantNodeH\x00\x12/\n\x0bremove_node\x18\x1c \x01(\x0b\x32\x18.quorumlog.v1.RemoveNodeH\x00\x12K\n\x16restore_producer_names\x18( \x01(\x0b\x32).quorumlog.v1.RestoreProducerNamesRequestH\x00\x42\x06\n\x04\x62ody\"\x1f\n\x0b\x44\x65leteTopic\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\"e\n\rAddPartitions\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x14\n\x0c\x66irst_number\x18\x02 \x01(\x05\x12,\n\npartitions\x18\x03 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\"\x97\x01\n\x11\x43hangeTopicConfig\x12\x10\n\x08topic_id\x18\x01 \x01(\x0c\x12\x35\n\x03set\x18\x02 \x03(\x0b\x32(.quorumlog.v1.ChangeTopicConfig.SetEntry\x12\r\n\x05\x63lear\x18\x03 \x03(\t\x1a*\n\x08SetEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\"\n\x11RaiseFeatureLevel\x12\r\n\x05level\x18\x01 \x01(\r\"h\n\x0f\x44\x65leteProducers\x12\r\n\x05names\x18\x01 \x03(\t\x12\x19\n\x11\x63laimed_before_ms\x18\x02 \x01(\x03\x12+\n\x06\x63laims\x18\x03 \x03(\x0b\x32\x1b.quorumlog.v1.ProducerClaim\"h\n\x08WantNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\x12\x0f\n\x07leaving\x18\x03 \x01(\x08\x12\x16\n\tsuccessor\x18\x04 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"3\n\nRemoveNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\",\n\nWantQuorum\x12\x0e\n\x06voters\x18\x01 \x03(\x05\x12\x0e\n\x06wishes\x18\x02 \x01(\x04\"\x7f\n\x10ReassignReplicas\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x13\n\x06wishes\x18\x03 \x01(\x04H\x00\x88\x01\x01\x12\x19\n\x0cleaving_node\x18\x04 \x01(\x05H\x01\x88\x01\x01\x42\t\n\x07_wishesB\x0f\n\r_leaving_node\"=\n\x0c\x46\x65nceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"?\n\x0eUnfenceBrokers\x12-\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1c.quorumlog.v1.BrokerIdentity\"7\n\x0e\x42rokerIdentity\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\"\xc4\x01\n\x0b\x43reateTopic\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.CreateTopic.ConfigsEntry\x12,\n\npartitions\x18\x04 \x03(\x0b\x32\x18.quorumlog.v1.ReplicaSet\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x1e\n\nReplicaSet\x12\x10\n\x08replicas\x18\x01 \x03(\x05\"\x9d\x03\n\x10MetadataSnapshot\x12+\n\x07\x62rokers\x18\x01 \x03(\x0b\x32\x1a.quorumlog.v1.BrokerRecord\x12)\n\x06topics\x18\x02 \x03(\x0b\x32\x19.quorumlog.v1.TopicRecord\x12\x12\n\nnext_group\x18\x03 \x01(\r\x12\x18\n\x10next_producer_id\x18\x04 \x01(\x03\x12\x15\n\rfeature_level\x18\x05 \x01(\r\x12\x15\n\rapplied_index\x18\x06 \x01(\x04\x12\x34\n\x0fnamed_producers\x18\x07 \x03(\x0b\x32\x1b.quorumlog.v1.NamedProducer\x12\x1e\n\x16next_named_producer_id\x18\x08 \x01(\x03\x12\x1f\n\x17producers_deleted_index\x18\t \x01(\x04\x12\x15\n\rwanted_voters\x18\n \x03(\x05\x12\x15\n\rquorum_wishes\x18\x0b \x01(\x04\x12\x30\n\rremoved_nodes\x18\x0c \x03(\x0b\x32\x19.quorumlog.v1.RemovedNode\"c\n\rNamedProducer\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x13\n\x0bproducer_id\x18\x02 \x01(\x03\x12\r\n\x05\x65poch\x18\x03 \x01(\x03\x12\x0c\n\x04note\x18\x04 \x01(\x0c\x12\x12\n\nclaimed_ms\x18\x05 \x01(\x03\"\x9f\x01\n\x0c\x42rokerRecord\x12\x32\n\x0cregistration\x18\x01 \x01(\x0b\x32\x1c.quorumlog.v1.RegisterBroker\x12\x14\n\x0c\x62roker_epoch\x18\x02 \x01(\x03\x12\x0e\n\x06\x66\x65nced\x18\x03 \x01(\x08\x12\x0f\n\x07leaving\x18\x04 \x01(\x08\x12\x16\n\tsuccessor\x18\x05 \x01(\x05H\x00\x88\x01\x01\x42\x0c\n\n_successor\"4\n\x0bRemovedNode\x12\x0f\n\x07node_id\x18\x01 \x01(\x05\x12\x14\n\x0c\x64irectory_id\x18\x02 \x01(\t\"\xc9\x01\n\x0bTopicRecord\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x10\n\x08topic_id\x18\x02 \x01(\x0c\x12\x37\n\x07\x63onfigs\x18\x03 \x03(\x0b\x32&.quorumlog.v1.TopicRecord.ConfigsEntry\x12\x31\n\npartitions\x18\x04 \x03(\x0b\x32\x1d.quorumlog.v1.PartitionRecord\x1a.\n\x0c\x43onfigsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\xd4\x01\n\x0fPartitionRecord\x12\r\n\x05group\x18\x01 \x01(\r\x12\x10\n\x08replicas\x18\x02 \x03(\x05\x12\x0b\n\x03isr\x18\x03 \x03(\x05\x12\x0e\n\x06leader\x18\x04 \x01(\x05\x12\x14\n\x0cleader_epoch\x18\x05 \x01(\x03\x12\x17\n\x0fpartition_epoch\x18\x06 \x01(\x03\x12\x17\n\x0ftarget_replicas\x18\x07 \x03(\x05\x12\x16\n\x0e\x66ormer_targets\x18\x08 \x03(\x05\x12\x13\n\x0bmoved_index\x18\t \x01(\x04\x12\x0e\n\x06wishes\x18\n \x01(\x04\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -40,51 +40,51 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TOPICRECORD_CONFIGSENTRY']._loaded_options = None
   _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_options = b'8\001'
   _globals['_METADATACOMMAND']._serialized_start=101
-  _globals['_METADATACOMMAND']._serialized_end=1206
-  _globals['_DELETETOPIC']._serialized_start=1208
-  _globals['_DELETETOPIC']._serialized_end=1239
-  _globals['_ADDPARTITIONS']._serialized_start=1241
-  _globals['_ADDPARTITIONS']._serialized_end=1342
-  _globals['_CHANGETOPICCONFIG']._serialized_start=1345
-  _globals['_CHANGETOPICCONFIG']._serialized_end=1496
-  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_start=1454
-  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_end=1496
-  _globals['_RAISEFEATURELEVEL']._serialized_start=1498
-  _globals['_RAISEFEATURELEVEL']._serialized_end=1532
-  _globals['_DELETEPRODUCERS']._serialized_start=1534
-  _globals['_DELETEPRODUCERS']._serialized_end=1638
-  _globals['_WANTNODE']._serialized_start=1640
-  _globals['_WANTNODE']._serialized_end=1744
-  _globals['_REMOVENODE']._serialized_start=1746
-  _globals['_REMOVENODE']._serialized_end=1797
-  _globals['_WANTQUORUM']._serialized_start=1799
-  _globals['_WANTQUORUM']._serialized_end=1843
-  _globals['_REASSIGNREPLICAS']._serialized_start=1845
-  _globals['_REASSIGNREPLICAS']._serialized_end=1972
-  _globals['_FENCEBROKERS']._serialized_start=1974
-  _globals['_FENCEBROKERS']._serialized_end=2035
-  _globals['_UNFENCEBROKERS']._serialized_start=2037
-  _globals['_UNFENCEBROKERS']._serialized_end=2100
-  _globals['_BROKERIDENTITY']._serialized_start=2102
-  _globals['_BROKERIDENTITY']._serialized_end=2157
-  _globals['_CREATETOPIC']._serialized_start=2160
-  _globals['_CREATETOPIC']._serialized_end=2356
-  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_start=2310
-  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_end=2356
-  _globals['_REPLICASET']._serialized_start=2358
-  _globals['_REPLICASET']._serialized_end=2388
-  _globals['_METADATASNAPSHOT']._serialized_start=2391
-  _globals['_METADATASNAPSHOT']._serialized_end=2804
-  _globals['_NAMEDPRODUCER']._serialized_start=2806
-  _globals['_NAMEDPRODUCER']._serialized_end=2905
-  _globals['_BROKERRECORD']._serialized_start=2908
-  _globals['_BROKERRECORD']._serialized_end=3067
-  _globals['_REMOVEDNODE']._serialized_start=3069
-  _globals['_REMOVEDNODE']._serialized_end=3121
-  _globals['_TOPICRECORD']._serialized_start=3124
-  _globals['_TOPICRECORD']._serialized_end=3325
-  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_start=2310
-  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_end=2356
-  _globals['_PARTITIONRECORD']._serialized_start=3328
-  _globals['_PARTITIONRECORD']._serialized_end=3540
+  _globals['_METADATACOMMAND']._serialized_end=1283
+  _globals['_DELETETOPIC']._serialized_start=1285
+  _globals['_DELETETOPIC']._serialized_end=1316
+  _globals['_ADDPARTITIONS']._serialized_start=1318
+  _globals['_ADDPARTITIONS']._serialized_end=1419
+  _globals['_CHANGETOPICCONFIG']._serialized_start=1422
+  _globals['_CHANGETOPICCONFIG']._serialized_end=1573
+  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_start=1531
+  _globals['_CHANGETOPICCONFIG_SETENTRY']._serialized_end=1573
+  _globals['_RAISEFEATURELEVEL']._serialized_start=1575
+  _globals['_RAISEFEATURELEVEL']._serialized_end=1609
+  _globals['_DELETEPRODUCERS']._serialized_start=1611
+  _globals['_DELETEPRODUCERS']._serialized_end=1715
+  _globals['_WANTNODE']._serialized_start=1717
+  _globals['_WANTNODE']._serialized_end=1821
+  _globals['_REMOVENODE']._serialized_start=1823
+  _globals['_REMOVENODE']._serialized_end=1874
+  _globals['_WANTQUORUM']._serialized_start=1876
+  _globals['_WANTQUORUM']._serialized_end=1920
+  _globals['_REASSIGNREPLICAS']._serialized_start=1922
+  _globals['_REASSIGNREPLICAS']._serialized_end=2049
+  _globals['_FENCEBROKERS']._serialized_start=2051
+  _globals['_FENCEBROKERS']._serialized_end=2112
+  _globals['_UNFENCEBROKERS']._serialized_start=2114
+  _globals['_UNFENCEBROKERS']._serialized_end=2177
+  _globals['_BROKERIDENTITY']._serialized_start=2179
+  _globals['_BROKERIDENTITY']._serialized_end=2234
+  _globals['_CREATETOPIC']._serialized_start=2237
+  _globals['_CREATETOPIC']._serialized_end=2433
+  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_start=2387
+  _globals['_CREATETOPIC_CONFIGSENTRY']._serialized_end=2433
+  _globals['_REPLICASET']._serialized_start=2435
+  _globals['_REPLICASET']._serialized_end=2465
+  _globals['_METADATASNAPSHOT']._serialized_start=2468
+  _globals['_METADATASNAPSHOT']._serialized_end=2881
+  _globals['_NAMEDPRODUCER']._serialized_start=2883
+  _globals['_NAMEDPRODUCER']._serialized_end=2982
+  _globals['_BROKERRECORD']._serialized_start=2985
+  _globals['_BROKERRECORD']._serialized_end=3144
+  _globals['_REMOVEDNODE']._serialized_start=3146
+  _globals['_REMOVEDNODE']._serialized_end=3198
+  _globals['_TOPICRECORD']._serialized_start=3201
+  _globals['_TOPICRECORD']._serialized_end=3402
+  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_start=2387
+  _globals['_TOPICRECORD_CONFIGSENTRY']._serialized_end=2433
+  _globals['_PARTITIONRECORD']._serialized_start=3405
+  _globals['_PARTITIONRECORD']._serialized_end=3617
 # @@protoc_insertion_point(module_scope)

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from quorumlog.v1 import admin_pb2 as _admin_pb2
 import builtins as _builtins
 import sys
 import typing as _typing
@@ -29,6 +30,9 @@ class PartitionCommand(_message.Message):
     FORGET_PRODUCERS_FIELD_NUMBER: _builtins.int
     FORGET_NAMED_PRODUCERS_FIELD_NUMBER: _builtins.int
     COUNT_NAMED_APART_FIELD_NUMBER: _builtins.int
+    BEGIN_RESTORE_FIELD_NUMBER: _builtins.int
+    RESTORE_PRODUCERS_FIELD_NUMBER: _builtins.int
+    FINISH_RESTORE_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def trim_log(self) -> Global___TrimLog:
         """The log start moves up."""
@@ -49,6 +53,18 @@ class PartitionCommand(_message.Message):
     def count_named_apart(self) -> Global___CountNamedApart:
         """Producers with a name no longer count among those of which the oldest is forgotten."""
 
+    @_builtins.property
+    def begin_restore(self) -> Global___BeginRestore:
+        """An empty partition is to be restored from a backup."""
+
+    @_builtins.property
+    def restore_producers(self) -> _admin_pb2.RestoredProducers:
+        """Producers as the backup has them."""
+
+    @_builtins.property
+    def finish_restore(self) -> Global___FinishRestore:
+        """The restore is finished."""
+
     def __init__(
         self,
         *,
@@ -57,12 +73,15 @@ class PartitionCommand(_message.Message):
         forget_producers: Global___ForgetProducers | None = ...,
         forget_named_producers: Global___ForgetNamedProducers | None = ...,
         count_named_apart: Global___CountNamedApart | None = ...,
+        begin_restore: Global___BeginRestore | None = ...,
+        restore_producers: _admin_pb2.RestoredProducers | None = ...,
+        finish_restore: Global___FinishRestore | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "trim_log", b"trim_log"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_restore", b"begin_restore", "body", b"body", "compact_log", b"compact_log", "count_named_apart", b"count_named_apart", "finish_restore", b"finish_restore", "forget_named_producers", b"forget_named_producers", "forget_producers", b"forget_producers", "restore_producers", b"restore_producers", "trim_log", b"trim_log"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers", "count_named_apart"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["trim_log", "compact_log", "forget_producers", "forget_named_producers", "count_named_apart", "begin_restore", "restore_producers", "finish_restore"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -196,6 +215,94 @@ class CountNamedApart(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___CountNamedApart: _TypeAlias = CountNamedApart  # noqa: Y015
+
+@_typing.final
+class BeginRestore(_message.Message):
+    """From this entry on the partition takes what a restore brings, and nothing else. It has no effect on a partition that
+    has had records, or another restore.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESTORE_ID_FIELD_NUMBER: _builtins.int
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    NEXT_OFFSET_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    restore_id: _builtins.bytes
+    """Names the restore: 16 bytes."""
+    log_start_offset: _builtins.int
+    """The log start."""
+    next_offset: _builtins.int
+    """The offset of the first batch."""
+    compacted_offset: _builtins.int
+    """Below it offsets may be missing: the log had been compacted that far."""
+    def __init__(
+        self,
+        *,
+        restore_id: _builtins.bytes = ...,
+        log_start_offset: _builtins.int = ...,
+        next_offset: _builtins.int = ...,
+        compacted_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "log_start_offset", b"log_start_offset", "next_offset", b"next_offset", "restore_id", b"restore_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___BeginRestore: _TypeAlias = BeginRestore  # noqa: Y015
+
+@_typing.final
+class FinishRestore(_message.Message):
+    """From this entry on the partition is like any other."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LOG_START_OFFSET_FIELD_NUMBER: _builtins.int
+    log_start_offset: _builtins.int
+    """The log start."""
+    def __init__(
+        self,
+        *,
+        log_start_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["log_start_offset", b"log_start_offset"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___FinishRestore: _TypeAlias = FinishRestore  # noqa: Y015
+
+@_typing.final
+class PartitionRestore(_message.Message):
+    """The restore that a partition comes from: a row of its table."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESTORE_ID_FIELD_NUMBER: _builtins.int
+    FINISHED_FIELD_NUMBER: _builtins.int
+    COMPACTED_OFFSET_FIELD_NUMBER: _builtins.int
+    restore_id: _builtins.bytes
+    """Names it."""
+    finished: _builtins.bool
+    """Whether it is finished."""
+    compacted_offset: _builtins.int
+    """Below it offsets may be missing."""
+    def __init__(
+        self,
+        *,
+        restore_id: _builtins.bytes = ...,
+        finished: _builtins.bool = ...,
+        compacted_offset: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["compacted_offset", b"compacted_offset", "finished", b"finished", "restore_id", b"restore_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___PartitionRestore: _TypeAlias = PartitionRestore  # noqa: Y015
 
 @_typing.final
 class PartitionSnapshot(_message.Message):

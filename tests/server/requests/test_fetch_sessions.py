@@ -33,6 +33,7 @@ class Log:
         self.group = group
         self.entries: list[bytes] = []
         self.high_watermark = self.log_start_offset = self.compacted_offset = 0
+        self.restoration = None
         self.leads = True
         self.raft = self
         self.term = 1

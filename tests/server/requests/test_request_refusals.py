@@ -37,7 +37,7 @@ class Led:
     def __init__(self) -> None:
         self.group, self.name = 1_000, "t-0"
         self.high_watermark, self.log_start_offset = 100, 0
-        self.leads = True
+        self.leads, self.restoring = True, False
         self.config = SimpleNamespace(compacts=False)
         self.raft = SimpleNamespace(term=3, confirmed_round=0)
         self.proposed: list[int] = []

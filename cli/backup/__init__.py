@@ -1,0 +1,4 @@
+"""What is typed against the loss of a cluster.
+
+- `commands`: ``quorumlog backup``: takes backups, verifies and restores them.
+"""

@@ -1,0 +1,155 @@
+"""``quorumlog backup``: takes backups of a running cluster, verifies them, and restores them into a fresh one."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from quorumlog.cli.boundary import FAILED, WRONG_USAGE, CommandError
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, parse_settings
+from quorumlog.cli.progress import progress
+from quorumlog.cli.rendering import plural, print_json
+
+if TYPE_CHECKING:
+    from quorumlog.sdk.backup.manifest import Manifest
+    from quorumlog.sdk.backup.verification import VerificationReport
+
+app = typer.Typer(no_args_is_help=True, help="Backups: create, verify, restore.")
+
+Place = Annotated[
+    str,
+    typer.Argument(
+        metavar="PLACE",
+        help="A directory, or an address that fsspec knows, such as s3://bucket/prefix.",
+        show_default=False,
+    ),
+]
+Topics = Annotated[
+    list[str] | None, typer.Option("--topic", metavar="NAME", help="Only this topic; may be given several times.")
+]
+
+
+@app.callback()
+def backup() -> None:
+    """Backups."""
+
+
+@app.command("create", epilog="Example: quorumlog backup create /backups/orders")
+def create(
+    place: Place,
+    *,
+    topics: Topics = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Takes a backup while the cluster runs. Where there is one already, only what is new is copied."""
+    from quorumlog.sdk.backup.commands import create_backup
+
+    with progress("copying", None, "bytes") as tell:
+        report = create_backup(place, bootstrap_servers=bootstrap_servers, topics=topics, progress=tell)
+    counts = _counts(report.manifest)
+    if output is OutputFormat.JSON:
+        print_json({
+            **counts,
+            "copied_bytes": report.copied_bytes,
+            "kept_bytes": report.kept_bytes,
+            "notes": list(report.notes),
+        })  # fmt: skip
+        return
+    for note in report.notes:
+        print(f"Note: {note}.")
+    print(
+        f"Backup {report.manifest.sequence} of cluster {report.manifest.cluster_id}: {_summary(report.manifest)};"
+        f" {report.copied_bytes:,} bytes copied, {report.kept_bytes:,} were there."
+    )
+
+
+@app.command("verify", epilog="Example: quorumlog backup verify /backups/orders")
+def verify(place: Place, *, output: Output = OutputFormat.TABLE) -> None:
+    """Reads all of a backup and names what is damaged or missing, a line each. No cluster is asked."""
+    from quorumlog.sdk.backup.commands import verify_backup
+
+    with progress("reading", None, "bytes") as tell:
+        report = verify_backup(place, progress=tell)
+    if output is OutputFormat.JSON:
+        print_json({**_counts(report.manifest), **_read(report), "problems": list(report.problems)})
+    elif not report.problems and report.manifest is not None:
+        taken = datetime.fromtimestamp(report.manifest.taken_ms / 1000, UTC).isoformat(timespec="seconds")
+        print(f"Backup {report.manifest.sequence} of cluster {report.manifest.cluster_id}, taken {taken}: sound.")
+        print(f"{_summary(report.manifest)}; {report.records:,} records in {report.size_bytes:,} bytes.")
+    for problem in report.problems if output is OutputFormat.TABLE else ():
+        print(problem)
+    if report.problems:
+        raise typer.Exit(FAILED)
+
+
+@app.command("restore", epilog="Example: quorumlog backup restore /backups/orders --config retention.ms=-1")
+def restore(
+    place: Place,
+    *,
+    topics: Topics = None,
+    replication_factor: Annotated[
+        int | None, typer.Option("--replication-factor", help="Of all topics; otherwise as it was.", show_default=False)
+    ] = None,
+    config: Annotated[
+        list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="A setting for all topics; several times.")
+    ] = None,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Restores a backup into a fresh cluster, with offsets, settings, producers and groups. Typed again it goes on."""
+    from quorumlog.sdk.backup.commands import restore_backup
+
+    if replication_factor is not None and not 1 <= replication_factor <= 1_000:
+        raise CommandError(f"--replication-factor {replication_factor} is not 1 or more", WRONG_USAGE)
+    configs = parse_settings(config or [])
+    with progress("restoring", None, "bytes") as tell:
+        report = restore_backup(
+            place,
+            bootstrap_servers=bootstrap_servers,
+            topics=topics,
+            replication_factor=replication_factor,
+            configs=configs,
+            progress=tell,
+        )
+    if output is OutputFormat.JSON:
+        print_json(report._asdict())
+        return
+    print(
+        f"Restored {plural(report.topics, 'topic')} with {plural(report.partitions, 'partition')},"
+        f" {report.size_bytes:,} bytes; {plural(report.groups, 'group')},"
+        f" {plural(report.producer_names, 'producer name')}."
+    )
+
+
+def _summary(manifest: Manifest) -> str:
+    partitions = sum(len(topic.partitions) for topic in manifest.topics)
+    return (
+        f"{plural(len(manifest.topics), 'topic')} with {plural(partitions, 'partition')},"
+        f" {plural(len(manifest.groups), 'group')}, {plural(len(manifest.producer_names), 'producer name')}"
+    )
+
+
+def _counts(manifest: Manifest | None) -> dict[str, object]:
+    if manifest is None:
+        return {}
+    return {
+        "cluster_id": manifest.cluster_id,
+        "sequence": manifest.sequence,
+        "taken_ms": manifest.taken_ms,
+        "topics": len(manifest.topics),
+        "partitions": sum(len(topic.partitions) for topic in manifest.topics),
+        "groups": len(manifest.groups),
+        "producer_names": len(manifest.producer_names),
+    }
+
+
+def _read(report: VerificationReport) -> dict[str, object]:
+    return {
+        "files": report.files,
+        "size_bytes": report.size_bytes,
+        "batches": report.batches,
+        "records": report.records,
+    }

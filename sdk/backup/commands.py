@@ -1,0 +1,123 @@
+"""Backups as calls that do not need asyncio: each runs to its end."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TypeVar
+
+from quorumlog.sdk.backup.creation import BackupCreation, BackupReport, first_failure
+from quorumlog.sdk.backup.manifest import require_manifest
+from quorumlog.sdk.backup.restoration import BackupRestoration, RestoreOptions, RestoreReport
+from quorumlog.sdk.backup.store import open_store
+from quorumlog.sdk.backup.verification import BackupVerification, VerificationReport
+from quorumlog.sdk.cluster.cluster import DEFAULT_BOOTSTRAP_SERVERS, Cluster, parse_bootstrap_servers
+from quorumlog.sdk.runtime.backoff import Backoff
+from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME
+
+#: How long one question may take, elections of leaders included. A backup asks as many as it needs.
+QUESTION_S = 60.0
+BOOTSTRAP_S = 3.0
+
+Report = TypeVar("Report")
+
+
+def _nobody_asks(_size_bytes: int) -> None:
+    """Progress that nobody wants to hear of."""
+
+
+def create_backup(
+    location: str,
+    *,
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS,
+    topics: Sequence[str] | None = None,
+    progress: Callable[[int], None] = _nobody_asks,
+) -> BackupReport:
+    """Takes a backup of a running cluster, or adds to the one that is there what is new since.
+
+    Arguments:
+        location: a directory, or an address that fsspec knows, such as ``s3://bucket/prefix``.
+        topics: only these; None: all but those of the cluster itself.
+        progress: is told the bytes copied so far.
+
+    Raises:
+        IllegalArgumentError: the place holds a backup of another cluster.
+        IllegalStateError: a log has lost records since the last backup, or moves on faster than it is copied.
+        QuorumlogError: something could not be read or written. Doing it again goes on where it was.
+    """
+    store = open_store(location)
+
+    async def work(cluster: Cluster) -> BackupReport:
+        return await BackupCreation(cluster, store, topics, QUESTION_S, progress).create()
+
+    return _run(bootstrap_servers, work)
+
+
+def verify_backup(location: str, *, progress: Callable[[int], None] = _nobody_asks) -> VerificationReport:
+    """Reads a whole backup, and says what is wrong with it. No cluster is asked.
+
+    Arguments:
+        location: as for :func:`create_backup`.
+        progress: is told the bytes read so far.
+
+    Raises:
+        IllegalStateError: there is no backup.
+    """
+    return BackupVerification(open_store(location), location, progress).verify()
+
+
+def restore_backup(
+    location: str,
+    *,
+    bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS,
+    topics: Sequence[str] | None = None,
+    replication_factor: int | None = None,
+    configs: Mapping[str, str] | None = None,
+    progress: Callable[[int], None] = _nobody_asks,
+) -> RestoreReport:
+    """Restores a backup into a fresh cluster: topics with their ids and settings, records at their offsets, idempotent
+    producers, producer names, and what groups have committed.
+
+    Arguments:
+        location: as for :func:`create_backup`.
+        topics: only these; None: all.
+        replication_factor: of all topics; None: as it was.
+        configs: settings that replace those in the backup, for all topics.
+        progress: is told the bytes restored so far.
+
+    Raises:
+        TopicAlreadyExistsError: the cluster has a topic of such a name.
+        PolicyViolationError: the cluster is not fresh.
+        CorruptBackupError: a file is damaged.
+        QuorumlogError: something could not be read or written. Doing it again goes on where it was.
+    """
+    store = open_store(location)
+    options = RestoreOptions(topics, replication_factor, dict(configs or {}), QUESTION_S)
+
+    async def work(cluster: Cluster) -> RestoreReport:
+        await cluster.ask_metadata([])
+        manifest = require_manifest(store, location)
+        return await BackupRestoration(cluster, store, manifest, options, progress).restore()
+
+    return _run(bootstrap_servers, work)
+
+
+def _run(bootstrap_servers: str | Sequence[str], work: Callable[[Cluster], Awaitable[Report]]) -> Report:
+    addresses = parse_bootstrap_servers(bootstrap_servers)
+
+    async def run() -> Report:
+        cluster = Cluster(
+            addresses,
+            request_timeout_s=QUESTION_S,
+            bootstrap_timeout_s=BOOTSTRAP_S,
+            backoff=Backoff(runtime=SYSTEM_RUNTIME),
+            client_id="quorumlog-backup",
+        )
+        try:
+            return await work(cluster)
+        except BaseExceptionGroup as group:
+            raise first_failure(group) from None
+        finally:
+            await cluster.close()
+
+    return asyncio.run(run())

@@ -1,0 +1,299 @@
+"""Takes a backup of a running cluster, or adds to one what is new.
+
+The order makes it consistent. First what groups have committed, then where each partition ends, and each partition's
+records and producers as of that end, then the producer names, and last which topics are still there. So no group is
+ahead of the records, no partition remembers a producer whose records are missing, and no producer is ahead of its name.
+Partitions are each as of a moment of their own: records that were written to two partitions at once may be there in one
+alone, as after any failure of whoever wrote them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.backup.manifest import (
+    MANIFEST,
+    CommittedBackup,
+    GroupBackup,
+    Manifest,
+    PartitionBackup,
+    ProducerNameBackup,
+    TopicBackup,
+    read_manifest,
+)
+from quorumlog.sdk.backup.partition_copy import CopyOptions, PartitionCopy
+from quorumlog.sdk.backup.store import BackupStore
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.errors import (
+    IllegalArgumentError,
+    IllegalStateError,
+    QuorumlogError,
+    UnknownTopicOrPartitionError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: Partitions that are copied at once.
+CONCURRENT_PARTITIONS = 4
+GROUPS_TOPIC = "__groups"
+_DELETE_RETENTION = "delete.retention.ms"
+_DAY_MS = 86_400_000
+
+
+class BackupReport(NamedTuple):
+    """What a backup has come to.
+
+    Arguments:
+        copied_bytes: of batches that were copied now.
+        kept_bytes: of batches that were there already.
+        notes: what whoever relies on the backup should know, a line each.
+    """
+
+    manifest: Manifest
+    copied_bytes: int
+    kept_bytes: int
+    notes: tuple[str, ...]
+
+
+class _TopicSource(NamedTuple):
+    """A topic as it is when the backup begins."""
+
+    name: str
+    topic_id: bytes
+    configs: dict[str, str]
+    partitions: int
+    replication_factor: int
+
+
+class BackupCreation:
+    """Takes one backup.
+
+    Arguments:
+        topics: only these; None: all but those of the cluster itself.
+        limit_s: how long one question may take.
+        progress: is told the bytes copied so far.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: BackupStore,
+        topics: Sequence[str] | None,
+        limit_s: float,
+        progress: Callable[[int], None],
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._topics = topics
+        self._limit_s = limit_s
+        self._progress = progress
+        self._copied_bytes = 0
+        self._notes: list[str] = []
+
+    async def create(self) -> BackupReport:
+        """Takes the backup. Its manifest is written when all else is durable."""
+        before = read_manifest(self._store)
+        response = await self._metadata([])
+        if before is not None and before.cluster_id != response.cluster_id:
+            raise IllegalArgumentError(
+                f"the backup is of cluster {before.cluster_id}, this is {response.cluster_id}: give another place"
+            )
+        sources = self._sources(response)
+        # Groups first: what is committed lies before where a partition ends later.
+        groups = await self._groups(response, {source.name for source in sources})
+        sequence = 1 if before is None else before.sequence + 1
+        taken_ms = time.time_ns() // 1_000_000
+        topics = await self._copy_all(sources, before, sequence)
+        names, next_named, next_unnamed = await self._producer_names()
+        topics = await self._still_there(topics)
+        manifest = Manifest(
+            sequence=sequence,
+            cluster_id=response.cluster_id,
+            feature_level=response.feature_level,
+            taken_ms=taken_ms,
+            topics=tuple(topics),
+            groups=tuple(self._within(groups, topics)),
+            producer_names=tuple(names),
+            next_producer_id=next_unnamed,
+            next_named_producer_id=next_named,
+        )
+        self._store.write(MANIFEST, manifest.encode())
+        if before is not None:
+            named = {file.name for file in manifest.files()}
+            for file in before.files():
+                if file.name not in named:
+                    self._store.delete(file.name)
+        all_bytes = sum(s.file.size_bytes for t in manifest.topics for p in t.partitions for s in p.segments)
+        return BackupReport(manifest, self._copied_bytes, max(0, all_bytes - self._copied_bytes), tuple(self._notes))
+
+    # --- metadata ------------------------------------------------------------------------------------------------
+
+    async def _metadata(self, topics: Sequence[str]) -> data_plane_pb2.MetadataResponse:
+        async def attempt() -> data_plane_pb2.MetadataResponse:
+            response = await self._cluster.ask_metadata(topics, all_topics=not topics, linearizable=True)
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return response
+
+        return await self._cluster.retrying(attempt, self._limit_s, "the look at the cluster's topics")
+
+    def _sources(self, response: data_plane_pb2.MetadataResponse) -> list[_TopicSource]:
+        found = {topic.name: topic for topic in response.topics if not topic.internal and not topic.HasField("error")}
+        missing = sorted(set(self._topics or ()) - found.keys())
+        if missing:
+            raise UnknownTopicOrPartitionError(f"topic {missing[0]!r} does not exist: name those that do")
+        wanted = sorted(found) if self._topics is None else sorted(set(self._topics))
+        return [
+            _TopicSource(
+                name,
+                found[name].topic_id,
+                dict(found[name].configs),
+                len(found[name].partitions),
+                len(found[name].partitions[0].replicas),
+            )
+            for name in wanted
+        ]
+
+    async def _still_there(self, topics: list[TopicBackup]) -> list[TopicBackup]:
+        """Those that were not deleted meanwhile."""
+        ids = {topic.name: topic.topic_id.hex() for topic in (await self._metadata([])).topics}
+        for topic in topics:
+            if ids.get(topic.name) != topic.topic_id:
+                self._notes.append(f"topic {topic.name} was deleted meanwhile: it is not in the backup")
+        return [topic for topic in topics if ids.get(topic.name) == topic.topic_id]
+
+    # --- groups and producer names -------------------------------------------------------------------------------
+
+    async def _groups(self, response: data_plane_pb2.MetadataResponse, topics: set[str]) -> list[GroupBackup]:
+        if all(topic.name != GROUPS_TOPIC for topic in response.topics):
+            return []  # Nobody has ever had a group: the question alone would make the coordinators.
+        admin = GroupAdmin(self._cluster, self._limit_s)
+        groups: list[GroupBackup] = []
+        for listing in await admin.listing(()):
+            committed = await admin.offsets(listing.group_id, None)
+            offsets = tuple(
+                CommittedBackup(
+                    tp.topic,
+                    tp.partition,
+                    each.offset,
+                    -1 if each.leader_epoch is None else each.leader_epoch,
+                    each.metadata,
+                )
+                for tp, each in committed.items()
+                if tp.topic in topics
+            )
+            if offsets:
+                groups.append(GroupBackup(listing.group_id, offsets))
+        return groups
+
+    def _within(self, groups: list[GroupBackup], topics: list[TopicBackup]) -> list[GroupBackup]:
+        """Groups with what they have committed of topics that are in the backup."""
+        ends = {(topic.name, each.number): each.end_offset for topic in topics for each in topic.partitions}
+        kept = []
+        for group in groups:
+            offsets = [each for each in group.offsets if (each.topic, each.partition) in ends]
+            ahead = [each for each in offsets if each.offset > ends[each.topic, each.partition]]
+            if ahead:
+                # Its topic was deleted and made anew, or was emptied, since the group was asked.
+                self._notes.append(
+                    f"group {group.group_id} was ahead of {ahead[0].topic}-{ahead[0].partition}: left out there"
+                )
+            kept.append(GroupBackup(group.group_id, tuple(each for each in offsets if each not in ahead)))
+        return [group for group in kept if group.offsets]
+
+    async def _producer_names(self) -> tuple[list[ProducerNameBackup], int, int]:
+        """The names, and the ids that the next name and the next producer without one will get."""
+        found: list[ProducerNameBackup] = []
+
+        async def attempt() -> tuple[int, int]:
+            while True:
+                request = admin_pb2.ListProducersRequest(
+                    after=found[-1].name if found else "", timeout_ms=int(self._limit_s * 1000), notes=True
+                )
+                response = await self._page(request)
+                found.extend(
+                    ProducerNameBackup(
+                        each.name, each.producer_id, each.producer_epoch, each.claimed_ms, each.note.hex()
+                    )
+                    for each in response.producers
+                )
+                if not response.more:
+                    return response.next_named_producer_id, response.next_producer_id
+
+        next_named, next_unnamed = await self._cluster.retrying(attempt, self._limit_s, "the list of producer names")
+        if not next_named:
+            raise IllegalStateError("a node is of an older version, which cannot be backed up: upgrade all nodes first")
+        return found, next_named, next_unnamed
+
+    async def _page(self, request: admin_pb2.ListProducersRequest) -> admin_pb2.ListProducersResponse:
+        response = await self._cluster.ask_any(lambda node, limit: node.admin.ListProducers(request, timeout=limit))
+        if response.HasField("error"):
+            raise error_from_proto(response.error)
+        return response
+
+    # --- records -------------------------------------------------------------------------------------------------
+
+    async def _copy_all(self, sources: list[_TopicSource], before: Manifest | None, sequence: int) -> list[TopicBackup]:
+        turns = asyncio.Semaphore(CONCURRENT_PARTITIONS)
+        options = CopyOptions(self._store, sequence, self._limit_s, self._count_bytes)
+
+        async def copy(source: _TopicSource, number: int) -> PartitionBackup | None:
+            known = None if before is None else before.partition(source.topic_id.hex(), number)
+            retention = int(source.configs.get(_DELETE_RETENTION, _DAY_MS))
+            folder = f"topics/{source.name}.{source.topic_id.hex()}/{number}"
+            tp = TopicPartition(source.name, number)
+            async with turns:
+                try:
+                    return await PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options).copy(
+                        known
+                    )
+                except UnknownTopicOrPartitionError:
+                    return None  # It is looked at again whether the topic is there.
+
+        await self._cluster.ensure_topics([source.name for source in sources], self._limit_s)
+        async with asyncio.TaskGroup() as tasks:
+            copies = [
+                [tasks.create_task(copy(source, number)) for number in range(source.partitions)] for source in sources
+            ]
+        topics = []
+        for source, tasks_of_topic in zip(sources, copies, strict=True):
+            partitions = [task.result() for task in tasks_of_topic]
+            whole = tuple(each for each in partitions if each is not None)
+            if len(whole) < len(partitions):
+                await self._require_gone(source)
+                continue
+            topics.append(
+                TopicBackup(source.name, source.topic_id.hex(), source.replication_factor, source.configs, whole)
+            )
+            self._note_missing(source.name, whole)
+        return topics
+
+    async def _require_gone(self, source: _TopicSource) -> None:
+        """A topic was not found where it should be: it must have been deleted."""
+        ids = {topic.name: topic.topic_id for topic in (await self._metadata([])).topics}
+        if ids.get(source.name) == source.topic_id:
+            raise IllegalStateError(f"topic {source.name} cannot be read, although it is there: try again")
+        self._notes.append(f"topic {source.name} was deleted meanwhile: it is not in the backup")
+
+    def _note_missing(self, topic: str, partitions: Sequence[PartitionBackup]) -> None:
+        for partition in partitions:
+            for first, end in partition.not_backed_up:
+                self._notes.append(
+                    f"{topic}-{partition.number}: offsets {first} to {end - 1} were gone before they were backed up"
+                )
+
+    def _count_bytes(self, size: int) -> None:
+        self._copied_bytes += size
+        self._progress(self._copied_bytes)
+
+
+def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
+    """Of several tasks that failed, what is told: a final failure before one that may pass."""
+    leaves = [first_failure(each) if isinstance(each, BaseExceptionGroup) else each for each in group.exceptions]
+    final = (each for each in leaves if not isinstance(each, QuorumlogError) or not each.retriable)
+    return next(final, leaves[0])

@@ -1,0 +1,248 @@
+"""What a backup holds, as JSON: the one file that is written last, and that names all the others."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from quorumlog.sdk.backup.store import BackupStore
+from quorumlog.sdk.errors import IllegalArgumentError, IllegalStateError, QuorumlogError
+
+MANIFEST = "manifest.json"
+#: Of the files of a backup. A reader refuses another one.
+FORMAT = 1
+
+
+class CorruptBackupError(QuorumlogError):
+    """A backup is not what was written. The message names the file."""
+
+
+@dataclass(slots=True, frozen=True)
+class BackupFile:
+    """A file of the backup: its name in the place, its bytes, and the SHA-256 of them in hexadecimal digits."""
+
+    name: str
+    size_bytes: int
+    sha256: str
+
+    @classmethod
+    def of(cls, name: str, content: bytes) -> BackupFile:
+        """Of some content."""
+        return cls(name, len(content), hashlib.sha256(content).hexdigest())
+
+    def read(self, store: BackupStore) -> bytes:
+        """The content, checked.
+
+        Raises:
+            CorruptBackupError: it is missing, or another one.
+        """
+        content = store.read(self.name)
+        if content is None:
+            raise CorruptBackupError(f"{self.name} is missing")
+        if len(content) != self.size_bytes:
+            raise CorruptBackupError(f"{self.name} has {len(content)} bytes, not {self.size_bytes}")
+        if hashlib.sha256(content).hexdigest() != self.sha256:
+            raise CorruptBackupError(f"{self.name} is not what was written: its SHA-256 differs")
+        return content
+
+
+@dataclass(slots=True, frozen=True)
+class SegmentFile:
+    """A file of stored batches: those from ``base_offset`` to before ``end_offset``."""
+
+    file: BackupFile
+    base_offset: int
+    end_offset: int
+    batches: int
+
+
+@dataclass(slots=True, frozen=True)
+class PartitionBackup:
+    """One partition.
+
+    Arguments:
+        log_start_offset: the first offset that was kept.
+        end_offset: the high watermark: up to before it all is here that was committed.
+        compacted_offset: below it offsets may be missing, because only the last record of each key is kept.
+        segments: in offset order.
+        producers: the file of the producers that the partition remembered; None where there were none.
+        not_backed_up: offsets from and to which the log had given up before a backup came to them.
+    """
+
+    number: int
+    log_start_offset: int
+    end_offset: int
+    compacted_offset: int
+    segments: tuple[SegmentFile, ...]
+    producers: BackupFile | None
+    producer_count: int
+    not_backed_up: tuple[tuple[int, int], ...] = ()
+
+    def files(self) -> Iterator[BackupFile]:
+        """Those that belong to it."""
+        yield from (segment.file for segment in self.segments)
+        if self.producers is not None:
+            yield self.producers
+
+
+@dataclass(slots=True, frozen=True)
+class TopicBackup:
+    """One topic: its id in hexadecimal digits, and what was set on it."""
+
+    name: str
+    topic_id: str
+    replication_factor: int
+    configs: dict[str, str]
+    partitions: tuple[PartitionBackup, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class CommittedBackup:
+    """An offset that a group has committed; leader epoch -1 where it is not known."""
+
+    topic: str
+    partition: int
+    offset: int
+    leader_epoch: int
+    metadata: str
+
+
+@dataclass(slots=True, frozen=True)
+class GroupBackup:
+    """A consumer group."""
+
+    group_id: str
+    offsets: tuple[CommittedBackup, ...]
+
+
+@dataclass(slots=True, frozen=True)
+class ProducerNameBackup:
+    """A producer name with its identity; the note in hexadecimal digits."""
+
+    name: str
+    producer_id: int
+    epoch: int
+    claimed_ms: int
+    note: str
+
+
+@dataclass(slots=True, frozen=True)
+class Manifest:
+    """A backup.
+
+    Arguments:
+        sequence: how many times the backup was taken or added to.
+        cluster_id, feature_level: of the cluster that it was taken from.
+        taken_ms: when, in milliseconds since the epoch, on the clock of the machine that took it.
+        next_producer_id, next_named_producer_id: ids that had not been given out.
+    """
+
+    sequence: int
+    cluster_id: str
+    feature_level: int
+    taken_ms: int
+    topics: tuple[TopicBackup, ...] = ()
+    groups: tuple[GroupBackup, ...] = ()
+    producer_names: tuple[ProducerNameBackup, ...] = ()
+    next_producer_id: int = 0
+    next_named_producer_id: int = 0
+    format: int = field(default=FORMAT)
+
+    def files(self) -> Iterator[BackupFile]:
+        """All that belong to the backup."""
+        for topic in self.topics:
+            for partition in topic.partitions:
+                yield from partition.files()
+
+    def partition(self, topic_id: str, number: int) -> PartitionBackup | None:
+        """A partition of a topic, if it is in the backup."""
+        for topic in self.topics:
+            if topic.topic_id == topic_id and number < len(topic.partitions):
+                return topic.partitions[number]
+        return None
+
+    @property
+    def restore_id(self) -> bytes:
+        """Names restores of exactly this backup: one that was broken off is taken up again by its name."""
+        return hashlib.sha256(_body(self)).digest()[:16]
+
+    def encode(self) -> bytes:
+        """The file. It holds its own hash."""
+        body = _body(self)
+        return b'{"sha256": "' + hashlib.sha256(body).hexdigest().encode() + b'",\n"backup": ' + body + b"}\n"
+
+
+def _body(manifest: Manifest) -> bytes:
+    return json.dumps(asdict(manifest), indent=1, sort_keys=True, ensure_ascii=False).encode()
+
+
+def read_manifest(store: BackupStore) -> Manifest | None:
+    """The manifest in a place; None where there is none.
+
+    Raises:
+        CorruptBackupError: it is not what was written.
+        IllegalArgumentError: a later version wrote it.
+    """
+    content = store.read(MANIFEST)
+    if content is None:
+        return None
+    try:
+        whole = json.loads(content)
+        body, digest = whole["backup"], whole["sha256"]
+        if body["format"] != FORMAT:
+            raise IllegalArgumentError(
+                f"the backup has format {body['format']}, this version reads {FORMAT}: use the version that wrote it"
+            )
+        manifest = _manifest(body)
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        if isinstance(error, IllegalArgumentError):
+            raise
+        raise CorruptBackupError(f"{MANIFEST} is not what was written: {type(error).__name__}") from None
+    if hashlib.sha256(_body(manifest)).hexdigest() != digest:
+        raise CorruptBackupError(f"{MANIFEST} is not what was written: its SHA-256 differs")
+    return manifest
+
+
+def require_manifest(store: BackupStore, location: str) -> Manifest:
+    """The manifest in a place.
+
+    Raises:
+        IllegalStateError: there is none.
+        CorruptBackupError: it is not what was written.
+    """
+    manifest = read_manifest(store)
+    if manifest is None:
+        raise IllegalStateError(f"there is no backup at {location}: it has no {MANIFEST}")
+    return manifest
+
+
+def _manifest(body: dict[str, Any]) -> Manifest:
+    rest = {key: body[key] for key in body if key not in ("topics", "groups", "producer_names")}
+    return Manifest(
+        topics=tuple(_topic(each) for each in body["topics"]),
+        groups=tuple(
+            GroupBackup(each["group_id"], tuple(CommittedBackup(**offset) for offset in each["offsets"]))
+            for each in body["groups"]
+        ),
+        producer_names=tuple(ProducerNameBackup(**each) for each in body["producer_names"]),
+        **rest,
+    )
+
+
+def _topic(body: dict[str, Any]) -> TopicBackup:
+    rest = {key: body[key] for key in body if key != "partitions"}
+    return TopicBackup(partitions=tuple(_partition(each) for each in body["partitions"]), **rest)
+
+
+def _partition(body: dict[str, Any]) -> PartitionBackup:
+    segments = tuple(
+        SegmentFile(BackupFile(**each["file"]), each["base_offset"], each["end_offset"], each["batches"])
+        for each in body["segments"]
+    )
+    producers = None if body["producers"] is None else BackupFile(**body["producers"])
+    missing = tuple((first, end) for first, end in body["not_backed_up"])
+    rest = {key: body[key] for key in body if key not in ("segments", "producers", "not_backed_up")}
+    return PartitionBackup(segments=segments, producers=producers, not_backed_up=missing, **rest)

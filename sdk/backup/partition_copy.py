@@ -1,0 +1,299 @@
+"""One partition's part of a backup, taken from its leader while the cluster runs.
+
+The leader says at one moment where the log ends and who has written to it; only what is committed by then is copied. A
+backup that is there already is added to: batches never change, so that what it has of them stays. Compaction is the
+exception. Where it has come further than the backup, a record that the backup has may be gone together with the
+tombstone that deleted it, and the backup would bring the record back: then the partition is copied anew.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Collection
+from typing import NamedTuple
+
+from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, PartitionBackup, SegmentFile
+from quorumlog.sdk.backup.segments import (
+    SEGMENT_BYTES,
+    BackedUpBatch,
+    SegmentBuilder,
+    batches_in,
+    checked_batch,
+    range_of,
+)
+from quorumlog.sdk.backup.store import BackupStore
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.offset_lookup import find_offsets
+from quorumlog.sdk.cluster.offset_search import LATEST
+from quorumlog.sdk.errors import (
+    IllegalStateError,
+    LeaderNotAvailableError,
+    OffsetOutOfRangeError,
+    QuorumlogError,
+    ServerBusyError,
+    error_from_proto,
+)
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1.entry import CorruptEntryError
+
+#: Bytes of batches asked for at once.
+FETCH_BYTES = 8 << 20
+#: How long one question to a leader may take.
+ATTEMPT_S = 10.0
+#: A log that is trimmed, or compacted, faster than it is copied is begun anew so many times.
+ATTEMPTS = 5
+
+CountBytes = Callable[[int], None]
+
+
+class CopyOptions(NamedTuple):
+    """What one backup has in common for all partitions.
+
+    Arguments:
+        sequence: of the backup.
+        limit_s: how long a question may take, leaders that change included.
+        count_bytes: is told the bytes of batches as they are copied.
+    """
+
+    store: BackupStore
+    sequence: int
+    limit_s: float
+    count_bytes: CountBytes
+
+
+class _MovedOnError(Exception):
+    """The log was trimmed or compacted under the copy."""
+
+
+class PartitionCopy:
+    """Copies one partition.
+
+    Arguments:
+        topic_id: of the topic that is meant: another one may get its name.
+        folder: of the partition's files.
+        delete_retention_ms: how long the topic keeps tombstones after compaction has come to them.
+    """
+
+    def __init__(
+        self, cluster: Cluster, tp: TopicPartition, topic_id: bytes, folder: str, delete_retention_ms: int,
+        options: CopyOptions,
+    ) -> None:  # fmt: skip
+        self._cluster = cluster
+        self._tp = tp
+        self._topic_id = topic_id
+        self._folder = folder
+        self._delete_retention_ms = delete_retention_ms
+        self._options = options
+
+    async def copy(self, before: PartitionBackup | None) -> PartitionBackup:
+        """Copies what is new since the backup before, or all there is.
+
+        Raises:
+            IllegalStateError: the log ends before what the backup has of it, or moves on faster than it is copied.
+            QuorumlogError: it could not be read.
+        """
+        for _ in range(ATTEMPTS):
+            try:
+                return await self._try_copy(before)
+            except _MovedOnError:
+                continue
+        raise IllegalStateError(
+            f"{self._name} moves on faster than it is copied: {ATTEMPTS} times its beginning was given up meanwhile;"
+            " raise retention, or delete.retention.ms"
+        )
+
+    @property
+    def _name(self) -> str:
+        return f"{self._tp.topic}-{self._tp.partition}"
+
+    async def _try_copy(self, before: PartitionBackup | None) -> PartitionBackup:
+        end = (await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s))[self._tp].offset
+        begun_s = time.monotonic()
+        log, producers = await self._describe(end)
+        if before is not None and before.end_offset > log.high_watermark:
+            raise IllegalStateError(
+                f"{self._name} ends at offset {log.high_watermark}, the backup at {before.end_offset}: records were"
+                " lost since; keep that backup, and take a new one somewhere else"
+            )
+        kept: list[SegmentFile] = []
+        missing: list[tuple[int, int]] = []
+        position = log.log_start_offset
+        if before is not None and log.compacted_offset <= before.end_offset:
+            kept = [segment for segment in before.segments if segment.end_offset > log.log_start_offset]
+            missing = [gap for gap in before.not_backed_up if gap[1] > log.log_start_offset]
+            if before.end_offset < log.log_start_offset:
+                missing = [(before.end_offset, log.log_start_offset)]
+            position = max(position, before.end_offset)
+        if log.compacted_offset == 0:
+            found = self._unfinished(position, log.high_watermark, {segment.file.name for segment in kept})
+            kept += found
+            position = found[-1].end_offset if found else position
+        copied, compacted = await self._read(position, log)
+        if compacted > log.compacted_offset and (time.monotonic() - begun_s) * 1000 >= self._delete_retention_ms:
+            # What was read first may have been deleted by a tombstone that was gone before it was read.
+            raise _MovedOnError
+        file, count = self._write_producers(producers)
+        return PartitionBackup(
+            number=self._tp.partition,
+            log_start_offset=log.log_start_offset,
+            end_offset=log.high_watermark,
+            compacted_offset=max(compacted, log.compacted_offset),
+            segments=(*kept, *copied),
+            producers=file,
+            producer_count=count,
+            not_backed_up=tuple(missing),
+        )
+
+    # --- what the leader says ------------------------------------------------------------------------------------
+
+    async def _describe(
+        self, end: int
+    ) -> tuple[admin_pb2.DescribePartitionLogResponse, list[admin_pb2.ProducerRecord]]:
+        """The log at one moment, at or after which it ended at ``end``."""
+
+        async def attempt() -> tuple[admin_pb2.DescribePartitionLogResponse, list[admin_pb2.ProducerRecord]]:
+            first = await self._ask(-1)
+            producers = list(first.producers)
+            page = first
+            while page.more:
+                page = await self._ask(producers[-1].producer_id)
+                if page.applied_index != first.applied_index:
+                    raise ServerBusyError(f"{self._name} is written to faster than its producers can be listed")
+                producers += page.producers
+            if first.high_watermark < end:
+                # A leader that has been deposed and does not know it.
+                self._cluster.request_refresh()
+                raise LeaderNotAvailableError(f"the leader of {self._name} is not known yet: try again")
+            return first, producers
+
+        log, producers = await self._cluster.retrying(attempt, self._options.limit_s, f"the copy of {self._name}")
+        if log.restoring:
+            raise IllegalStateError(f"{self._name} is being restored: finish that, then take a backup")
+        return log, producers
+
+    async def _ask(self, after: int) -> admin_pb2.DescribePartitionLogResponse:
+        _, node = await self._cluster.require_leader(*self._tp)
+        request = admin_pb2.DescribePartitionLogRequest(
+            topic_id=self._topic_id,
+            partition=self._tp.partition,
+            after_producer_id=after,
+            timeout_ms=int(ATTEMPT_S * 1000),
+        )
+        try:
+            return await node.call(node.admin.DescribePartitionLog(request, timeout=ATTEMPT_S))
+        except QuorumlogError:
+            self._cluster.request_refresh()
+            raise
+
+    def _write_producers(self, producers: list[admin_pb2.ProducerRecord]) -> tuple[BackupFile | None, int]:
+        if not producers:
+            return None, 0
+        content = admin_pb2.RestoredProducers(producers=producers).SerializeToString(deterministic=True)
+        file = BackupFile.of(f"{self._folder}/producers-{self._options.sequence}.bin", content)
+        self._options.store.write(file.name, content)
+        return file, len(producers)
+
+    # --- batches -------------------------------------------------------------------------------------------------
+
+    def _unfinished(self, position: int, end: int, known: Collection[str]) -> list[SegmentFile]:
+        """Segments that a backup has left which was broken off, where they go on from ``position``."""
+        found: list[SegmentFile] = []
+        for name in self._options.store.names(self._folder):
+            place = range_of(name)
+            if place is None or name in known or place[0] != position or place[1] > end:
+                continue
+            content = self._options.store.read(name) or b""
+            segment = _checked_segment(name, content, place)
+            if segment is not None:
+                found.append(segment)
+                position = segment.end_offset
+        return found
+
+    async def _read(self, position: int, log: admin_pb2.DescribePartitionLogResponse) -> tuple[list[SegmentFile], int]:
+        """Copies the batches from ``position`` to the log's end, and says how far the log was compacted meanwhile."""
+        segments: list[SegmentFile] = []
+        builder = SegmentBuilder()
+        compacted = log.compacted_offset
+        while position < log.high_watermark:
+            result = await self._fetch(position)
+            compacted = max(compacted, result.compacted_offset)
+            before = position
+            for batch in _batches_of(result, self._name):
+                if batch.header.base_offset >= log.high_watermark:
+                    break
+                if batch.header.base_offset > position >= compacted:
+                    raise IllegalStateError(
+                        f"{self._name} has no records from {position} on: its node must be looked at"
+                    )
+                builder.add(batch)
+                position = batch.header.last_offset + 1
+                self._options.count_bytes(len(batch.entry))
+                if builder.size_bytes >= SEGMENT_BYTES:
+                    segments.append(await self._write(builder))
+                    builder = SegmentBuilder()
+            if position == before:
+                if compacted < log.high_watermark:
+                    raise IllegalStateError(f"{self._name} gives no records from {position} on: look at its leader")
+                break  # All that is left was deleted by compaction.
+        if builder.size_bytes:
+            segments.append(await self._write(builder))
+        return segments, compacted
+
+    async def _write(self, builder: SegmentBuilder) -> SegmentFile:
+        segment, content = builder.build(self._folder, self._options.sequence)
+        # Off the event loop: other partitions are read meanwhile.
+        await asyncio.to_thread(self._options.store.write, segment.file.name, content)
+        return segment
+
+    async def _fetch(self, position: int) -> data_plane_pb2.FetchResult:
+        async def attempt() -> data_plane_pb2.FetchResult:
+            _, node = await self._cluster.require_leader(*self._tp)
+            request = data_plane_pb2.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES)
+            request.partitions.add(
+                topic_id=self._topic_id,
+                partition=self._tp.partition,
+                fetch_offset=position,
+                leader_epoch=-1,
+                max_bytes=FETCH_BYTES,
+            )
+            try:
+                async with asyncio.timeout(ATTEMPT_S):
+                    response = await node.fetch.submit(request)
+                [result] = response.results
+                if result.HasField("error"):
+                    self._cluster.learn_from(self._tp.topic, result.topic_id, self._tp.partition, result.error)
+                    raise error_from_proto(result.error)
+            except TimeoutError:
+                self._cluster.request_refresh()
+                raise LeaderNotAvailableError(f"the leader of {self._name} does not answer: try again") from None
+            except QuorumlogError:
+                self._cluster.request_refresh()
+                raise
+            return result
+
+        try:
+            return await self._cluster.retrying(attempt, self._options.limit_s, f"the copy of {self._name}")
+        except OffsetOutOfRangeError:
+            raise _MovedOnError from None
+
+
+def _batches_of(result: data_plane_pb2.FetchResult, name: str) -> list[BackedUpBatch]:
+    try:
+        return [checked_batch(entry) for entry in result.entries]
+    except CorruptEntryError as error:
+        raise IllegalStateError(f"a batch of {name} arrived damaged: {error}; try again") from None
+
+
+def _checked_segment(name: str, content: bytes, place: tuple[int, int, int]) -> SegmentFile | None:
+    """A segment that nobody vouches for, if it is whole, dense and what its name says; otherwise None."""
+    position, count = place[0], 0
+    try:
+        for batch in batches_in(content, name):
+            if batch.header.base_offset != position:
+                return None
+            position, count = batch.header.last_offset + 1, count + 1
+    except CorruptBackupError:
+        return None
+    return SegmentFile(BackupFile.of(name, content), place[0], place[1], count) if position == place[1] else None

@@ -1,0 +1,147 @@
+"""One partition, made again from a backup: in steps, each of which the partition's leader commits before it answers.
+
+Whatever breaks the work off, it goes on where the partition is: the leader says so in every answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from quorumlog.sdk.backup.manifest import PartitionBackup
+from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
+from quorumlog.sdk.backup.store import BackupStore
+from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
+from quorumlog.sdk.types import TopicPartition
+from quorumlog.v1 import admin_pb2
+
+#: Bytes of batches, or of producers, in one step; at least one of them.
+STEP_BYTES = 4 << 20
+STEP_PRODUCERS = 1_000
+#: How long one attempt at a step may take.
+ATTEMPT_S = 10.0
+
+
+class PartitionRestore:
+    """Restores one partition.
+
+    Arguments:
+        topic_id: of its topic in the fresh cluster.
+        restore_id: the same for all steps.
+        limit_s: how long a step may take, leaders that change included.
+        count_bytes: is told the bytes of batches as they are restored.
+    """
+
+    def __init__(
+        self,
+        cluster: Cluster,
+        store: BackupStore,
+        tp: TopicPartition,
+        topic_id: bytes,
+        restore_id: bytes,
+        limit_s: float,
+        count_bytes: Callable[[int], None],
+    ) -> None:
+        self._cluster = cluster
+        self._store = store
+        self._tp = tp
+        self._topic_id = topic_id
+        self._restore_id = restore_id
+        self._limit_s = limit_s
+        self._count_bytes = count_bytes
+
+    async def restore(self, backup: PartitionBackup) -> None:
+        """Restores the partition, or what is missing of it.
+
+        Raises:
+            PolicyViolationError: somebody has written to it, or it comes from another restore.
+            CorruptBackupError: a file of the backup is damaged.
+        """
+        first = backup.segments[0].base_offset if backup.segments else backup.end_offset
+        begin = admin_pb2.BeginPartitionRestore(
+            log_start_offset=min(backup.log_start_offset, first),
+            next_offset=first,
+            compacted_offset=backup.compacted_offset,
+        )
+        state = await self._step(admin_pb2.RestorePartitionRequest(begin=begin))
+        if state.finished:
+            return
+        position = await self._batches(backup, state.next_offset)
+        if position != backup.end_offset:
+            raise IllegalStateError(
+                f"{self._tp.topic}-{self._tp.partition} came to offset {position}, not to {backup.end_offset}:"
+                " verify the backup (quorumlog backup verify)"
+            )
+        await self._producers(backup)
+        finish = admin_pb2.FinishPartitionRestore(
+            log_start_offset=backup.log_start_offset, next_offset=backup.end_offset
+        )
+        await self._step(admin_pb2.RestorePartitionRequest(finish=finish))
+
+    async def _batches(self, backup: PartitionBackup, position: int) -> int:
+        for place, segment in enumerate(backup.segments):
+            last = place + 1 == len(backup.segments)
+            end = backup.end_offset if last else backup.segments[place + 1].base_offset
+            if end <= position:
+                self._count_bytes(segment.file.size_bytes)
+                continue
+            content = await asyncio.to_thread(segment.file.read, self._store)
+            batches = list(batches_in(content, segment.file.name))
+            position = await self._segment(batches, end, position)
+        return position
+
+    async def _segment(self, batches: Sequence[BackedUpBatch], end: int, position: int) -> int:
+        """Appends the batches of one segment from ``position`` on; returns where the log ends then.
+
+        Arguments:
+            end: where what follows the segment begins.
+        """
+        place = 0
+        while place < len(batches):
+            if batches[place].header.base_offset < position:
+                self._count_bytes(len(batches[place].entry))
+                place += 1
+                continue
+            size, count = 0, 0
+            for batch in batches[place:]:
+                if count and size + len(batch.entry) > STEP_BYTES:
+                    break
+                size, count = size + len(batch.entry), count + 1
+            following = place + count
+            next_offset = batches[following].header.base_offset if following < len(batches) else end
+            step = admin_pb2.RestoreBatches(
+                entries=[batch.entry for batch in batches[place:following]], next_offset=next_offset
+            )
+            position = (await self._step(admin_pb2.RestorePartitionRequest(append=step))).next_offset
+        return position
+
+    async def _producers(self, backup: PartitionBackup) -> None:
+        if backup.producers is None:
+            return
+        content = await asyncio.to_thread(backup.producers.read, self._store)
+        step = admin_pb2.RestoredProducers()
+        size = 0
+        for record in admin_pb2.RestoredProducers.FromString(content).producers:
+            if step.producers and (size >= STEP_BYTES or len(step.producers) >= STEP_PRODUCERS):
+                await self._step(admin_pb2.RestorePartitionRequest(producers=step))
+                step, size = admin_pb2.RestoredProducers(), 0
+            step.producers.append(record)
+            size += record.ByteSize()
+        if step.producers:
+            await self._step(admin_pb2.RestorePartitionRequest(producers=step))
+
+    async def _step(self, request: admin_pb2.RestorePartitionRequest) -> admin_pb2.RestorePartitionResponse:
+        request.topic_id, request.partition = self._topic_id, self._tp.partition
+        request.restore_id, request.timeout_ms = self._restore_id, int(ATTEMPT_S * 1000)
+
+        async def attempt() -> admin_pb2.RestorePartitionResponse:
+            _, node = await self._cluster.require_leader(*self._tp)
+            try:
+                return await node.call(node.admin.RestorePartition(request, timeout=ATTEMPT_S + 1))
+            except QuorumlogError:
+                self._cluster.request_refresh()
+                raise
+
+        what = f"the restore of {self._tp.topic}-{self._tp.partition}"
+        return await self._cluster.retrying(attempt, self._limit_s, what)

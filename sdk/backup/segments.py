@@ -1,0 +1,87 @@
+"""Files of stored batches: entries one after the other, byte for byte as a node stores them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, SegmentFile
+from quorumlog.v1.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
+
+#: A segment is closed when it has this many bytes.
+SEGMENT_BYTES = 32 << 20
+#: Where an entry says how long it is: four bytes, little-endian.
+_LENGTH_AT, _LENGTH_END = 4, 8
+
+
+class BackedUpBatch(NamedTuple):
+    """A whole entry, and its header."""
+
+    entry: bytes
+    header: BatchHeader
+
+
+def checked_batch(entry: bytes) -> BackedUpBatch:
+    """A batch whose checksum is right.
+
+    Raises:
+        CorruptEntryError: it is not, or the entry is none.
+    """
+    return BackedUpBatch(entry, verify_batch(entry)[1])
+
+
+def batches_in(content: bytes, name: str) -> Iterator[BackedUpBatch]:
+    """The batches of a segment, each checked.
+
+    Arguments:
+        name: of its file, for messages.
+
+    Raises:
+        CorruptBackupError: it does not consist of whole batches.
+    """
+    position = 0
+    while position < len(content):
+        length = int.from_bytes(content[position + _LENGTH_AT : position + _LENGTH_END], "little")
+        entry = content[position : position + max(length, ENVELOPE_BYTES)]
+        try:
+            yield checked_batch(entry)
+        except CorruptEntryError as error:
+            raise CorruptBackupError(f"{name} is damaged at byte {position}: {error}") from None
+        position += len(entry)
+
+
+class SegmentBuilder:
+    """Gathers batches, in offset order, into one segment."""
+
+    def __init__(self) -> None:
+        self._entries: list[bytes] = []
+        self._base_offset = self._end_offset = 0
+        self.size_bytes = 0
+
+    def add(self, batch: BackedUpBatch) -> None:
+        """The next batch."""
+        if not self._entries:
+            self._base_offset = batch.header.base_offset
+        self._entries.append(batch.entry)
+        self._end_offset = batch.header.last_offset + 1
+        self.size_bytes += len(batch.entry)
+
+    def build(self, folder: str, sequence: int) -> tuple[SegmentFile, bytes]:
+        """The segment and its content.
+
+        Arguments:
+            sequence: of the backup that writes it: a later one never writes over a file that an earlier one names.
+        """
+        content = b"".join(self._entries)
+        name = f"{folder}/{self._base_offset:020d}-{self._end_offset:020d}-{sequence}.segment"
+        file = BackupFile.of(name, content)
+        return SegmentFile(file, self._base_offset, self._end_offset, len(self._entries)), content
+
+
+def range_of(name: str) -> tuple[int, int, int] | None:
+    """Base offset, end offset and sequence in the name of a segment; None of another file."""
+    stem, _, suffix = name.rpartition("/")[2].partition(".")
+    parts = stem.split("-")
+    if suffix != "segment" or len(parts) != 3 or not all(part.isdecimal() for part in parts):
+        return None
+    return int(parts[0]), int(parts[1]), int(parts[2])

@@ -1,0 +1,155 @@
+"""What a restore brings to a partition, step by step: checked against where the log is, then put into the log.
+
+A step is taken only when all before it is applied. So it meets exactly the state that it was checked against, whoever
+leads next; and whoever sends a step again, because the answer was lost, is told where the partition is by now.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from quorumlog.server.options import NodeLimits
+from quorumlog.server.partition.partition import MAX_OFFSET, Partition
+from quorumlog.server.partition.producer_records import MAX_RESTORED_PRODUCERS, check_records
+from quorumlog.server.partition.refusals import takes_none
+from quorumlog.server.partition.restoration import RESTORE_ID_BYTES
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.entry import BatchHeader, CorruptEntryError, verify_batch
+from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
+
+#: A batch says with 32 bits how many offsets it covers.
+_MOST_DELTA = (1 << 32) - 1
+
+
+class _Placed(NamedTuple):
+    """A batch of the backup and the last offset that it is to cover."""
+
+    entry: bytes
+    header: BatchHeader
+    last_offset: int
+
+
+def take_step(
+    now: int, partition: Partition, request: admin_pb2.RestorePartitionRequest, limits: NodeLimits
+) -> errors_pb2.Error | None:
+    """Puts a step into the log of a partition that this node leads, unless it has been taken before.
+
+    Returns:
+        Why the step cannot be taken, or None: then it is done once the end of the log, as it is now, is applied.
+    """
+    if len(request.restore_id) != RESTORE_ID_BYTES:
+        return _invalid(f"the id of a restore has {RESTORE_ID_BYTES} bytes, not {len(request.restore_id)}")
+    if partition.applied_index != partition.raft.last_id.index:
+        return error(ErrorCode.SERVER_BUSY, f"{partition.name} has not applied all of its log yet; try again shortly")
+    step = request.WhichOneof("step")
+    known = partition.restoration
+    if known is not None and known.restore_id != request.restore_id:
+        return error(ErrorCode.POLICY_VIOLATION, f"{partition.name} comes from another restore: delete its topic first")
+    if step == "begin":
+        return None if known is not None else _begin(now, partition, request.restore_id, request.begin)
+    if known is None:
+        return error(ErrorCode.POLICY_VIOLATION, f"no restore of {partition.name} has begun")
+    if known.finished:
+        return None
+    if step == "append":
+        return _append(now, partition, request.append, limits)
+    if step == "producers":
+        return _producers(now, partition, request.producers)
+    if step == "finish":
+        return _finish(now, partition, request.finish)
+    return _invalid("a step of a restore begins it, appends, brings producers or finishes it: this is none")
+
+
+def _begin(
+    now: int, partition: Partition, restore_id: bytes, step: admin_pb2.BeginPartitionRestore
+) -> errors_pb2.Error | None:
+    if partition.high_watermark > 0:
+        return error(
+            ErrorCode.POLICY_VIOLATION,
+            f"{partition.name} has had records: a partition can be restored only where nobody has written to it",
+        )
+    if not 0 <= step.log_start_offset <= step.next_offset < MAX_OFFSET:
+        return _invalid(f"a log cannot start at offset {step.log_start_offset} and go on at {step.next_offset}")
+    if not 0 <= step.compacted_offset < MAX_OFFSET:
+        return _invalid(f"a log cannot be compacted up to offset {step.compacted_offset}")
+    command = BeginRestore(
+        restore_id=restore_id, log_start_offset=step.log_start_offset, next_offset=step.next_offset,
+        compacted_offset=step.compacted_offset,
+    )  # fmt: skip
+    return _proposed(partition, partition.propose_command(now, PartitionCommand(begin_restore=command)))
+
+
+def _append(
+    now: int, partition: Partition, step: admin_pb2.RestoreBatches, limits: NodeLimits
+) -> errors_pb2.Error | None:
+    try:
+        headers = [verify_batch(entry)[1] for entry in step.entries]
+    except CorruptEntryError as corrupt:
+        return error(ErrorCode.CORRUPT_MESSAGE, f"a batch of the backup was refused: {corrupt}")
+    if not headers:
+        return _invalid("there is no batch to append")
+    if headers[0].base_offset < partition.high_watermark:
+        return None  # It was appended before; the answer says where to go on.
+    if headers[0].base_offset > partition.high_watermark:
+        return _invalid(
+            f"{partition.name} goes on at offset {partition.high_watermark}, not at {headers[0].base_offset}"
+        )
+    if max(map(len, step.entries)) > limits.batch_bytes:
+        return error(ErrorCode.RECORD_TOO_LARGE, f"a batch exceeds the {limits.batch_bytes} bytes of this node")
+    ends = [*(header.base_offset for header in headers[1:]), step.next_offset]
+    placed = [
+        _Placed(entry, header, end - 1) for entry, header, end in zip(step.entries, headers, ends, strict=True)
+    ]  # fmt: skip
+    problem = _check_places(placed)
+    if problem is not None:
+        return problem
+    for each in placed:
+        problem = partition.append_restored(now, each.entry, each.last_offset)
+        if problem is not None:
+            # What was appended before stays; the answer to the next attempt says where to go on.
+            return problem
+    return None
+
+
+def _check_places(placed: list[_Placed]) -> errors_pb2.Error | None:
+    for _, header, last_offset in placed:
+        if not header.last_offset <= last_offset < MAX_OFFSET:
+            return _invalid(
+                f"the batch at offset {header.base_offset} ends at {header.last_offset}, not at {last_offset}"
+            )
+        if last_offset - header.base_offset > _MOST_DELTA:
+            return _invalid(f"the gap behind the batch at offset {header.base_offset} is too large for one batch")
+    return None
+
+
+def _producers(now: int, partition: Partition, step: admin_pb2.RestoredProducers) -> errors_pb2.Error | None:
+    if not 1 <= len(step.producers) <= MAX_RESTORED_PRODUCERS:
+        return _invalid(f"{len(step.producers)} producers in one step: 1 to {MAX_RESTORED_PRODUCERS} are taken")
+    problem = check_records(step.producers)
+    if problem is not None:
+        return problem
+    if not partition.producers.has_room_for(each.producer_id for each in step.producers):
+        return error(ErrorCode.PRODUCER_LIMIT_EXCEEDED, f"{partition.name} cannot remember so many named producers")
+    return _proposed(partition, partition.propose_command(now, PartitionCommand(restore_producers=step)))
+
+
+def _finish(now: int, partition: Partition, step: admin_pb2.FinishPartitionRestore) -> errors_pb2.Error | None:
+    if step.next_offset != partition.high_watermark:
+        return _invalid(f"{partition.name} ends at offset {partition.high_watermark} by now, not at {step.next_offset}")
+    if not partition.log_start_offset <= step.log_start_offset <= partition.high_watermark:
+        return _invalid(
+            f"{partition.name} cannot start at offset {step.log_start_offset}: it has {partition.log_start_offset} to"
+            f" {partition.high_watermark}"
+        )
+    command = FinishRestore(log_start_offset=step.log_start_offset)
+    return _proposed(partition, partition.propose_command(now, PartitionCommand(finish_restore=command)))
+
+
+def _proposed(partition: Partition, done: bool) -> errors_pb2.Error | None:
+    return None if done else takes_none(partition.name, "it does not lead, or waits for its followers")
+
+
+def _invalid(problem: str) -> errors_pb2.Error:
+    return error(ErrorCode.INVALID_REQUEST, problem)

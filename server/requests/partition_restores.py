@@ -1,0 +1,194 @@
+"""Backups and restores of single partitions: what a log is at one moment, and the steps that make it again elsewhere.
+
+A description is one answer of the leader, from what it has applied: where the log ends and who has written to it belong
+together. It may be behind what was acknowledged, as after a partition of the network; whoever takes a backup asks where
+the log ends before, with a linearizable read, and compares.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.events import ClientRequest
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.node_service import NodeService, RequestTable, StepTime
+from quorumlog.server.options import NodeLimits
+from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.restoration import gaps_before
+from quorumlog.server.partition.restore_steps import take_step
+from quorumlog.server.pending_calls import PendingCalls
+from quorumlog.server.replies import Replies
+from quorumlog.server.request_timeouts import wait_us
+from quorumlog.server.requests.absent_partitions import AbsentPartitions
+from quorumlog.server.requests.produce import AppendConditions
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import admin_pb2, errors_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+#: Bytes of producers in one description, at least one of them.
+PAGE_BYTES = 8 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class _PendingStep:
+    """A step that is in the log of a Raft group, done once ``index`` is applied in the same term."""
+
+    request_id: int
+    deadline: int
+    group: int
+    index: int
+    term: int
+
+
+class PartitionRestores(NodeService):
+    """Serves DescribePartitionLog and RestorePartition for the partitions that this node leads."""
+
+    def __init__(
+        self,
+        host: RaftHost,
+        partitions: Replicas,
+        metadata: CurrentImage,
+        limits: NodeLimits,
+        conditions: AppendConditions,
+        replies: Replies,
+        absent: AbsentPartitions,
+    ) -> None:
+        self._host = host
+        self._partitions = partitions
+        self._metadata = metadata
+        self._limits = limits
+        self._conditions = conditions
+        self._replies = replies
+        self._absent = absent
+        self._steps: PendingCalls[_PendingStep] = PendingCalls(limits.waiting_deletions)
+
+    def declare_requests(self, table: RequestTable) -> None:
+        table.declare(admin_pb2.DescribePartitionLogRequest, self.describe)
+        table.declare(admin_pb2.RestorePartitionRequest, self.restore)
+
+    # -- backups ----------------------------------------------------------------------------------------------
+
+    def describe(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribePartitionLogRequest) -> None:
+        """Says what a log is."""
+        partition = self._partitions.find(request.topic_id, request.partition)
+        if partition is None:
+            problem = self._absent.problem(request.topic_id, request.partition)
+        else:
+            refused = partition.check_readable(-1)
+            if refused is None:
+                self._replies.reply(asked.request_id, _description(partition, request.after_producer_id))
+                return
+            problem = refused
+        self._replies.reply(asked.request_id, failed_partition_description(request, problem))
+
+    # -- restores ---------------------------------------------------------------------------------------------
+
+    def restore(self, time: StepTime, asked: ClientRequest, request: admin_pb2.RestorePartitionRequest) -> None:
+        """Takes a step, and answers once it is applied."""
+        partition = self._partitions.find(request.topic_id, request.partition)
+        if partition is None:
+            problem: errors_pb2.Error | None = self._absent.problem(request.topic_id, request.partition)
+        else:
+            problem = self._refusal(partition) or take_step(time.now, partition, request, self._limits)
+            if problem is None:
+                raft, deadline = partition.raft, time.now + wait_us(request.timeout_ms)
+                self._host.touch(partition.group)
+                self._steps.add(
+                    _PendingStep(asked.request_id, deadline, partition.group, raft.last_id.index, raft.term)
+                )
+                self.after_round(partition)
+                return
+            self._host.touch(partition.group)
+        assert problem is not None
+        self._replies.reply(asked.request_id, failed_partition_restore(request, problem))
+
+    def _refusal(self, partition: Partition) -> errors_pb2.Error | None:
+        problem = refuse_below_second(self._metadata.image, "partitions are restored") or partition.check_readable(-1)
+        if problem is None and self._steps.full:
+            waiting = f"{len(self._steps)} steps of restores wait here already; try again after a pause"
+            problem = error(ErrorCode.SERVER_BUSY, waiting)
+        return problem or self._conditions.refusal()
+
+    def after_round(self, partition: Partition) -> None:
+        """The group was stepped: steps may be applied now, or its leader may be another one."""
+        if not self._steps:
+            return
+        for step in self._steps:
+            if step.group != partition.group:
+                continue
+            if not partition.leads or partition.raft.term != step.term:
+                problem = partition.not_leader()
+                problem.definite = False
+                self._answer(step, admin_pb2.RestorePartitionResponse(error=problem))
+            elif partition.applied_index >= step.index:
+                restoration = partition.restoration
+                response = admin_pb2.RestorePartitionResponse(
+                    next_offset=partition.high_watermark,
+                    finished=restoration is not None and restoration.finished,
+                )
+                self._answer(step, response)
+
+    def _answer(self, step: _PendingStep, response: admin_pb2.RestorePartitionResponse) -> None:
+        self._steps.take(step.request_id)
+        self._replies.reply(step.request_id, response)
+
+    def raft_group_gone(self, now: int, group: int) -> None:
+        """The replica has left this node: whoever waits for it asks again elsewhere."""
+        problem = error(ErrorCode.NOT_LEADER_OR_FOLLOWER, "the partition has left this node; ask its leader")
+        problem.definite = False
+        for step in self._steps:
+            if step.group == group:
+                self._answer(step, admin_pb2.RestorePartitionResponse(error=problem))
+
+    def client_gone(self, request_id: int) -> None:
+        self._steps.take(request_id)
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Answers the steps whose time is up."""
+        late = "the step was not committed in time; it may be yet, and asking again does no harm"
+        for step in self._steps.take_expired(now):
+            problem = error(ErrorCode.REQUEST_TIMED_OUT, late, definite=False)
+            self._replies.reply(step.request_id, admin_pb2.RestorePartitionResponse(error=problem))
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._steps.next_deadline
+
+
+def _description(partition: Partition, after: int) -> admin_pb2.DescribePartitionLogResponse:
+    restoration = partition.restoration
+    response = admin_pb2.DescribePartitionLogResponse(
+        log_start_offset=partition.log_start_offset,
+        high_watermark=partition.high_watermark,
+        leader_epoch=partition.raft.term,
+        compacted_offset=gaps_before(partition.compacted_offset, restoration),
+        applied_index=partition.applied_index,
+        restore_id=restoration.restore_id if restoration is not None else b"",
+        restoring=partition.restoring,
+    )
+    size = 0
+    for record in partition.producers.records(after):
+        if size >= PAGE_BYTES:
+            response.more = True
+            break
+        size += record.ByteSize()
+        response.producers.append(record)
+    return response
+
+
+def failed_partition_description(
+    request: admin_pb2.DescribePartitionLogRequest, problem: errors_pb2.Error
+) -> admin_pb2.DescribePartitionLogResponse:
+    """The answer to a question about a log that failed."""
+    return admin_pb2.DescribePartitionLogResponse(error=problem)
+
+
+def failed_partition_restore(
+    request: admin_pb2.RestorePartitionRequest, problem: errors_pb2.Error
+) -> admin_pb2.RestorePartitionResponse:
+    """The answer to a step of a restore that failed."""
+    return admin_pb2.RestorePartitionResponse(error=problem)

@@ -1,0 +1,295 @@
+"""A partition that is restored from a backup: step by step, over a real Raft core and a log in memory."""
+
+from __future__ import annotations
+
+import pytest
+from partition_rig import Rig, batch
+
+from quorumlog.server.options import NodeLimits
+from quorumlog.server.partition.partition import MAX_OFFSET, Partition
+from quorumlog.server.partition.producer_records import restored
+from quorumlog.server.partition.producer_table import ProducerTable
+from quorumlog.server.partition.restore_steps import take_step
+from quorumlog.v1 import errors_pb2
+from quorumlog.v1.admin_pb2 import (
+    BeginPartitionRestore,
+    FinishPartitionRestore,
+    ProducerBatch,
+    ProducerRecord,
+    RestoreBatches,
+    RestoredProducers,
+    RestorePartitionRequest,
+)
+from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, Flags, build_compacted, parse_envelope, parse_header
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+RESTORE = b"r" * 16
+Step = BeginPartitionRestore | RestoreBatches | RestoredProducers | FinishPartitionRestore
+
+
+@pytest.fixture
+def rig() -> Rig:
+    rig = Rig()
+    rig.lead()
+    return rig
+
+
+def step(rig: Rig, body: Step, restore_id: bytes = RESTORE, *, settle: bool = True) -> errors_pb2.Error | None:
+    """Takes a step, and waits for its commit."""
+    request = RestorePartitionRequest(restore_id=restore_id)
+    match body:
+        case BeginPartitionRestore():
+            request.begin.CopyFrom(body)
+        case RestoreBatches():
+            request.append.CopyFrom(body)
+        case RestoredProducers():
+            request.producers.CopyFrom(body)
+        case FinishPartitionRestore():
+            request.finish.CopyFrom(body)
+    problem = take_step(3, rig.partition, request, NodeLimits())
+    if settle:
+        rig.settle()
+    return problem
+
+
+def backed_up(*batches: bytes) -> tuple[list[bytes], list[ProducerRecord]]:
+    """What a backup holds of a partition to which these batches were written."""
+    source = Rig()
+    source.lead()
+    for each in batches:
+        assert source.produce(each)[0] is None
+        source.settle()
+    return source.partition.read(0, 1 << 30), list(source.partition.producers.records(-1))
+
+
+def compacted(base_offset: int, last_offset: int) -> bytes:
+    return build_compacted(
+        b"x" * 16, group=7, base_offset=base_offset, last_offset=last_offset, record_count=2, codec=0,  # type: ignore[arg-type]
+        timestamp_type=0, base_timestamp_ms=1, max_timestamp_ms=2,  # type: ignore[arg-type]
+    )  # fmt: skip
+
+
+def test_a_restored_log_has_the_same_batches_at_the_same_offsets(rig: Rig) -> None:
+    entries, _ = backed_up(batch(3), batch(4), batch(5))
+    assert step(rig, BeginPartitionRestore(log_start_offset=3, next_offset=3)) is None
+    assert step(rig, RestoreBatches(entries=entries[1:], next_offset=12)) is None
+    assert step(rig, FinishPartitionRestore(log_start_offset=5, next_offset=12)) is None
+    restored = rig.partition.read(3, 1 << 30)
+    assert [parse_header(entry) for entry in restored] == [parse_header(entry) for entry in entries[1:]]
+    assert [entry[96:] for entry in restored] == [entry[96:] for entry in entries[1:]]
+    assert (rig.partition.log_start_offset, rig.partition.high_watermark) == (5, 12)
+    assert rig.partition.read(11, 1 << 30) == restored[1:]
+
+
+def test_a_producer_goes_on_after_a_restore_where_it_was(rig: Rig) -> None:
+    entries, producers = backed_up(batch(3, 0, 7), batch(4, 3, 7))
+    step(rig, BeginPartitionRestore())
+    step(rig, RestoreBatches(entries=entries, next_offset=7))
+    step(rig, RestoredProducers(producers=producers))
+    step(rig, FinishPartitionRestore(next_offset=7))
+    problem, retried = rig.produce(batch(4, 3, 7))
+    assert problem is None
+    rig.settle()
+    assert (retried.base_offset, rig.partition.high_watermark) == (3, 7)
+    problem, following = rig.produce(batch(2, 7, 7))
+    assert problem is None
+    rig.settle()
+    assert following.base_offset == 7
+
+
+def test_a_partition_that_is_being_restored_takes_nothing_else(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore(log_start_offset=5, next_offset=5), settle=False)
+    for applied in (False, True):
+        problem, _ = rig.produce(batch())
+        assert problem is not None, f"applied: {applied}"
+        assert (problem.code, problem.retriable) == (ErrorCode.SERVER_BUSY, True)
+        rig.settle()
+    step(rig, FinishPartitionRestore(log_start_offset=5, next_offset=5))
+    problem, result = rig.produce(batch())
+    assert problem is None
+    rig.settle()
+    assert result.base_offset == 5
+
+
+def test_a_new_leader_knows_of_the_beginning_that_it_has_not_applied(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore(log_start_offset=5, next_offset=5), settle=False)
+    rig.partition._end_leadership()
+    rig.partition._begin_leadership()
+    assert rig.produce(batch())[0] is not None
+    rig.settle()
+    assert rig.partition.log_end_offset == 5
+
+
+def test_steps_that_come_again_do_no_harm(rig: Rig) -> None:
+    entries, producers = backed_up(batch(3, 0, 7), batch(4, 3, 7))
+    for _ in range(2):
+        assert step(rig, BeginPartitionRestore()) is None
+    for _ in range(2):
+        assert step(rig, RestoreBatches(entries=entries[:1], next_offset=3)) is None
+    assert step(rig, RestoreBatches(entries=entries, next_offset=7)) is None
+    assert rig.partition.high_watermark == 3, "what goes on elsewhere is sent again from where the log is"
+    assert step(rig, RestoreBatches(entries=entries[1:], next_offset=7)) is None
+    for _ in range(2):
+        assert step(rig, RestoredProducers(producers=producers)) is None
+    for _ in range(2):
+        assert step(rig, FinishPartitionRestore(next_offset=7)) is None
+    assert step(rig, RestoreBatches(entries=entries, next_offset=7)) is None
+    assert rig.partition.high_watermark == 7
+    assert len(rig.partition.producers) == 1
+
+
+def test_a_gap_that_compaction_left_is_covered_by_the_batch_before_it(rig: Rig) -> None:
+    entries = [compacted(10, 14), compacted(20, 21)]
+    step(rig, BeginPartitionRestore(log_start_offset=4, next_offset=10))
+    assert step(rig, RestoreBatches(entries=entries, next_offset=30)) is None
+    step(rig, FinishPartitionRestore(log_start_offset=4, next_offset=30))
+    first, second = rig.partition.read(4, 1 << 30)
+    assert [parse_header(each).last_offset for each in (first, second)] == [19, 29]
+    assert parse_envelope(first).flags is Flags.GAPS
+    assert rig.partition.read(17, 1) == [first]
+    problem, result = rig.produce(batch())
+    assert problem is None
+    rig.settle()
+    assert result.base_offset == 30
+
+
+def test_a_restore_is_known_after_a_restart(rig: Rig) -> None:
+    _, producers = backed_up(batch(3, 0, 9), batch(4, 0, 7), batch(1, 0, 8))
+    step(rig, BeginPartitionRestore())
+    step(rig, RestoredProducers(producers=producers))
+    table = {key: value for key, value in rig.partition.take_rows().items() if value is not None}
+    again = Partition(rig.partition.identity, rig.raft, rig.partition._sealer, rig.log, table, NodeLimits())
+    assert again.restoring
+    assert again.producers.rows() == rig.partition.producers.rows()
+    assert list(again.producers._applied) == list(rig.partition.producers._applied)
+
+
+def test_a_step_waits_for_the_one_before(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore(log_start_offset=5, next_offset=5), settle=False)
+    problem = step(rig, BeginPartitionRestore(log_start_offset=6, next_offset=6), b"s" * 16, settle=False)
+    assert problem is not None
+    assert (problem.code, problem.retriable) == (ErrorCode.SERVER_BUSY, True)
+
+
+def test_a_partition_with_records_cannot_be_restored(rig: Rig) -> None:
+    rig.produce(batch())
+    rig.settle()
+    problem = step(rig, BeginPartitionRestore())
+    assert problem is not None
+    assert problem.code == ErrorCode.POLICY_VIOLATION
+
+
+def test_two_restores_of_one_partition_do_not_mix(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore())
+    problem = step(rig, RestoreBatches(entries=backed_up(batch())[0], next_offset=3), b"s" * 16)
+    assert problem is not None
+    assert problem.code == ErrorCode.POLICY_VIOLATION
+    assert rig.partition.high_watermark == 0
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        BeginPartitionRestore(log_start_offset=-1),
+        BeginPartitionRestore(log_start_offset=1, next_offset=0),
+        BeginPartitionRestore(log_start_offset=0, next_offset=MAX_OFFSET),
+        BeginPartitionRestore(compacted_offset=-1),
+    ],
+    ids=str,
+)
+def test_a_restore_that_cannot_begin_so_is_refused(rig: Rig, body: BeginPartitionRestore) -> None:
+    problem = step(rig, body)
+    assert problem is not None
+    assert problem.code == ErrorCode.INVALID_REQUEST
+    assert not rig.partition.restoring
+
+
+ENTRY = backed_up(batch(3))[0][0]
+
+
+@pytest.mark.parametrize(
+    ("body", "code"),
+    [
+        (RestoreBatches(), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY], next_offset=2), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY], next_offset=-1), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY], next_offset=MAX_OFFSET), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY, ENTRY], next_offset=3), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[compacted(5, 9)], next_offset=10), ErrorCode.INVALID_REQUEST),
+        (RestoreBatches(entries=[ENTRY[:-1] + b"?"], next_offset=3), ErrorCode.CORRUPT_MESSAGE),
+        (RestoreBatches(entries=[b""], next_offset=3), ErrorCode.CORRUPT_MESSAGE),
+        (FinishPartitionRestore(next_offset=1), ErrorCode.INVALID_REQUEST),
+        (FinishPartitionRestore(log_start_offset=1), ErrorCode.INVALID_REQUEST),
+        (FinishPartitionRestore(log_start_offset=-1), ErrorCode.INVALID_REQUEST),
+        (RestoredProducers(), ErrorCode.INVALID_REQUEST),
+    ],
+    ids=lambda value: str(value)[:60],
+)
+def test_a_step_that_does_not_fit_is_refused_and_changes_nothing(rig: Rig, body: Step, code: int) -> None:
+    step(rig, BeginPartitionRestore())
+    before = rig.raft.last_id
+    problem = step(rig, body)
+    assert problem is not None
+    assert problem.code == code
+    assert rig.raft.last_id == before
+    assert rig.partition.restoring
+
+
+def producer(**fields: object) -> ProducerRecord:
+    """A producer that can be restored, but for some fields."""
+    made = ProducerRecord(producer_id=7, records=3, batches=[ProducerBatch(record_count=3)])
+    for name, value in fields.items():
+        made.ClearField(name)  # type: ignore[arg-type]
+        made.MergeFrom(ProducerRecord(**{name: value}))  # type: ignore[arg-type]
+    return made
+
+
+@pytest.mark.parametrize(
+    "records",
+    [
+        [producer(producer_id=-1)],
+        [producer(epoch=-1)],
+        [producer(batches=[])],
+        [producer(batches=[ProducerBatch(record_count=1)] * 6)],
+        [producer(batches=[ProducerBatch(record_count=0)])],
+        [producer(batches=[ProducerBatch(record_count=1 << 31)])],
+        [producer(batches=[ProducerBatch(record_count=3, base_sequence=1 << 31)])],
+        [producer(batches=[ProducerBatch(record_count=3, base_offset=-1)])],
+        [producer(records=2)],
+        [producer(records=1 << 63)],
+        [producer(replayable=True)],
+        [producer(digests=b"x" * 12)],
+        [producer(), producer()],
+        [producer(producer_id=each) for each in range(1_001)],
+    ],
+    ids=lambda records: str(records[0])[:60].replace("\n", " "),
+)
+def test_producers_that_cannot_be_are_refused(rig: Rig, records: list[ProducerRecord]) -> None:
+    step(rig, BeginPartitionRestore())
+    problem = step(rig, RestoredProducers(producers=records))
+    assert problem is not None
+    assert problem.code == ErrorCode.INVALID_REQUEST
+    assert len(rig.partition.producers) == 0
+
+
+def test_more_named_producers_than_fit_are_refused(rig: Rig) -> None:
+    step(rig, BeginPartitionRestore())
+    limit = NodeLimits().producers_per_partition * 4 // 5
+    named = [producer(producer_id=FIRST_NAMED_PRODUCER_ID + each) for each in range(limit + 1)]
+    for first in range(0, limit, 1_000):
+        assert step(rig, RestoredProducers(producers=named[first : min(first + 1_000, limit)])) is None
+    problem = step(rig, RestoredProducers(producers=named[-1:]))
+    assert problem is not None
+    assert problem.code == ErrorCode.PRODUCER_LIMIT_EXCEEDED
+
+
+def test_the_digests_of_an_epoch_that_can_be_replayed_come_along() -> None:
+    named = FIRST_NAMED_PRODUCER_ID + 1
+    record = producer(producer_id=named, replayable=True, digests=bytes(range(24)))
+    table = ProducerTable(10)
+    table.restore(restored([record], 5))
+    rows = {key: value for key, value in table.take_rows().items() if value is not None}
+    again = ProducerTable(10)
+    again.load(rows)
+    assert list(again.records(-1)) == list(table.records(-1)) == [record]
+    assert again.named_apart
