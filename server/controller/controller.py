@@ -76,6 +76,8 @@ class Controller:
         self._quorum = QuorumDecisions(image, voters)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
         self._nodes = NodeDecisions(image, voters, self._evacuation)
+        #: The layout of the metadata at which the feature level could not rise.
+        self._level_stays_at: int | None = None
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
 
     @property
@@ -184,9 +186,15 @@ class Controller:
         return _heard(fenced=heartbeat.stopping or self._image.is_fenced(heartbeat.node_id))
 
     def _may_raise_level(self) -> bool:
-        """Whether all nodes that count have been upgraded."""
-        level = self._image.feature_level + 1
-        return level <= FEATURE_LEVEL and self._image.supports(level)
+        """Whether all nodes that count have been upgraded. Asked at every heartbeat: all nodes are looked at only after
+        something has changed."""
+        level, layout = self._image.feature_level + 1, self._image.layout_version
+        if level > FEATURE_LEVEL or layout == self._level_stays_at:
+            return False
+        if self._image.supports(level):
+            return True
+        self._level_stays_at = layout
+        return False
 
     # -- partitions -----------------------------------------------------------------------------------------------
 

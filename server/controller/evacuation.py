@@ -6,14 +6,14 @@ goes on where the last one was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.heirs import Heirs
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
 
 #: Partitions that are being moved at once because nodes are to leave. Each leader copies a few of them at a time; more
@@ -104,50 +104,26 @@ class Evacuation:
                 that has the fewest, if possible in a rack without another replica.
         """
         image = self._image
-        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted]
+        on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
+        mine = [partition for partition in on_node if node_id in partition.wanted]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
-        carried = Counter(node for each in image.partitions.values() for node in each.wanted)
-        able = [
+        able = (
             broker
             for broker in image.brokers.values()
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
-        ]
+        )
+        heirs = Heirs(able, image.brokers, image.replica_index.wanted, self._limits.node_replicas)
         for partition in mine:
             wanted = list(partition.wanted)
             for place, node in enumerate(partition.wanted):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
-                    heir = self._heir(wanted, node, successor, able, carried)
+                    heir = heirs.take(wanted, node, successor)
                     if heir != NO_NODE:
                         wanted[place] = heir
-                        carried[heir] += 1
             yield Move(partition, tuple(wanted) if node_id not in wanted else ())
-
-    def _heir(
-        self, wanted: list[int], node_id: int, successor: int, able: list[BrokerRecord], carried: Counter[int]
-    ) -> int:
-        """The node that takes over a replica, or NO_NODE."""
-        brokers, taken = self._image.brokers, set(wanted)
-        racks = Counter(_rack_of(brokers[node]) for node in wanted if node != node_id and node in brokers)
-        free = [
-            broker
-            for broker in able
-            if broker.node_id not in taken and carried[broker.node_id] < self._limits.node_replicas
-        ]
-        if not free:
-            return NO_NODE
-        best = min(
-            free,
-            key=lambda each: (
-                each.node_id != successor,
-                racks[_rack_of(each)],
-                carried[each.node_id],
-                each.node_id,
-            ),
-        )
-        return best.node_id
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
         """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change."""
@@ -156,7 +132,3 @@ class Evacuation:
         if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
-
-
-def _rack_of(broker: BrokerRecord) -> str:
-    return broker.rack or f"\0node {broker.node_id}"

@@ -100,9 +100,8 @@ class ReassignmentDecisions:
     def _check_room(self, new: list[int], coming: Counter[int]) -> errors_pb2.Error | None:
         if not new:
             return None
-        present = Counter(node for partition in self._image.partitions.values() for node in partition.hosts)
         for node in new:
-            total = present[node] + coming[node] + 1
+            total = len(self._image.replica_index.on(node)) + coming[node] + 1
             if total > self._limits.node_replicas:
                 problem = f"node {node} would hold {total} replicas, at most {self._limits.node_replicas} are allowed"
                 return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{problem}: choose another node")

@@ -100,3 +100,22 @@ def test_the_metadata_quorum_is_not_changed_while_an_older_node_would_stop_at_th
     assert "(older: 4)" in answer.error.message
     cluster.upgrade(4)
     assert list(cluster.ask(alter_quorum=admin_pb2.AlterQuorumRequest(add=[4])).alter_quorum.voters) == [1, 2, 3, 4]
+
+
+def test_heartbeats_ask_all_nodes_only_after_something_has_changed() -> None:
+    cluster = Upgrading(1)
+    asked = 0
+    supports = cluster.image.supports
+
+    def counted(level: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return supports(level)
+
+    cluster.image.supports = counted  # type: ignore[method-assign]
+    for _ in range(50):
+        cluster.beat(1, 2, 3, 4)
+    assert asked <= 1
+    for node in (2, 3, 4):
+        cluster.upgrade(node)
+    assert cluster.image.feature_level == FEATURE_LEVEL
