@@ -15,13 +15,15 @@ from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, NodePlan
+    from quorumlog.sdk import Admin, BrokerDescription, NodePlan, PartitionDescription
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
 _LOOK_EVERY_S = 0.5
 #: How long the controller may need to notice that a node is down: a few sessions of a broker.
 _NOTICE_S = 15
+#: After this time without a leader a partition has lost too many of its nodes to elect one.
+_LEADERLESS_S = 20
 #: Moves that a plan in a table shows.
 _SHOWN_MOVES = 20
 
@@ -155,20 +157,52 @@ def _held(admin: Admin) -> _Holdings:
 
 def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
     """Waits until a node holds nothing, and votes no more if another takes that over."""
+    stuck_since: float | None = None
     with progress(f"emptying node {node}", plan.all_moves, "replicas moved") as tell:
         while True:
-            left = _held(admin).replicas[node]
-            tell(max(0, plan.all_moves - left))
-            if not left and (not plan.voters or _votes_have_moved(admin, plan.voters)):
+            left = _left_on(admin, node)
+            tell(max(0, plan.all_moves - len(left)))
+            if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
-            if not any(broker.node_id == node and broker.leaving for broker in admin.describe_cluster().brokers):
+            brokers = admin.describe_cluster().brokers
+            if not any(broker.node_id == node and broker.leaving for broker in brokers):
                 raise CommandError(f"node {node} is not being drained any more: somebody has called it off")
+            if not left or any(partition.leader is not None for _, partition in left):
+                stuck_since = None
+            elif stuck_since is None:
+                stuck_since = time.monotonic()
+            elif time.monotonic() - stuck_since > _LEADERLESS_S:
+                raise CommandError(_why_stuck(node, left, brokers))
             time.sleep(_LOOK_EVERY_S)
 
 
-def _votes_have_moved(admin: Admin, voters: tuple[int, ...]) -> bool:
+def _left_on(admin: Admin, node: int) -> list[tuple[str, PartitionDescription]]:
+    """The partitions, each with its topic, of which a node has a replica."""
+    topics = admin.describe_topics(include_internal=True)
+    return [(topic.name, each) for topic in topics for each in topic.partitions if node in each.replicas]
+
+
+def _why_stuck(node: int, left: list[tuple[str, PartitionDescription]], brokers: tuple[BrokerDescription, ...]) -> str:
+    """Why nothing moves any more: only a partition's leader can copy it."""
+    topic, partition = left[0]
+    down = [broker.node_id for broker in brokers if broker.fenced and broker.node_id in partition.replicas]
+    many = f"{plural(len(left), 'replica')} cannot leave node {node}: no node leads"
+    of_its = f"of its nodes {node_list(partition.replicas)}"
+    why = f"and {of_its} these are down: {node_list(down)}" if down else f"although all {of_its} are up"
+    return (
+        f"{many} {topic}-{partition.partition}, {why}; start those, or delete the topic if their disks are lost."
+        f" Node {node} stays drained: what can move later does so by itself"
+    )
+
+
+def _has_given_its_vote(admin: Admin, node: int) -> bool:
+    """Whether a node votes no more. Who does so instead may have been changed again by somebody else."""
     quorum = admin.describe_quorum()
-    return {voter.node_id for voter in quorum.voters} == set(voters) and not quorum.wanted_voters
+    if quorum.leader_id is None or quorum.outgoing_voters:
+        return False
+    if node in quorum.wanted_voters:
+        raise CommandError(f"node {node} is to keep its vote in the metadata quorum: somebody has changed that")
+    return all(voter.node_id != node for voter in quorum.voters)
 
 
 def _remove_if_down(admin: Admin, node: int) -> bool:

@@ -58,6 +58,7 @@ class Controller:
         rng: for topic ids.
         options: times and limits.
         voters: the voters of the metadata group at the moment.
+        is_changing: whether a change of them may be in its log that does not hold yet.
     """
 
     def __init__(
@@ -67,6 +68,7 @@ class Controller:
         rng: random.Random,
         options: ControllerOptions,
         voters: Callable[[], tuple[int, ...]],
+        is_changing: Callable[[], bool] = lambda: False,
     ) -> None:
         self._image = image
         self._rng = rng
@@ -75,10 +77,12 @@ class Controller:
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
-        self._nodes = NodeDecisions(image, voters, self._evacuation)
+        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing)
         #: The layout of the metadata at which the feature level could not rise.
         self._level_stays_at: int | None = None
-        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
+        self._topics = TopicDecisions(
+            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters
+        )
 
     @property
     def next_deadline(self) -> int:

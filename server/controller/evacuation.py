@@ -11,9 +11,10 @@ from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.heirs import Heirs
+from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
 
 #: Partitions that are being moved at once because nodes are to leave. Each leader copies a few of them at a time; more
@@ -87,7 +88,7 @@ class Evacuation:
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
             voters = self.quorum_after(broker.node_id, broker.successor)
-            if voters and None not in self._proposed:
+            if voters and None not in self._proposed and refuse_voters(self._image, voters) is None:
                 wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
                 commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
                 self._proposed[None] = now + self._patience_us
@@ -126,9 +127,17 @@ class Evacuation:
             yield Move(partition, tuple(wanted) if node_id not in wanted else ())
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
-        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change."""
+        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.
+        Whether those could do it is another question."""
         before = self._image.quorum.voters or self._voters()
         heir = self._image.brokers.get(successor)
         if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
+
+    def quorum_restored(self, broker: BrokerRecord) -> tuple[int, ...]:
+        """Who is to vote once a drain is called off whose successor was to take over the node's vote, and has not yet;
+        empty: no change."""
+        wanted = self._image.quorum.voters
+        under_way = broker.successor in wanted and broker.node_id not in wanted and broker.node_id in self._voters()
+        return tuple(sorted({*wanted, broker.node_id} - {broker.successor})) if under_way else ()

@@ -58,9 +58,7 @@ class MetadataMember(NodeService):
         groups = shared.options.groups
         options = ControllerOptions(
             session_timeout_us=shared.options.broker_session_timeout_us,
-            coordinators=CoordinatorPlan(
-                groups.coordinators, groups.coordinators_factor, len(state.configuration.voters)
-            ),
+            coordinators=CoordinatorPlan(groups.coordinators, groups.coordinators_factor),
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 
