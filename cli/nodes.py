@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
-from quorumlog.cli.progress import progress
-from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, Throttle, connect
+from quorumlog.cli.progress import copying
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, BrokerDescription, NodePlan, PartitionDescription
@@ -90,15 +91,17 @@ def drain(
     *,
     wait: Wait = True,
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Moves all replicas of a node to others, dead or alive, over racks, while clients write and read.
 
-    The cluster goes on with it by itself when this command is interrupted. `nodes undrain` calls it off.
+    The cluster goes on with it by itself when this command is interrupted. `nodes undrain` calls it off. Typed again
+    with another throttle, it changes that of what is under way.
     """
     with connect(bootstrap_servers) as admin:
-        plan = admin.drain_node(node, validate_only=dry_run)
+        plan = admin.drain_node(node, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
     _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
@@ -119,6 +122,7 @@ def replace(
     successor: Annotated[int, typer.Option("--with", metavar="NODE", help="The node that takes over.")],
     wait: Wait = True,
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -128,7 +132,7 @@ def replace(
     """
     removed = False
     with connect(bootstrap_servers) as admin:
-        plan = admin.drain_node(node, to=successor, validate_only=dry_run)
+        plan = admin.drain_node(node, to=successor, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
             removed = _remove_if_down(admin, node)
@@ -158,10 +162,12 @@ def _held(admin: Admin) -> _Holdings:
 def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
     """Waits until a node holds nothing, and votes no more if another takes that over."""
     stuck_since: float | None = None
-    with progress(f"emptying node {node}", plan.all_moves, "replicas moved") as tell:
+    sizes = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
+    mean = plan.all_bytes // plan.all_moves if plan.all_moves else 0
+    with copying(f"emptying node {node}", plan.all_moves, plan.all_bytes) as tell:
         while True:
             left = _left_on(admin, node)
-            tell(max(0, plan.all_moves - len(left)))
+            tell(len(left), _bytes_left(admin, left, sizes, mean) if plan.all_bytes and sys.stderr.isatty() else 0)
             if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
             brokers = admin.describe_cluster().brokers
@@ -174,6 +180,21 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
             elif time.monotonic() - stuck_since > _LEADERLESS_S:
                 raise CommandError(_why_stuck(node, left, brokers))
             time.sleep(_LOOK_EVERY_S)
+
+
+def _bytes_left(
+    admin: Admin, left: list[tuple[str, PartitionDescription]], sizes: dict[tuple[str, int], int], mean: int
+) -> int:
+    """Bytes that are still to be copied, about. Where the plan does not say how large a partition is, it is taken for
+    one of the mean size."""
+    from quorumlog.sdk import NodeDescription
+
+    waiting = {(topic, each.partition): sizes.get((topic, each.partition), mean) for topic, each in left}
+    for node in admin.describe_nodes():
+        for copy in node.copies if isinstance(node, NodeDescription) else ():
+            if (copy.topic, copy.partition) in waiting:
+                waiting[copy.topic, copy.partition] = copy.left_bytes
+    return sum(waiting.values())
 
 
 def _left_on(admin: Admin, node: int) -> list[tuple[str, PartitionDescription]]:
@@ -230,10 +251,19 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: boo
             {"topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted}
             for each in plan.moves
         ]
-        print_json({"node_id": node, "all_moves": plan.all_moves, "moves": moves, "voters": plan.voters or None})
+        print_json(
+            {
+                "node_id": node,
+                "all_moves": plan.all_moves,
+                "all_bytes": plan.all_bytes,
+                "moves": moves,
+                "voters": plan.voters or None,
+            }
+        )
         return
     verb = "would leave" if dry_run else "left" if waited else "leave"
-    print(f"{plural(plan.all_moves, 'replica')} {verb} node {node}")
+    size_text = f" ({size(plan.all_bytes)})" if plan.all_bytes else ""
+    print(f"{plural(plan.all_moves, 'replica')}{size_text} {verb} node {node}")
     if plan.moves:
         shown = plan.moves[:_SHOWN_MOVES]
         cells = ((each.topic, each.partition, node_list(each.replicas), node_list(each.wanted)) for each in shown)

@@ -57,6 +57,8 @@ class NodeLimits:
     compaction_pass_records: int = 4_000_000
     #: Bytes that compaction reads in a second at most, over all partitions.
     compaction_bytes_per_second: int = 32 << 20
+    #: Bytes per second that this node sends of replicas that are being added elsewhere; 0: no limit.
+    copy_bytes_per_second: int = 0
     #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
     #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000

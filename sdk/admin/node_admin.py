@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 
+from quorumlog.sdk.admin.descriptions import node_description, planned_moves
 from quorumlog.sdk.admin.lost_answers import change_once
 from quorumlog.sdk.cluster.cluster import Cluster
-from quorumlog.sdk.errors import error_from_proto
-from quorumlog.sdk.types import NodePlan, PlannedMove
+from quorumlog.sdk.errors import QuorumlogError, error_from_proto
+from quorumlog.sdk.types import NodeDescription, NodePlan
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 
@@ -22,9 +24,10 @@ class NodeAdmin:
         self._cluster = cluster
         self._limit_s = limit_s
 
-    async def drain(self, node_id: int, successor: int | None, *, validate_only: bool) -> NodePlan:
+    async def drain(self, node_id: int, successor: int | None, throttle: int, *, validate_only: bool) -> NodePlan:
         """Has a node emptied, and returns what is going to happen."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_DRAIN, validate_only)
+        request.bytes_per_second = throttle
         if successor is not None:
             request.successor = successor
 
@@ -33,10 +36,7 @@ class NodeAdmin:
             return admin_pb2.AlterNodeResponse() if broker is not None and broker.leaving else None
 
         response = await self._alter(request, find_done, "drain_node")
-        moves = tuple(
-            PlannedMove(each.topic, each.partition, tuple(each.replicas), tuple(each.wanted)) for each in response.moves
-        )
-        return NodePlan(moves, response.all_moves, tuple(response.voters))
+        return NodePlan(planned_moves(response.moves), response.all_moves, tuple(response.voters), response.all_bytes)
 
     async def undrain(self, node_id: int) -> None:
         """Lets a node stay after all."""
@@ -56,6 +56,21 @@ class NodeAdmin:
 
         request = self._request(node_id, admin_pb2.NODE_ACTION_REMOVE, validate_only)
         await self._alter(request, find_done, "remove_node")
+
+    async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
+        """Every known node about itself, or the error it failed with."""
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
+            try:
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
+            except QuorumlogError as error:
+                return error
+            return node_description(reply)
+
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
 
     def _request(
         self, node_id: int, action: admin_pb2.NodeAction.ValueType, validate_only: bool

@@ -20,6 +20,7 @@ from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
+from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
@@ -77,7 +78,10 @@ class Controller:
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
-        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing)
+        #: Bytes of the logs of partitions, by group, as their leaders tell them. A new controller is told anew.
+        self._sizes: dict[int, int] = {}
+        self._rebalance = RebalanceDecisions(image, self._sizes)
+        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes)
         #: The layout of the metadata at which the feature level could not rise.
         self._level_stays_at: int | None = None
         self._topics = TopicDecisions(
@@ -135,6 +139,8 @@ class Controller:
                 return self._delete_producers(number, wall_ms, request.delete_producers)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "rebalance_partitions":
+                return self._rebalance.decide(wall_ms, number, request.rebalance_partitions)
             case "alter_node":
                 return self._nodes.decide(wall_ms, number, request.alter_node)
             case "alter_quorum":
@@ -179,12 +185,20 @@ class Controller:
         stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
         if stale is not None:
             return refusal(number, stale)
+        self._note_sizes(heartbeat)
         self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
         if heartbeat.stopping or self._may_raise_level():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:
                 return ControllerDecision(number, commands=commands, merge=lambda _: self._heard(heartbeat))
         return answer_now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+
+    def _note_sizes(self, heartbeat: peer_pb2.BrokerHeartbeat) -> None:
+        partitions, sizes = self._image.partitions, self._sizes
+        sizes.update({each.group: each.size_bytes for each in heartbeat.log_sizes if each.group in partitions})
+        if len(sizes) > 2 * len(partitions):
+            for group in [group for group in sizes if group not in partitions]:
+                del sizes[group]
 
     def _heard(self, heartbeat: peer_pb2.BrokerHeartbeat) -> peer_pb2.ControllerResponse:
         return _heard(fenced=heartbeat.stopping or self._image.is_fenced(heartbeat.node_id))

@@ -83,6 +83,7 @@ class Evacuation:
                         replicas=move.wanted,
                         wishes=move.partition.wishes,
                         leaving_node=broker.node_id,
+                        bytes_per_second=broker.throttle,
                     )
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us

@@ -83,8 +83,19 @@ class Departures:
             return _altered(error(ErrorCode.INVALID_REQUEST, problem))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
+        broker.throttle = command.bytes_per_second
+        if command.leaving:
+            self._throttle_what_leaves(broker)
         self._count()
         return _altered(None)
+
+    def _throttle_what_leaves(self, broker: BrokerRecord) -> None:
+        """A limit holds for the moves that are under way, too: who slows a drain down does not wait for their end."""
+        node = broker.node_id
+        for group in self._index.on(node):
+            partition = self._partitions[group]
+            if partition.is_moving and node in partition.replicas and node not in partition.target:
+                partition.throttle = broker.throttle
 
     def remove(self, command: metadata_log_pb2.RemoveNode, quorum: WantedQuorum) -> ApplyResult:
         """A node is struck off, unless it has come back or something names it by now."""

@@ -221,7 +221,7 @@ class MetadataImage:
         fenced = known.fenced if known is not None and same_process else True
         broker = BrokerRecord(copy_of(registration), index, fenced)
         if known is not None:
-            broker.leaving, broker.successor = known.leaving, known.successor
+            broker.leaving, broker.successor, broker.throttle = known.leaving, known.successor, known.throttle
         else:
             self.membership_version += 1
         self.brokers[registration.node_id] = broker

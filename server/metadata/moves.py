@@ -55,6 +55,7 @@ class PartitionMoves:
         self._index.leave(partition)
         partition.wishes += 1
         partition.target = wanted or partition.replicas
+        partition.throttle = command.bytes_per_second
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
         self._index.enter(partition)
         self._groups.add(partition.group)
@@ -89,6 +90,7 @@ class PartitionMoves:
             self._index.leave(partition)
             partition.replicas = partition.wanted
             partition.target = partition.former_targets = ()
+            partition.throttle = 0
             self._index.enter(partition)
             partition.isr = partition.ordered(partition.isr)
             partition.moved_index = max(partition.moved_index, moved.log_index)

@@ -1,4 +1,4 @@
-"""Changes of the cluster itself: which nodes leave it, who votes in the metadata quorum. The controller decides."""
+"""Changes of the cluster itself: which nodes leave it, who votes on the metadata, balance. The controller decides."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-ClusterChange: TypeAlias = admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest
+ClusterChange: TypeAlias = (
+    admin_pb2.AlterQuorumRequest | admin_pb2.AlterNodeRequest | admin_pb2.RebalancePartitionsRequest
+)
 
 #: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
 MAX_NAMED = 100
@@ -24,6 +26,7 @@ MAX_NAMED = 100
 _FIELDS: dict[type[ProtoMessage], str] = {
     admin_pb2.AlterQuorumRequest: "alter_quorum",
     admin_pb2.AlterNodeRequest: "alter_node",
+    admin_pb2.RebalancePartitionsRequest: "rebalance_partitions",
 }
 
 
@@ -62,4 +65,6 @@ def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> 
     """The answer to a wish that failed."""
     if isinstance(request, admin_pb2.AlterQuorumRequest):
         return admin_pb2.AlterQuorumResponse(error=problem)
+    if isinstance(request, admin_pb2.RebalancePartitionsRequest):
+        return admin_pb2.RebalancePartitionsResponse(error=problem)
     return admin_pb2.AlterNodeResponse(error=problem)

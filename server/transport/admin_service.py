@@ -29,6 +29,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribeQuorum": admin_pb2.DescribeQuorumRequest,
         "AlterQuorum": admin_pb2.AlterQuorumRequest,
         "AlterNode": admin_pb2.AlterNodeRequest,
+        "RebalancePartitions": admin_pb2.RebalancePartitionsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

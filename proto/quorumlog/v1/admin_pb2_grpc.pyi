@@ -61,6 +61,8 @@ class AdminStub:
     """Changes who votes in the metadata quorum."""
     AlterNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.AlterNodeRequest, _admin_pb2.AlterNodeResponse]
     """Empties a node, lets it stay after all, or strikes it off."""
+    RebalancePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RebalancePartitionsRequest, _admin_pb2.RebalancePartitionsResponse]
+    """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]
@@ -97,6 +99,8 @@ class AdminAsyncStub(AdminStub):
     """Changes who votes in the metadata quorum."""
     AlterNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.AlterNodeRequest, _admin_pb2.AlterNodeResponse]  # type: ignore[assignment]
     """Empties a node, lets it stay after all, or strikes it off."""
+    RebalancePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalancePartitionsRequest, _admin_pb2.RebalancePartitionsResponse]  # type: ignore[assignment]
+    """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribeNode: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribeNodeRequest, _admin_pb2.DescribeNodeResponse]  # type: ignore[assignment]
@@ -208,6 +212,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.AlterNodeResponse, _abc.Awaitable[_admin_pb2.AlterNodeResponse]]:
         """Empties a node, lets it stay after all, or strikes it off."""
+
+    @_abc_1.abstractmethod
+    def RebalancePartitions(
+        self,
+        request: _admin_pb2.RebalancePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RebalancePartitionsResponse, _abc.Awaitable[_admin_pb2.RebalancePartitionsResponse]]:
+        """Spreads replicas and leaderships evenly over the nodes."""
 
     @_abc_1.abstractmethod
     def ElectLeaders(
