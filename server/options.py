@@ -93,6 +93,19 @@ class BalanceOptions:
 
 
 @dataclass(slots=True, frozen=True)
+class RepairOptions:
+    """What the controller moves without being asked. Times are in microseconds; 0: nothing.
+
+    Arguments:
+        rebalance_interval_us: how often it looks whether replicas, bytes and leaders are even, and moves a few.
+        recovery_after_us: after this time without a node its replicas are made anew on others.
+    """
+
+    rebalance_interval_us: int = 0
+    recovery_after_us: int = 0
+
+
+@dataclass(slots=True, frozen=True)
 class ConsumerGroupOptions:
     """How consumer groups are coordinated. Times are in milliseconds.
 
@@ -133,6 +146,7 @@ class NodeOptions:
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
+    repair: RepairOptions = field(default_factory=RepairOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

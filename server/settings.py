@@ -27,7 +27,7 @@ from pydantic_settings import (
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, RepairOptions
 from quorumlog.v1.request_limits import LEAST_THROTTLE
 
 ENV_PREFIX = "QUORUMLOG_"
@@ -155,6 +155,12 @@ class Settings(BaseSettings):
     compaction_bytes_per_second: SizeBytes = Field(
         32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
     )
+    partition_rebalance_interval_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        0, description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never"
+    )
+    replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
+        0, description=f"{_A_TIME}: after that long without a node, its replicas are made anew on others; 0: never"
+    )
     replica_copy_bytes_per_second: Annotated[int, Field(ge=0, le=1 << 50), AfterValidator(_throttle)] = Field(
         0,
         description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
@@ -239,6 +245,10 @@ class Settings(BaseSettings):
                 check_interval_us=self.leader_imbalance_check_interval_seconds * 1_000_000,
             ),
             groups=self._group_options(),
+            repair=RepairOptions(
+                rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
+                recovery_after_us=self.replica_recovery_after_ms * _MS,
+            ),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,

@@ -22,10 +22,12 @@ from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
 from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.standing_repair import StandingRepair
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion
 from quorumlog.server.metadata.records import FEATURE_LEVEL, BrokerRecord
+from quorumlog.server.options import RepairOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -41,6 +43,7 @@ class ControllerOptions:
         brokers: nodes in one cluster.
         topics: what topics may ask for.
         coordinators: what the internal topic of consumer groups is to be like.
+        repair: what is moved without being asked.
     """
 
     session_timeout_us: int = 3_000_000
@@ -48,6 +51,7 @@ class ControllerOptions:
     brokers: int = 1_000
     topics: TopicLimits = field(default_factory=TopicLimits)
     coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
+    repair: RepairOptions = field(default_factory=RepairOptions)
 
 
 class Controller:
@@ -81,6 +85,9 @@ class Controller:
         #: Bytes of the logs of partitions, by group, as their leaders tell them. A new controller is told anew.
         self._sizes: dict[int, int] = {}
         self._rebalance = RebalanceDecisions(image, self._sizes)
+        self._repair = StandingRepair(
+            image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now
+        )
         self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes)
         #: The layout of the metadata at which the feature level could not rise.
         self._level_stays_at: int | None = None
@@ -91,8 +98,8 @@ class Controller:
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        evacuation = self._evacuation.next_deadline
-        return self._liveness.next_deadline if evacuation is None else min(self._liveness.next_deadline, evacuation)
+        others = (self._evacuation.next_deadline, self._repair.next_deadline)
+        return min((self._liveness.next_deadline, *(due for due in others if due is not None)))
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
@@ -112,6 +119,7 @@ class Controller:
             level = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=level))
         commands += self._evacuation.due(now, wall_ms)
+        commands += self._repair.due(now, wall_ms)
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:

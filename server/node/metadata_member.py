@@ -59,6 +59,7 @@ class MetadataMember(NodeService):
         options = ControllerOptions(
             session_timeout_us=shared.options.broker_session_timeout_us,
             coordinators=CoordinatorPlan(groups.coordinators, groups.coordinators_factor),
+            repair=shared.options.repair,
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 
