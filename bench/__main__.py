@@ -6,6 +6,7 @@ Other commands measure other things:
 - ``lookups``: offsets by time;
 - ``steady-state``: a full log that is trimmed while it is written;
 - ``compaction``: its passes, and what producers notice of them;
+- ``drain``: a node with many partitions is drained, and what producers notice of it;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark.
 """
@@ -27,6 +28,7 @@ from bench import (
     compaction,
     consumer_heartbeats,
     coordinator_failover,
+    drained_node,
     lookups,
     raft_groups,
     rebalance,
@@ -53,6 +55,7 @@ COMMANDS = {
     "lookups": lookups.main,
     "steady-state": steady_state.main,
     "compaction": compaction.main,
+    "drain": drained_node.main,
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,

@@ -160,6 +160,10 @@ def _judge(admin: Admin) -> Health:
     down = sorted(silent | {broker.node_id for broker in cluster.brokers if broker.fenced})
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
+        moves = admin.list_partition_reassignments().values() if cluster.controller_id is not None else ()
+        leaving = sum(not set(down).isdisjoint(move.removing_replicas) for move in moves)
+        if leaving:
+            reasons.append(f"{plural(leaving, 'replica')} of what is down being made anew on other nodes")
     for node, answer in answers.items():
         if isinstance(answer, NodeDescription) and answer.reason and node not in down:
             reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")

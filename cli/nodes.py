@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections import Counter
 from dataclasses import dataclass
@@ -10,18 +11,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
-from quorumlog.cli.progress import progress
-from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, Throttle, connect
+from quorumlog.cli.progress import copying
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, NodePlan
+    from quorumlog.sdk import Admin, BrokerDescription, NodePlan, PartitionDescription
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
 _LOOK_EVERY_S = 0.5
 #: How long the controller may need to notice that a node is down: a few sessions of a broker.
 _NOTICE_S = 15
+#: After this time without a leader a partition has lost too many of its nodes to elect one.
+_LEADERLESS_S = 20
 #: Moves that a plan in a table shows.
 _SHOWN_MOVES = 20
 
@@ -88,15 +91,17 @@ def drain(
     *,
     wait: Wait = True,
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Moves all replicas of a node to others, dead or alive, over racks, while clients write and read.
 
-    The cluster goes on with it by itself when this command is interrupted. `nodes undrain` calls it off.
+    The cluster goes on with it by itself when this command is interrupted. `nodes undrain` calls it off. Typed again
+    with another throttle, it changes that of what is under way.
     """
     with connect(bootstrap_servers) as admin:
-        plan = admin.drain_node(node, validate_only=dry_run)
+        plan = admin.drain_node(node, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
     _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
@@ -117,6 +122,7 @@ def replace(
     successor: Annotated[int, typer.Option("--with", metavar="NODE", help="The node that takes over.")],
     wait: Wait = True,
     dry_run: DryRun = False,
+    throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
@@ -126,7 +132,7 @@ def replace(
     """
     removed = False
     with connect(bootstrap_servers) as admin:
-        plan = admin.drain_node(node, to=successor, validate_only=dry_run)
+        plan = admin.drain_node(node, to=successor, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
             _wait(admin, node, plan)
             removed = _remove_if_down(admin, node)
@@ -155,20 +161,69 @@ def _held(admin: Admin) -> _Holdings:
 
 def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
     """Waits until a node holds nothing, and votes no more if another takes that over."""
-    with progress(f"emptying node {node}", plan.all_moves, "replicas moved") as tell:
+    stuck_since: float | None = None
+    sizes = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
+    mean = plan.all_bytes // plan.all_moves if plan.all_moves else 0
+    with copying(f"emptying node {node}", plan.all_moves, plan.all_bytes) as tell:
         while True:
-            left = _held(admin).replicas[node]
-            tell(max(0, plan.all_moves - left))
-            if not left and (not plan.voters or _votes_have_moved(admin, plan.voters)):
+            left = _left_on(admin, node)
+            tell(len(left), _bytes_left(admin, left, sizes, mean) if plan.all_bytes and sys.stderr.isatty() else 0)
+            if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
-            if not any(broker.node_id == node and broker.leaving for broker in admin.describe_cluster().brokers):
+            brokers = admin.describe_cluster().brokers
+            if not any(broker.node_id == node and broker.leaving for broker in brokers):
                 raise CommandError(f"node {node} is not being drained any more: somebody has called it off")
+            if not left or any(partition.leader is not None for _, partition in left):
+                stuck_since = None
+            elif stuck_since is None:
+                stuck_since = time.monotonic()
+            elif time.monotonic() - stuck_since > _LEADERLESS_S:
+                raise CommandError(_why_stuck(node, left, brokers))
             time.sleep(_LOOK_EVERY_S)
 
 
-def _votes_have_moved(admin: Admin, voters: tuple[int, ...]) -> bool:
+def _bytes_left(
+    admin: Admin, left: list[tuple[str, PartitionDescription]], sizes: dict[tuple[str, int], int], mean: int
+) -> int:
+    """Bytes that are still to be copied, about. Where the plan does not say how large a partition is, it is taken for
+    one of the mean size."""
+    from quorumlog.sdk import NodeDescription
+
+    waiting = {(topic, each.partition): sizes.get((topic, each.partition), mean) for topic, each in left}
+    for node in admin.describe_nodes():
+        for copy in node.copies if isinstance(node, NodeDescription) else ():
+            if (copy.topic, copy.partition) in waiting:
+                waiting[copy.topic, copy.partition] = copy.left_bytes
+    return sum(waiting.values())
+
+
+def _left_on(admin: Admin, node: int) -> list[tuple[str, PartitionDescription]]:
+    """The partitions, each with its topic, of which a node has a replica."""
+    topics = admin.describe_topics(include_internal=True)
+    return [(topic.name, each) for topic in topics for each in topic.partitions if node in each.replicas]
+
+
+def _why_stuck(node: int, left: list[tuple[str, PartitionDescription]], brokers: tuple[BrokerDescription, ...]) -> str:
+    """Why nothing moves any more: only a partition's leader can copy it."""
+    topic, partition = left[0]
+    down = [broker.node_id for broker in brokers if broker.fenced and broker.node_id in partition.replicas]
+    many = f"{plural(len(left), 'replica')} cannot leave node {node}: no node leads"
+    of_its = f"of its nodes {node_list(partition.replicas)}"
+    why = f"and {of_its} these are down: {node_list(down)}" if down else f"although all {of_its} are up"
+    return (
+        f"{many} {topic}-{partition.partition}, {why}; start those, or delete the topic if their disks are lost."
+        f" Node {node} stays drained: what can move later does so by itself"
+    )
+
+
+def _has_given_its_vote(admin: Admin, node: int) -> bool:
+    """Whether a node votes no more. Who does so instead may have been changed again by somebody else."""
     quorum = admin.describe_quorum()
-    return {voter.node_id for voter in quorum.voters} == set(voters) and not quorum.wanted_voters
+    if quorum.leader_id is None or quorum.outgoing_voters:
+        return False
+    if node in quorum.wanted_voters:
+        raise CommandError(f"node {node} is to keep its vote in the metadata quorum: somebody has changed that")
+    return all(voter.node_id != node for voter in quorum.voters)
 
 
 def _remove_if_down(admin: Admin, node: int) -> bool:
@@ -196,10 +251,19 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: boo
             {"topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted}
             for each in plan.moves
         ]
-        print_json({"node_id": node, "all_moves": plan.all_moves, "moves": moves, "voters": plan.voters or None})
+        print_json(
+            {
+                "node_id": node,
+                "all_moves": plan.all_moves,
+                "all_bytes": plan.all_bytes,
+                "moves": moves,
+                "voters": plan.voters or None,
+            }
+        )
         return
     verb = "would leave" if dry_run else "left" if waited else "leave"
-    print(f"{plural(plan.all_moves, 'replica')} {verb} node {node}")
+    size_text = f" ({size(plan.all_bytes)})" if plan.all_bytes else ""
+    print(f"{plural(plan.all_moves, 'replica')}{size_text} {verb} node {node}")
     if plan.moves:
         shown = plan.moves[:_SHOWN_MOVES]
         cells = ((each.topic, each.partition, node_list(each.replicas), node_list(each.wanted)) for each in shown)

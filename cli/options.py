@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -49,6 +50,31 @@ Linearizable = Annotated[
 ]
 DataDirectory = Annotated[
     Path, typer.Option("--data-dir", metavar="DIR", parser=path, help="Where the nodes keep their data.")
+]
+
+
+_UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 1 << 10, "MIB": 1 << 20, "GIB": 1 << 30}
+_RATE = re.compile(r"([0-9]{1,12}(?:\.[0-9]{1,3})?)\s*([KMG]?i?B)?(?:/s)?", re.IGNORECASE)
+
+
+def bytes_per_second(text: str) -> int:
+    """A rate such as ``50MB/s``, ``800KiB`` or ``50000000``, in bytes per second."""
+    match = _RATE.fullmatch(text.strip())
+    rate = int(float(match[1]) * _UNITS[(match[2] or "").upper()]) if match is not None else 0
+    if not rate:
+        raise typer.BadParameter(f"'{text}' is no rate, such as 50MB/s")
+    return rate
+
+
+Throttle = Annotated[
+    int | None,
+    typer.Option(
+        "--throttle",
+        metavar="RATE",
+        parser=bytes_per_second,
+        help="The most that each node sends of the moves, such as 50MB/s; by default as fast as it goes.",
+        show_default=False,
+    ),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -14,17 +15,18 @@ from quorumlog.cli.options import (
     BootstrapServers,
     Output,
     OutputFormat,
+    Throttle,
     connect,
     path,
     read_json,
 )
 from quorumlog.cli.progress import progress
-from quorumlog.cli.rendering import node_list, plural, print_json, print_table
+from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
     from quorumlog.sdk import Admin, TopicPartition
 
-app = typer.Typer(no_args_is_help=True, help="Replicas of partitions: reassign, list-reassignments.")
+app = typer.Typer(no_args_is_help=True, help="Replicas of partitions: reassign, rebalance, list-reassignments.")
 
 REASSIGN_EXAMPLE = "Example: quorumlog partitions reassign --topic orders --partition 0 --replicas 1,2,4 --wait"
 _FILE_FORM = '{"version": 1, "partitions": [{"topic": "orders", "partition": 0, "replicas": [1, 2, 4]}]}'
@@ -58,19 +60,21 @@ def reassign(
     cancel: Annotated[bool, typer.Option("--cancel", help="Partitions that are being moved go back.")] = False,
     wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Check only, and do nothing.")] = False,
+    throttle: Throttle = None,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """Moves partitions to other nodes while they are written and read; clients do not notice.
 
-    Every new replica copies the log first; only then do voters change. Until that, --cancel undoes it.
+    Every new replica copies the log first; only then do voters change. Until that, --cancel undoes it. To change the
+    throttle of a move under way, type the same again with another one.
     """
     _check_usage(topic, partition, replicas, file, cancel)
     with connect(bootstrap_servers) as admin:
         wishes = _wishes(admin, topic, partition, replicas, file, cancel)
-        admin.reassign_partitions(wishes, validate_only=dry_run)
+        admin.reassign_partitions(wishes, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
-            _wait(admin, wishes)
+            wait_for_moves(admin, set(wishes))
     result = "could be moved" if dry_run else "moved" if wait else "is being moved"
     if cancel:
         result = "could go back" if dry_run else "back" if wait else "is going back"
@@ -83,6 +87,57 @@ def reassign(
     else:
         cells = ((tp.topic, tp.partition, node_list(nodes or ()) or "-", result) for tp, nodes in wishes.items())
         print_table(("Topic", "Partition", "Replicas", "Result"), cells)
+
+
+@app.command("rebalance", epilog="Example: quorumlog partitions rebalance --dry-run")
+def rebalance(
+    *,
+    most_moves: Annotated[
+        int, typer.Option("--most-moves", min=1, max=1_000, help="Partitions that change, the most worthwhile first.")
+    ] = 1_000,
+    throttle: Throttle = None,
+    wait: Annotated[bool, typer.Option("--wait", help="Return once everything has been moved.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Show what would be done, and do nothing.")] = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
+    """Spreads replicas, their bytes and leaderships evenly over nodes and racks, with few moves.
+
+    Takes nothing from or to nodes that are down. `partitions reassign --cancel` calls single moves off.
+    """
+    from quorumlog.sdk import TopicPartition
+
+    with connect(bootstrap_servers) as admin:
+        plan = admin.rebalance_partitions(
+            most_moves=most_moves, throttle_bytes_per_second=throttle or 0, validate_only=dry_run
+        )
+        if wait and not dry_run:
+            wait_for_moves(admin, {TopicPartition(each.topic, each.partition) for each in plan.moves})
+    if output is OutputFormat.JSON:
+        moves = [
+            {
+                "topic": each.topic, "partition": each.partition, "replicas": each.replicas, "wanted": each.wanted,
+                "size_bytes": each.size_bytes,
+            }
+            for each in plan.moves
+        ]  # fmt: skip
+        print_json({"all_bytes": plan.all_bytes, "moves": moves, "loads": [asdict(load) for load in plan.loads]})
+        return
+    if not plan.moves:
+        print("Nothing would be gained: replicas, bytes and leaders are even.")
+        return
+    verb = "would change" if dry_run else "changed" if wait else "are changing"
+    print(f"{plural(len(plan.moves), 'partition')} {verb}, {size(plan.all_bytes)} to copy")
+    rows = (
+        (
+            load.node_id,
+            f"{load.replicas} → {load.replicas_after}",
+            f"{load.leaders} → {load.leaders_after}",
+            f"{size(load.size_bytes)} → {size(load.size_bytes_after)}",
+        )
+        for load in plan.loads
+    )
+    print_table(("Node", "Replicas", "Preferred leader of", "Bytes"), rows)
 
 
 @app.command("list-reassignments", epilog="Example: quorumlog partitions list-reassignments")
@@ -101,13 +156,17 @@ def list_reassignments(
                     "replicas": list(move.replicas),
                     "adding_replicas": list(move.adding_replicas),
                     "removing_replicas": list(move.removing_replicas),
+                    "throttle_bytes_per_second": move.throttle_bytes_per_second,
                 }
                 for tp, move in moves
             ]
         )
     elif moves:
-        columns = ("Topic", "Partition", "Replicas", "Adding", "Removing")
-        cells = ((*tp, *(node_list(nodes) or "-" for nodes in move)) for tp, move in moves)
+        columns = ("Topic", "Partition", "Replicas", "Adding", "Removing", "Throttle")
+        cells = (
+            (*tp, *(node_list(nodes) or "-" for nodes in move[:3]), size(move[3]) + "/s" if move[3] else "-")
+            for tp, move in moves
+        )
         print_table(columns, cells)
     else:
         print("No partition is being moved.")
@@ -168,11 +227,12 @@ def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
     return wanted
 
 
-def _wait(admin: Admin, wishes: _Wishes) -> None:
-    with progress(f"moving {plural(len(wishes), 'partition')}", len(wishes), "moved") as tell:
+def wait_for_moves(admin: Admin, wanted: set[TopicPartition]) -> None:
+    """Waits until none of some partitions is being moved any more."""
+    with progress(f"moving {plural(len(wanted), 'partition')}", len(wanted), "moved") as tell:
         while True:
-            left = admin.list_partition_reassignments().keys() & wishes.keys()
-            tell(len(wishes) - len(left))
+            left = admin.list_partition_reassignments().keys() & wanted
+            tell(len(wanted) - len(left))
             if not left:
                 return
             time.sleep(_LOOK_EVERY_S)

@@ -44,3 +44,12 @@ def node_list(nodes: Iterable[int]) -> str:
 def plural(count: int, noun: str) -> str:
     """``1 record``, ``2 records``, ``1,000 records``."""
     return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def size(size_bytes: float) -> str:
+    """Bytes as a person reads them: ``1.4 GB``."""
+    if size_bytes < 1_000:
+        return f"{size_bytes:.0f} B"
+    units = ("kB", "MB", "GB")
+    power = min(len(units), len(str(int(size_bytes))) // 3 - (len(str(int(size_bytes))) % 3 == 0))
+    return f"{size_bytes / 1_000**power:.1f} {units[power - 1]}"

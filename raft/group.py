@@ -140,6 +140,11 @@ class RaftGroup(ReplicaState):
         return self._leading.leads_committed
 
     @property
+    def is_configuration_pending(self) -> bool:
+        """True for a leader whose log may hold a change of members that is not applied yet."""
+        return self._changes.is_pending
+
+    @property
     def is_transferring(self) -> bool:
         """True while leadership is being handed over and proposals are refused."""
         return self._leading.transfer.to != NO_NODE

@@ -235,3 +235,12 @@ def check_count(count: object, what: str) -> None:
     """A number of things, at least one."""
     if type(count) is not int or count < 1:
         raise IllegalArgumentError(f"{what} is {count!r}: it must be a whole number of at least 1")
+
+
+def checked_throttle(throttle: object) -> int:
+    """A limit in bytes per second; 0: none. How low it may be is for the nodes to say."""
+    if type(throttle) is not int or not 0 <= throttle < 2**63:
+        raise IllegalArgumentError(
+            f"throttle_bytes_per_second is {throttle!r}: it must be a whole number of bytes, 0 for no limit"
+        )
+    return throttle

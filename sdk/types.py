@@ -139,11 +139,13 @@ class ProducerListing(NamedTuple):
 
 
 class PartitionReassignment(NamedTuple):
-    """A partition that is being moved: nodes that have or get a replica, those that get one, those that lose it."""
+    """A partition that is being moved: nodes that have or get a replica, those that get one, those that lose it.
+    ``throttle_bytes_per_second``: to which its copies are limited; 0: not at all."""
 
     replicas: tuple[int, ...]
     adding_replicas: tuple[int, ...]
     removing_replicas: tuple[int, ...]
+    throttle_bytes_per_second: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -197,12 +199,14 @@ class ClusterDescription:
 
 
 class PlannedMove(NamedTuple):
-    """A partition that is to move: where its replicas are, and where they are to be, the preferred leader first."""
+    """A partition that is to move: where its replicas are, and where they are to be, the preferred leader first.
+    ``size_bytes``: of its log, about; 0 where it is not known."""
 
     topic: str
     partition: int
     replicas: tuple[int, ...]
     wanted: tuple[int, ...]
+    size_bytes: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -213,11 +217,56 @@ class NodePlan:
         moves: as planned now, 1,000 at most; where each goes is decided anew when it begins.
         all_moves: how many there are.
         voters: who is to vote in the metadata quorum from then on; empty: that does not change.
+        all_bytes: that all moves copy, about.
     """
 
     moves: tuple[PlannedMove, ...]
     all_moves: int
     voters: tuple[int, ...]
+    all_bytes: int = 0
+
+
+@dataclass(slots=True, frozen=True)
+class NodeLoad:
+    """What a node carries, and what it would carry once all moves of a plan are done.
+
+    Arguments:
+        replicas, leaders: how many, and of how many of them it is the preferred leader.
+        size_bytes: of its replicas, about.
+    """
+
+    node_id: int
+    replicas: int
+    leaders: int
+    size_bytes: int
+    replicas_after: int
+    leaders_after: int
+    size_bytes_after: int
+
+
+@dataclass(slots=True, frozen=True)
+class RebalancePlan:
+    """What spreading replicas and leaderships is going to do.
+
+    Arguments:
+        moves: the most worthwhile first. Those that only change the preferred leader copy nothing.
+        loads: of each node, before and after.
+        all_bytes: that all moves copy, about.
+    """
+
+    moves: tuple[PlannedMove, ...]
+    loads: tuple[NodeLoad, ...]
+    all_bytes: int
+
+
+class ReplicaCopy(NamedTuple):
+    """A replica that is being copied to a node: bytes of its log, and of those that it lacks yet, both about."""
+
+    topic: str
+    partition: int
+    node_id: int
+    size_bytes: int
+    left_bytes: int
 
 
 @dataclass(slots=True, frozen=True)
@@ -252,7 +301,8 @@ class QuorumDescription:
 
 @dataclass(slots=True, frozen=True)
 class NodeDescription:
-    """A node about itself. ``reason`` says why it is not ready, or that it refuses appends; empty when all is well."""
+    """A node about itself. ``reason`` says why it is not ready, or that it refuses appends; empty when all is well.
+    ``copies``: replicas that are being added to partitions which it leads."""
 
     node_id: int
     directory_id: str
@@ -264,6 +314,7 @@ class NodeDescription:
     storage_free_bytes: int
     groups: int
     groups_led: int
+    copies: tuple[ReplicaCopy, ...] = ()
 
 
 class GroupState(Enum):

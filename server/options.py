@@ -57,6 +57,8 @@ class NodeLimits:
     compaction_pass_records: int = 4_000_000
     #: Bytes that compaction reads in a second at most, over all partitions.
     compaction_bytes_per_second: int = 32 << 20
+    #: Bytes per second that this node sends of replicas that are being added elsewhere; 0: no limit.
+    copy_bytes_per_second: int = 0
     #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
     #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
@@ -88,6 +90,19 @@ class BalanceOptions:
     check_interval_us: int = 30_000_000
     grace_us: int = 5_000_000
     max_transfers: int = 10
+
+
+@dataclass(slots=True, frozen=True)
+class RepairOptions:
+    """What the controller moves without being asked. Times are in microseconds; 0: nothing.
+
+    Arguments:
+        rebalance_interval_us: how often it looks whether replicas, bytes and leaders are even, and moves a few.
+        recovery_after_us: after this time without a node its replicas are made anew on others.
+    """
+
+    rebalance_interval_us: int = 0
+    recovery_after_us: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -132,6 +147,7 @@ class NodeOptions:
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     raises_features: bool = True
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
+    repair: RepairOptions = field(default_factory=RepairOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

@@ -14,7 +14,7 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, ValidationError
+from pydantic import AfterValidator, BeforeValidator, Field, ValidationError
 from pydantic.fields import FieldInfo
 from pydantic_settings import (
     BaseSettings,
@@ -27,7 +27,8 @@ from pydantic_settings import (
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, RepairOptions
+from quorumlog.v1.request_limits import LEAST_THROTTLE
 
 ENV_PREFIX = "QUORUMLOG_"
 #: An environment variable this close to a setting's name is a typing error; others may belong to somebody else.
@@ -83,6 +84,12 @@ def _controllers(value: object) -> dict[int, str]:
     if not controllers:
         raise ValueError("no controller")
     return controllers
+
+
+def _throttle(value: int) -> int:
+    if 0 < value < LEAST_THROTTLE:
+        raise ValueError("too slow")
+    return value
 
 
 Address = Annotated[str, BeforeValidator(_address)]
@@ -150,6 +157,17 @@ class Settings(BaseSettings):
     )
     compaction_bytes_per_second: SizeBytes = Field(
         32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
+    )
+    partition_rebalance_interval_ms: Annotated[int, Field(ge=0, le=86_400_000)] = Field(
+        0, description=f"{_A_TIME}: how often partitions are spread evenly by themselves; 0: never"
+    )
+    replica_recovery_after_ms: Annotated[int, Field(ge=0, le=1 << 42)] = Field(
+        0, description=f"{_A_TIME}: after that long without a node, its replicas are made anew on others; 0: never"
+    )
+    replica_copy_bytes_per_second: Annotated[int, Field(ge=0, le=1 << 50), AfterValidator(_throttle)] = Field(
+        0,
+        description=f"0 for no limit, or {LEAST_THROTTLE} bytes and more: the most that a node sends of replicas that"
+        " are being added elsewhere",
     )
     group_coordinators: Annotated[int, Field(ge=1, le=1_000)] = Field(
         16, description="a whole number from 1 to 1000: coordinators of consumer groups; holds when they are created"
@@ -223,6 +241,7 @@ class Settings(BaseSettings):
                 parked_fetches=self.max_parked_fetches,
                 storage_reserve_bytes=self.storage_reserve_bytes,
                 compaction_bytes_per_second=self.compaction_bytes_per_second,
+                copy_bytes_per_second=self.replica_copy_bytes_per_second,
             ),
             balance=BalanceOptions(
                 enabled=self.auto_leader_rebalance_enable,
@@ -230,6 +249,10 @@ class Settings(BaseSettings):
             ),
             raises_features=self.feature_upgrade == "automatic",
             groups=self._group_options(),
+            repair=RepairOptions(
+                rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
+                recovery_after_us=self.replica_recovery_after_ms * _MS,
+            ),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,

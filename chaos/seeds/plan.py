@@ -66,6 +66,7 @@ class Plan:
         look_ups_us: time between look-ups of times; (0, 0) for none.
         moves_us: time between two wishes to move a partition; (0, 0): never.
         drains_us: time between two wishes that a node be drained, or stay; (0, 0): never.
+        rebalances_us: time between two wishes that partitions be spread evenly; (0, 0): never.
         quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
@@ -87,6 +88,7 @@ class Plan:
     moves_us: tuple[int, int] = (0, 0)
     quorum_us: tuple[int, int] = (0, 0)
     drains_us: tuple[int, int] = (0, 0)
+    rebalances_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -139,6 +141,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_moves(random.Random(f"{seed}/moves"), plan)
     _draw_quorum(random.Random(f"{seed}/quorum"), plan)
     _draw_drains(random.Random(f"{seed}/drains"), plan)
+    _draw_balance(random.Random(f"{seed}/balance"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -336,6 +339,17 @@ def _draw_drains(rng: random.Random, plan: Plan) -> None:
     nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
     if nodes > 1 and rng.random() < (0.5 if nodes > factor else 0.05):
         plan.drains_us = rng.choice(((50_000, 500_000), (200_000, 1_500_000), (500_000, 3_000_000)))
+
+
+def _draw_balance(rng: random.Random, plan: Plan) -> None:
+    """Where nodes may be uneven, somebody wants balance in some seeds; and copies have a limit that is felt."""
+    if not (plan.moves_us[1] or plan.drains_us[1]):
+        return
+    if rng.random() < 0.4:
+        plan.rebalances_us = rng.choice(((100_000, 1_000_000), (500_000, 3_000_000)))
+    if rng.random() < 0.3:
+        limit = rng.choice((20_000, 100_000, 500_000))
+        plan.cluster.limits = replace(plan.cluster.limits, copy_bytes_per_second=limit)
 
 
 def _draw_moves(rng: random.Random, plan: Plan) -> None:

@@ -27,6 +27,7 @@ from quorumlog.chaos.simulator.operators import (
     NodeDrainer,
     PartitionMover,
     QuorumChanger,
+    Rebalancer,
     RecordDeleter,
     TimeProbe,
 )
@@ -261,6 +262,8 @@ class Simulation:
             QuorumChanger("quorum changer", self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
         if self.plan.drains_us[1]:
             NodeDrainer("node drainer", self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
+        if self.plan.rebalances_us[1]:
+            Rebalancer("rebalancer", self.cluster, self.scheduler, lambda: self._healed, self.plan.rebalances_us)
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,

@@ -16,6 +16,8 @@ from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 _WISH_TIMEOUT_MS = 700
+#: Limits of moves, in bytes per second. A node's own, which the plan draws, is what makes them wait: logs are small.
+_THROTTLES = (0, 0, 1 << 20, 3 << 20)
 
 
 class Operator:
@@ -144,6 +146,7 @@ class Wisher:
         self._interval_us = interval_us
         self.port = port
         self.rng = scheduler.stream(name)
+        self.throttles = scheduler.stream(f"{name}/throttles")
         self._tick()
 
     def _tick(self) -> None:
@@ -197,9 +200,23 @@ class PartitionMover(Wisher):
         rng = self.rng
         name = rng.choice(self._partitions)
         replicas = [] if rng.random() < 0.2 else rng.sample(self.port.node_ids, rng.choice(self._sizes))
-        request = admin_pb2.ReassignPartitionsRequest(timeout_ms=_WISH_TIMEOUT_MS)
+        request = admin_pb2.ReassignPartitionsRequest(
+            timeout_ms=_WISH_TIMEOUT_MS, bytes_per_second=self.throttles.choice(_THROTTLES)
+        )
         request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
         return request
+
+
+class Rebalancer(Wisher):
+    """Has partitions spread evenly, some or all of them, whatever else goes on."""
+
+    def wish(self) -> ProtoMessage:
+        """Some of the most worthwhile moves are to be made."""
+        return admin_pb2.RebalancePartitionsRequest(
+            most_moves=self.rng.choice((0, 1, 3)),
+            bytes_per_second=self.throttles.choice(_THROTTLES),
+            timeout_ms=_WISH_TIMEOUT_MS,
+        )
 
 
 class QuorumChanger(Wisher):
@@ -223,7 +240,10 @@ class NodeDrainer(Wisher):
         if rng.random() < 0.4:
             return _stay(node)
         request = admin_pb2.AlterNodeRequest(
-            node_id=node, action=admin_pb2.NODE_ACTION_DRAIN, timeout_ms=_WISH_TIMEOUT_MS
+            node_id=node,
+            action=admin_pb2.NODE_ACTION_DRAIN,
+            timeout_ms=_WISH_TIMEOUT_MS,
+            bytes_per_second=self.throttles.choice(_THROTTLES),
         )
         if rng.random() < 0.3:
             request.successor = rng.choice(self.port.node_ids)

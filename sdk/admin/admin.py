@@ -24,6 +24,7 @@ from quorumlog.sdk.types import (
     PartitionReassignment,
     ProducerListing,
     QuorumDescription,
+    RebalancePlan,
     TopicDescription,
     TopicPartition,
 )
@@ -91,10 +92,30 @@ class Admin:
         return self._background.run(self._core.delete_records(records_to_delete))
 
     def reassign_partitions(
-        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        throttle_bytes_per_second: int = 0,
+        validate_only: bool = False,
     ) -> None:
         """Begins to move partitions to other nodes; see :meth:`AsyncAdmin.reassign_partitions`."""
-        self._background.run(self._core.reassign_partitions(reassignments, validate_only=validate_only))
+        self._background.run(
+            self._core.reassign_partitions(
+                reassignments, throttle_bytes_per_second=throttle_bytes_per_second, validate_only=validate_only
+            )
+        )
+
+    def rebalance_partitions(
+        self, *, most_moves: int = 1_000, throttle_bytes_per_second: int = 0, validate_only: bool = False
+    ) -> RebalancePlan:
+        """Spreads replicas and leaderships over the nodes; see :meth:`AsyncAdmin.rebalance_partitions`."""
+        return self._background.run(
+            self._core.rebalance_partitions(
+                most_moves=most_moves,
+                throttle_bytes_per_second=throttle_bytes_per_second,
+                validate_only=validate_only,
+            )
+        )
 
     def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""
@@ -152,9 +173,20 @@ class Admin:
         """Raises the feature level; see :meth:`AsyncAdmin.upgrade_features`."""
         return self._background.run(self._core.upgrade_features(validate_only=validate_only))
 
-    def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
+    def drain_node(
+        self,
+        node_id: int,
+        *,
+        to: int | None = None,
+        throttle_bytes_per_second: int = 0,
+        validate_only: bool = False,
+    ) -> NodePlan:
         """Has all replicas of a node moved to others; see :meth:`AsyncAdmin.drain_node`."""
-        return self._background.run(self._core.drain_node(node_id, to=to, validate_only=validate_only))
+        return self._background.run(
+            self._core.drain_node(
+                node_id, to=to, throttle_bytes_per_second=throttle_bytes_per_second, validate_only=validate_only
+            )
+        )
 
     def undrain_node(self, node_id: int) -> None:
         """Lets a node stay that is being drained; see :meth:`AsyncAdmin.undrain_node`."""

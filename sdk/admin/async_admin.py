@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
+from quorumlog.sdk.admin.descriptions import node_description, partition_descriptions
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.node_admin import NodeAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
@@ -15,6 +15,7 @@ from quorumlog.sdk.admin.producer_names import delete_producers, list_producers
 from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
 from quorumlog.sdk.arguments import (
+    check_count,
     checked_claim_time,
     checked_commits,
     checked_group,
@@ -27,6 +28,7 @@ from quorumlog.sdk.arguments import (
     checked_producer_names,
     checked_replicas,
     checked_states,
+    checked_throttle,
     checked_topics,
 )
 from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
@@ -56,6 +58,7 @@ from quorumlog.sdk.types import (
     PartitionReassignment,
     ProducerListing,
     QuorumDescription,
+    RebalancePlan,
     TopicDescription,
     TopicPartition,
 )
@@ -218,7 +221,7 @@ class AsyncAdmin:
         Without this check, a caller who waits for an ISR to grow would see it grow and shrink again.
         """
         seen = self._newest.setdefault(topic.topic_id, {})
-        for heard in _partition_descriptions(topic):
+        for heard in partition_descriptions(topic):
             known = seen.get(heard.partition)
             if known is None or heard.partition_epoch >= known.partition_epoch:
                 seen[heard.partition] = heard
@@ -266,7 +269,11 @@ class AsyncAdmin:
         return await self._partitions.delete_records(wanted)
 
     async def reassign_partitions(
-        self, reassignments: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool = False
+        self,
+        reassignments: Mapping[TopicPartition, Sequence[int] | None],
+        *,
+        throttle_bytes_per_second: int = 0,
+        validate_only: bool = False,
     ) -> None:
         """Begins to move partitions to other nodes, and returns once that has been taken on.
 
@@ -276,6 +283,8 @@ class AsyncAdmin:
         Arguments:
             reassignments: for each partition the nodes of all its replicas, the preferred leader first; None cancels
                 the move under way, and the partition goes back to where it was.
+            throttle_bytes_per_second: that each node sends at most, of all moves with the same limit, at least 1 MiB;
+                0: as fast as it goes. Whoever wishes for the same again with another one changes it under way.
             validate_only: check only, change nothing.
 
         Raises:
@@ -285,7 +294,29 @@ class AsyncAdmin:
             QuorumlogError: of the first partition that could not be moved; the message says which others failed.
         """
         self._check_usable()
-        await self._partitions.reassign(checked_replicas(reassignments), validate_only=bool(validate_only))
+        throttle = checked_throttle(throttle_bytes_per_second)
+        await self._partitions.reassign(checked_replicas(reassignments), throttle, validate_only=bool(validate_only))
+
+    async def rebalance_partitions(
+        self, *, most_moves: int = 1_000, throttle_bytes_per_second: int = 0, validate_only: bool = False
+    ) -> RebalancePlan:
+        """Spreads replicas, their bytes and leaderships evenly over the nodes that are up and stay, and over racks.
+
+        Returns once the moves have been taken on; they go on and are cancelled like those of ``reassign_partitions``.
+
+        Arguments:
+            most_moves: partitions that change at most, the most worthwhile first; 1 to 1,000.
+            throttle_bytes_per_second: as in ``reassign_partitions``.
+            validate_only: plan only, change nothing.
+
+        Raises:
+            ReassignmentInProgressError: partitions are being moved, or a node is being drained: the plan would be
+                about a cluster that is about to change.
+        """
+        self._check_usable()
+        check_count(most_moves, "most_moves")
+        throttle = checked_throttle(throttle_bytes_per_second)
+        return await self._partitions.rebalance(most_moves, throttle, validate_only=bool(validate_only))
 
     async def list_partition_reassignments(self) -> dict[TopicPartition, PartitionReassignment]:
         """The partitions that are being moved, as of now."""
@@ -458,7 +489,14 @@ class AsyncAdmin:
         self._check_usable()
         return await self._nodes.upgrade_features(validate_only=bool(validate_only))
 
-    async def drain_node(self, node_id: int, *, to: int | None = None, validate_only: bool = False) -> NodePlan:
+    async def drain_node(
+        self,
+        node_id: int,
+        *,
+        to: int | None = None,
+        throttle_bytes_per_second: int = 0,
+        validate_only: bool = False,
+    ) -> NodePlan:
         """Has all replicas of a node moved to others, and returns once that has been taken on.
 
         The node may be down. Until ``undrain_node`` it gets no new replicas. The cluster goes on with it whatever
@@ -467,6 +505,7 @@ class AsyncAdmin:
         Arguments:
             to: the node that takes over, with the vote in the metadata quorum if it has one. By default each replica
                 goes to the node with the fewest, if possible in a rack without another one, and the vote stays.
+            throttle_bytes_per_second: as in ``reassign_partitions``; another one holds for what is under way, too.
             validate_only: check and plan only, change nothing.
 
         Raises:
@@ -475,7 +514,10 @@ class AsyncAdmin:
         """
         self._check_usable()
         return await self._nodes.drain(
-            checked_node(node_id), None if to is None else checked_node(to, "to"), validate_only=bool(validate_only)
+            checked_node(node_id),
+            None if to is None else checked_node(to, "to"),
+            checked_throttle(throttle_bytes_per_second),
+            validate_only=bool(validate_only),
         )
 
     async def undrain_node(self, node_id: int) -> None:
@@ -496,17 +538,7 @@ class AsyncAdmin:
         """Every registered broker about itself, or the error it failed with, by node id."""
         await self._metadata([], all_topics=False)
 
-        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
-            node = self._cluster.node(node_id)
-            assert node is not None
-            request = admin_pb2.DescribeNodeRequest()
-            try:
-                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
-            except QuorumlogError as error:
-                return error
-            return _node_description(reply)
-
-        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+        return await self._nodes.describe_all()
 
     async def describe_node(self, address: str | None = None) -> NodeDescription:
         """One node about itself: that at ``address``, or the first bootstrap server."""
@@ -514,7 +546,7 @@ class AsyncAdmin:
         (place,) = parse_bootstrap_servers(address or self._cluster.bootstrap_servers[0])
         node = self._cluster.connection(place)
         reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
-        return _node_description(reply)
+        return node_description(reply)
 
     async def _metadata(
         self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False
@@ -539,33 +571,3 @@ class AsyncAdmin:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
-
-
-def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
-    return [
-        PartitionDescription(
-            partition=p.partition,
-            leader=p.leader if p.leader >= 0 else None,
-            leader_epoch=p.leader_epoch,
-            replicas=tuple(p.replicas),
-            isr=tuple(p.isr),
-            partition_epoch=p.partition_epoch,
-            group_id=p.group_id,
-        )
-        for p in topic.partitions
-    ]
-
-
-def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
-    return NodeDescription(
-        node_id=reply.node_id,
-        directory_id=reply.directory_id,
-        cluster_id=reply.cluster_id,
-        version=reply.version,
-        ready=reply.ready,
-        reason=reply.reason,
-        storage_used_bytes=reply.storage_used_bytes,
-        storage_free_bytes=reply.storage_free_bytes,
-        groups=reply.groups,
-        groups_led=reply.groups_led,
-    )

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from quorumlog.sdk.admin.descriptions import node_description, planned_moves
+from quorumlog.sdk.admin.lost_answers import change_once
 from quorumlog.sdk.cluster.cluster import Cluster
-from quorumlog.sdk.errors import InvalidRequestError, QuorumlogError, error_from_proto
-from quorumlog.sdk.types import NodePlan, PlannedMove
-from quorumlog.v1 import admin_pb2
+from quorumlog.sdk.errors import QuorumlogError, error_from_proto
+from quorumlog.sdk.types import NodeDescription, NodePlan
+from quorumlog.v1 import admin_pb2, data_plane_pb2
 
 
 class NodeAdmin:
@@ -19,37 +24,53 @@ class NodeAdmin:
         self._cluster = cluster
         self._limit_s = limit_s
 
-    async def drain(self, node_id: int, successor: int | None, *, validate_only: bool) -> NodePlan:
+    async def drain(self, node_id: int, successor: int | None, throttle: int, *, validate_only: bool) -> NodePlan:
         """Has a node emptied, and returns what is going to happen."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_DRAIN, validate_only)
+        request.bytes_per_second = throttle
         if successor is not None:
             request.successor = successor
-        response = await self._alter(request, "drain_node")
-        moves = tuple(
-            PlannedMove(each.topic, each.partition, tuple(each.replicas), tuple(each.wanted)) for each in response.moves
-        )
-        return NodePlan(moves, response.all_moves, tuple(response.voters))
+
+        async def find_done() -> admin_pb2.AlterNodeResponse | None:
+            broker = await self._find(node_id)
+            return admin_pb2.AlterNodeResponse() if broker is not None and broker.leaving else None
+
+        response = await self._alter(request, find_done, "drain_node")
+        return NodePlan(planned_moves(response.moves), response.all_moves, tuple(response.voters), response.all_bytes)
 
     async def undrain(self, node_id: int) -> None:
         """Lets a node stay after all."""
-        await self._alter(self._request(node_id, admin_pb2.NODE_ACTION_UNDRAIN, False), "undrain_node")
+
+        async def find_done() -> admin_pb2.AlterNodeResponse | None:
+            broker = await self._find(node_id)
+            return admin_pb2.AlterNodeResponse() if broker is not None and not broker.leaving else None
+
+        request = self._request(node_id, admin_pb2.NODE_ACTION_UNDRAIN, False)
+        await self._alter(request, find_done, "undrain_node")
 
     async def remove(self, node_id: int, *, validate_only: bool) -> None:
         """Strikes a node off."""
+
+        async def find_done() -> admin_pb2.AlterNodeResponse | None:
+            return admin_pb2.AlterNodeResponse() if await self._find(node_id) is None else None
+
         request = self._request(node_id, admin_pb2.NODE_ACTION_REMOVE, validate_only)
-        may_be_done = False
+        await self._alter(request, find_done, "remove_node")
 
-        async def ask() -> None:
-            nonlocal may_be_done
+    async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
+        """Every known node about itself, or the error it failed with."""
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
             try:
-                await self._once(request)
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
             except QuorumlogError as error:
-                if may_be_done and isinstance(error, InvalidRequestError) and not await self._is_registered(node_id):
-                    return  # Done by an earlier attempt, of which only the answer was lost.
-                may_be_done = may_be_done or not error.definite
-                raise
+                return error
+            return node_description(reply)
 
-        await self._cluster.retrying(ask, self._limit_s, "remove_node")
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
 
     async def upgrade_features(self, *, validate_only: bool) -> int:
         """Raises the feature level; asked twice, it is done once."""
@@ -72,16 +93,20 @@ class NodeAdmin:
             node_id=node_id, action=action, validate_only=validate_only, timeout_ms=int(self._limit_s * 1000)
         )
 
-    async def _alter(self, request: admin_pb2.AlterNodeRequest, what: str) -> admin_pb2.AlterNodeResponse:
-        """Asks until it is answered: asked twice, it is done once."""
-        return await self._cluster.retrying(lambda: self._once(request), self._limit_s, what)
+    async def _alter(
+        self,
+        request: admin_pb2.AlterNodeRequest,
+        find_done: Callable[[], Awaitable[admin_pb2.AlterNodeResponse | None]],
+        what: str,
+    ) -> admin_pb2.AlterNodeResponse:
+        async def ask() -> admin_pb2.AlterNodeResponse:
+            response = await self._cluster.ask_any(lambda node, limit: node.admin.AlterNode(request, timeout=limit))
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return response
 
-    async def _once(self, request: admin_pb2.AlterNodeRequest) -> admin_pb2.AlterNodeResponse:
-        response = await self._cluster.ask_any(lambda node, limit: node.admin.AlterNode(request, timeout=limit))
-        if response.HasField("error"):
-            raise error_from_proto(response.error)
-        return response
+        return await change_once(self._cluster, ask, find_done, self._limit_s, what)
 
-    async def _is_registered(self, node_id: int) -> bool:
+    async def _find(self, node_id: int) -> data_plane_pb2.BrokerMetadata | None:
         response = await self._cluster.ask_metadata([], all_topics=False, linearizable=True)
-        return any(broker.node_id == node_id for broker in response.brokers)
+        return next((broker for broker in response.brokers if broker.node_id == node_id), None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from quorumlog.sdk.admin.descriptions import planned_moves
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.itemised_change import ItemResult, change_each, one_node
@@ -16,7 +17,7 @@ from quorumlog.sdk.errors import (
     ReassignmentInProgressError,
     error_from_proto,
 )
-from quorumlog.sdk.types import PartitionReassignment, TopicPartition
+from quorumlog.sdk.types import NodeLoad, PartitionReassignment, RebalancePlan, TopicPartition
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1.request_limits import MAX_CHANGE_TARGETS
 
@@ -70,7 +71,9 @@ class PartitionAdmin:
 
     # --- moves of replicas ---------------------------------------------------------------------------------------
 
-    async def reassign(self, wanted: Mapping[TopicPartition, Sequence[int] | None], *, validate_only: bool) -> None:
+    async def reassign(
+        self, wanted: Mapping[TopicPartition, Sequence[int] | None], throttle: int, *, validate_only: bool
+    ) -> None:
         """Asks that partitions be moved (None: that they stay), until each wish has been taken on.
 
         Raises:
@@ -80,7 +83,9 @@ class PartitionAdmin:
         ids = await topic_ids_of(self._cluster, (tp.topic for tp in wishes), self._limit_s)
 
         async def ask(node: NodeConnection, part: list[TopicPartition]) -> list[tuple[TopicPartition, ItemResult]]:
-            request = admin_pb2.ReassignPartitionsRequest(timeout_ms=self._timeout_ms, validate_only=validate_only)
+            request = admin_pb2.ReassignPartitionsRequest(
+                timeout_ms=self._timeout_ms, validate_only=validate_only, bytes_per_second=throttle
+            )
             for tp in part:
                 request.reassignments.add(
                     topic=tp.topic, partition=tp.partition, replicas=wishes[tp], topic_id=ids[tp.topic]
@@ -106,12 +111,38 @@ class PartitionAdmin:
                 raise error_from_proto(response.error)
             return {
                 TopicPartition(each.topic, each.partition): PartitionReassignment(
-                    tuple(each.replicas), tuple(each.adding), tuple(each.removing)
+                    tuple(each.replicas), tuple(each.adding), tuple(each.removing), each.bytes_per_second
                 )
                 for each in response.reassignments
             }
 
         return await self._cluster.retrying(attempt, self._limit_s, "list_partition_reassignments")
+
+    async def rebalance(self, most_moves: int, throttle: int, *, validate_only: bool) -> RebalancePlan:
+        """Has replicas and leaderships spread evenly; asked twice, the second time finds less to do."""
+        request = admin_pb2.RebalancePartitionsRequest(
+            most_moves=most_moves, bytes_per_second=throttle, validate_only=validate_only, timeout_ms=self._timeout_ms
+        )
+
+        async def ask() -> RebalancePlan:
+            response = await self._cluster.ask_any(
+                lambda node, limit: node.admin.RebalancePartitions(request, timeout=limit)
+            )
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
+            return RebalancePlan(
+                planned_moves(response.moves),
+                tuple(
+                    NodeLoad(
+                        each.node_id, each.replicas, each.leaders, each.size_bytes,
+                        each.replicas_after, each.leaders_after, each.size_bytes_after,
+                    )
+                    for each in response.loads
+                ),
+                response.all_bytes,
+            )  # fmt: skip
+
+        return await self._cluster.retrying(ask, self._limit_s, "rebalance_partitions")
 
     # --- deletion of records -------------------------------------------------------------------------------------
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from quorumlog.sdk.admin.lost_answers import change_once
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import LeaderNotAvailableError, QuorumlogError, error_from_proto
 from quorumlog.sdk.types import QuorumDescription, QuorumReplicaDescription
@@ -59,33 +60,24 @@ class QuorumAdmin:
 
     async def alter(self, add: Sequence[int], remove: Sequence[int], *, validate_only: bool) -> tuple[int, ...]:
         """Has other nodes vote, and returns who is to vote from now on."""
-        leaving = list(remove)
-        may_be_done = False
+        request = admin_pb2.AlterQuorumRequest(
+            add=add, remove=remove, validate_only=validate_only, timeout_ms=int(self._limit_s * 1000)
+        )
 
-        async def attempt() -> tuple[int, ...]:
-            nonlocal may_be_done, leaving
-            if may_be_done:
-                # Perhaps it was done, and only the answer was lost: who is to leave already is not named again.
-                quorum = await self.describe()
-                voting = quorum.wanted_voters or [voter.node_id for voter in quorum.voters]
-                leaving = [node for node in remove if node in voting]
-                if not leaving and set(add) <= set(voting):
-                    return tuple(voting)
-            request = admin_pb2.AlterQuorumRequest(
-                add=add, remove=leaving, validate_only=validate_only, timeout_ms=int(self._limit_s * 1000)
-            )
-            try:
-                response = await self._cluster.ask_any(
-                    lambda node, limit: node.admin.AlterQuorum(request, timeout=limit)
-                )
-                if response.HasField("error"):
-                    raise error_from_proto(response.error)
-            except QuorumlogError as error:
-                may_be_done = may_be_done or not error.definite
-                raise
+        async def ask() -> tuple[int, ...]:
+            response = await self._cluster.ask_any(lambda node, limit: node.admin.AlterQuorum(request, timeout=limit))
+            if response.HasField("error"):
+                raise error_from_proto(response.error)
             return tuple(response.voters)
 
-        return await self._cluster.retrying(attempt, self._limit_s, "alter_quorum")
+        async def find_done() -> tuple[int, ...] | None:
+            quorum = await self.describe()
+            if quorum.leader_id is None:
+                raise LeaderNotAvailableError("the metadata quorum has no leader")
+            voting = set(quorum.wanted_voters or (voter.node_id for voter in quorum.voters))
+            return tuple(sorted(voting)) if voting.issuperset(add) and voting.isdisjoint(remove) else None
+
+        return await change_once(self._cluster, ask, find_done, self._limit_s, "alter_quorum")
 
 
 def _replica(replica: admin_pb2.QuorumReplica) -> QuorumReplicaDescription:

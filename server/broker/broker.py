@@ -33,6 +33,9 @@ class LedPartitions(Protocol):
     def isr_changes(self, now: int) -> list[peer_pb2.IsrChange]:
         """In-sync sets that differ from the metadata's."""
 
+    def log_sizes(self) -> list[peer_pb2.LogSize]:
+        """How large a few of the logs are."""
+
 
 class Broker(NodeService):
     """The broker's side of the conversation with the controller."""
@@ -169,6 +172,7 @@ class Broker(NodeService):
             broker_epoch=self.epoch,
             applied_index=self._current.image.applied_index,
             stopping=self.stopping,
+            log_sizes=self._led.log_sizes(),
         )
         if self.fenced:
             self._heartbeat_due = now + RETRY_US

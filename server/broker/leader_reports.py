@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterator
 
 from quorumlog.server.broker.isr import IsrTracker
+from quorumlog.server.broker.log_sizes import LogSizes
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -17,13 +18,20 @@ from quorumlog.v1 import peer_pb2
 class LeaderReports:
     """Compares what this node leads with what the metadata say of it."""
 
-    def __init__(self, options: NodeOptions, host: RaftHost, replicas: Replicas, metadata: CurrentImage) -> None:
+    def __init__(
+        self, options: NodeOptions, host: RaftHost, replicas: Replicas, metadata: CurrentImage, sizes: LogSizes
+    ) -> None:
         self._options = options
         self._host = host
         self._replicas = replicas
         self._metadata = metadata
+        self._sizes = sizes
         #: Of each led Raft group: the term of the leadership, and who has been caught up in it.
         self._trackers: dict[int, tuple[int, IsrTracker]] = {}
+
+    def log_sizes(self) -> list[peer_pb2.LogSize]:
+        """How large a few of the logs are that this node leads; all of them come in turn."""
+        return self._sizes.next_sizes()
 
     # -- leaderships ------------------------------------------------------------------------------------------
 

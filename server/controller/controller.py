@@ -20,11 +20,14 @@ from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_bel
 from quorumlog.server.controller.node_decisions import NodeDecisions
 from quorumlog.server.controller.quorum_decisions import QuorumDecisions
 from quorumlog.server.controller.reassignment_decisions import ReassignmentDecisions
+from quorumlog.server.controller.rebalance_decisions import RebalanceDecisions
 from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.standing_repair import StandingRepair
 from quorumlog.server.controller.topic_decisions import TopicDecisions
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.producer_names import check_claim, check_deletion, check_restored_names
 from quorumlog.server.metadata.records import BrokerRecord
+from quorumlog.server.options import RepairOptions
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -41,6 +44,7 @@ class ControllerOptions:
         topics: what topics may ask for.
         coordinators: what the internal topic of consumer groups is to be like.
         raises_features: the feature level rises by itself.
+        repair: what is moved without being asked.
     """
 
     session_timeout_us: int = 3_000_000
@@ -49,6 +53,7 @@ class ControllerOptions:
     topics: TopicLimits = field(default_factory=TopicLimits)
     coordinators: CoordinatorPlan = field(default_factory=CoordinatorPlan)
     raises_features: bool = True
+    repair: RepairOptions = field(default_factory=RepairOptions)
 
 
 class Controller:
@@ -60,6 +65,7 @@ class Controller:
         rng: for topic ids.
         options: times and limits.
         voters: the voters of the metadata group at the moment.
+        is_changing: whether a change of them may be in its log that does not hold yet.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class Controller:
         rng: random.Random,
         options: ControllerOptions,
         voters: Callable[[], tuple[int, ...]],
+        is_changing: Callable[[], bool] = lambda: False,
     ) -> None:
         self._image = image
         self._rng = rng
@@ -78,14 +85,22 @@ class Controller:
         self._quorum = QuorumDecisions(image, voters)
         self._features = FeatureLevels(image, options.raises_features)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
-        self._nodes = NodeDecisions(image, voters, self._evacuation)
-        self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
+        #: Bytes of the logs of partitions, by group, as their leaders tell them. A new controller is told anew.
+        self._sizes: dict[int, int] = {}
+        self._rebalance = RebalanceDecisions(image, self._sizes)
+        self._repair = StandingRepair(
+            image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now
+        )
+        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes)
+        self._topics = TopicDecisions(
+            image, rng, options.topics, options.session_timeout_us, options.coordinators, voters
+        )
 
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        evacuation = self._evacuation.next_deadline
-        return self._liveness.next_deadline if evacuation is None else min(self._liveness.next_deadline, evacuation)
+        others = (self._evacuation.next_deadline, self._repair.next_deadline)
+        return min((self._liveness.next_deadline, *(due for due in others if due is not None)))
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
@@ -104,6 +119,7 @@ class Controller:
         if self._features.is_due():
             commands.append(self._features.raising(wall_ms))
         commands += self._evacuation.due(now, wall_ms)
+        commands += self._repair.due(now, wall_ms)
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -133,6 +149,8 @@ class Controller:
                 return self._restore_producers(number, wall_ms, request.restore_producer_names)
             case "reassign_partitions":
                 return self._reassignments.decide(wall_ms, number, request.reassign_partitions)
+            case "rebalance_partitions":
+                return self._rebalance.decide(wall_ms, number, request.rebalance_partitions)
             case "alter_node":
                 return self._nodes.decide(wall_ms, number, request.alter_node)
             case "alter_quorum":
@@ -179,12 +197,20 @@ class Controller:
         stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
         if stale is not None:
             return refusal(number, stale)
+        self._note_sizes(heartbeat)
         self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
         if heartbeat.stopping or self._features.is_due():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:
                 return ControllerDecision(number, commands=commands, merge=lambda _: self._heard(heartbeat))
         return answer_now(number, _heard(fenced=self._image.is_fenced(heartbeat.node_id)))
+
+    def _note_sizes(self, heartbeat: peer_pb2.BrokerHeartbeat) -> None:
+        partitions, sizes = self._image.partitions, self._sizes
+        sizes.update({each.group: each.size_bytes for each in heartbeat.log_sizes if each.group in partitions})
+        if len(sizes) > 2 * len(partitions):
+            for group in [group for group in sizes if group not in partitions]:
+                del sizes[group]
 
     def _heard(self, heartbeat: peer_pb2.BrokerHeartbeat) -> peer_pb2.ControllerResponse:
         return _heard(fenced=heartbeat.stopping or self._image.is_fenced(heartbeat.node_id))

@@ -1,7 +1,7 @@
 """What the controller makes of the wish for coordinators: the internal topic whose partitions they are.
 
-It is created once, when a client first looks for a coordinator, and by then every controller that the cluster was
-configured with must have registered: the number of replicas is not looked at again, and a group whose coordinator has
+It is created once, when a client first looks for a coordinator, and by then every voter of the metadata quorum must
+have registered: the number of replicas is not looked at again, and a group whose coordinator has
 one replica because two nodes started late would be lost with that node.
 """
 
@@ -31,18 +31,17 @@ class CoordinatorPlan:
     Arguments:
         coordinators: partitions of the internal topic.
         factor: replicas of each; 0: three in a cluster of three nodes and more, else one.
-        controllers: nodes that the cluster was configured with.
     """
 
     coordinators: int = 16
     factor: int = 0
-    controllers: int = 1
 
 
 def plan_coordinators(
     image: MetadataImage,
     under_way: Sequence[Placement],
     plan: CoordinatorPlan,
+    voters: int,
     rng: random.Random,
     limits: TopicLimits,
 ) -> metadata_log_pb2.CreateTopic | errors_pb2.Error:
@@ -50,10 +49,11 @@ def plan_coordinators(
 
     Arguments:
         under_way: replicas that are proposed and not yet applied; they count as load.
+        voters: how many nodes vote in the metadata quorum now.
     """
     registered = len(image.brokers)
-    factor = plan.factor or (REPLICAS if max(plan.controllers, registered) >= REPLICAS else 1)
-    needed = max(plan.controllers, factor)
+    factor = plan.factor or (REPLICAS if max(voters, registered) >= REPLICAS else 1)
+    needed = max(voters, factor)
     if registered < needed:
         return _not_yet(f"{registered} of {needed} nodes have registered")
     nodes = _nodes(image, under_way, factor)

@@ -6,11 +6,12 @@ goes on where the last one was.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.heirs import Heirs
+from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
@@ -82,12 +83,13 @@ class Evacuation:
                         replicas=move.wanted,
                         wishes=move.partition.wishes,
                         leaving_node=broker.node_id,
+                        bytes_per_second=broker.throttle,
                     )
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
             voters = self.quorum_after(broker.node_id, broker.successor)
-            if voters and None not in self._proposed:
+            if voters and None not in self._proposed and refuse_voters(self._image, voters) is None:
                 wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
                 commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
                 self._proposed[None] = now + self._patience_us
@@ -104,59 +106,39 @@ class Evacuation:
                 that has the fewest, if possible in a rack without another replica.
         """
         image = self._image
-        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted]
+        on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
+        mine = [partition for partition in on_node if node_id in partition.wanted]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
-        carried = Counter(node for each in image.partitions.values() for node in each.wanted)
-        able = [
+        able = (
             broker
             for broker in image.brokers.values()
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
-        ]
+        )
+        heirs = Heirs(able, image.brokers, image.replica_index.wanted, self._limits.node_replicas)
         for partition in mine:
             wanted = list(partition.wanted)
             for place, node in enumerate(partition.wanted):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
-                    heir = self._heir(wanted, node, successor, able, carried)
+                    heir = heirs.take(wanted, node, successor)
                     if heir != NO_NODE:
                         wanted[place] = heir
-                        carried[heir] += 1
             yield Move(partition, tuple(wanted) if node_id not in wanted else ())
 
-    def _heir(
-        self, wanted: list[int], node_id: int, successor: int, able: list[BrokerRecord], carried: Counter[int]
-    ) -> int:
-        """The node that takes over a replica, or NO_NODE."""
-        brokers, taken = self._image.brokers, set(wanted)
-        racks = Counter(_rack_of(brokers[node]) for node in wanted if node != node_id and node in brokers)
-        free = [
-            broker
-            for broker in able
-            if broker.node_id not in taken and carried[broker.node_id] < self._limits.node_replicas
-        ]
-        if not free:
-            return NO_NODE
-        best = min(
-            free,
-            key=lambda each: (
-                each.node_id != successor,
-                racks[_rack_of(each)],
-                carried[each.node_id],
-                each.node_id,
-            ),
-        )
-        return best.node_id
-
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
-        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change."""
+        """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.
+        Whether those could do it is another question."""
         before = self._image.quorum.voters or self._voters()
         heir = self._image.brokers.get(successor)
         if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
 
-
-def _rack_of(broker: BrokerRecord) -> str:
-    return broker.rack or f"\0node {broker.node_id}"
+    def quorum_restored(self, broker: BrokerRecord) -> tuple[int, ...]:
+        """Who is to vote once a drain is called off whose successor was to take over the node's vote, and has not yet;
+        empty: no change."""
+        wanted = self._image.quorum.voters
+        under_way = broker.successor in wanted and broker.node_id not in wanted and broker.node_id in self._voters()
+        return tuple(sorted({*wanted, broker.node_id} - {broker.successor})) if under_way else ()

@@ -8,6 +8,7 @@ from quorumlog.server.metadata.records import FEATURE_LEVEL, SECOND_FEATURE_LEVE
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.request_limits import LEAST_THROTTLE
 
 
 class FeatureLevels:
@@ -22,14 +23,22 @@ class FeatureLevels:
     def __init__(self, image: MetadataImage, automatic: bool) -> None:
         self._image = image
         self._automatic = automatic
+        #: The layout of the metadata at which the level could not rise.
+        self._stays_at: int | None = None
 
     def is_due(self) -> bool:
         """Whether it may rise by itself now."""
         return (self._automatic or not self._image.topics) and self._may_rise()
 
     def _may_rise(self) -> bool:
-        level = self._image.feature_level + 1
-        return level <= FEATURE_LEVEL and self._image.supports(level)
+        """Asked at every heartbeat: all nodes are looked at only after something has changed."""
+        level, layout = self._image.feature_level + 1, self._image.layout_version
+        if level > FEATURE_LEVEL or layout == self._stays_at:
+            return False
+        if self._image.supports(level):
+            return True
+        self._stays_at = layout
+        return False
 
     def raising(self, wall_ms: int) -> metadata_log_pb2.MetadataCommand:
         """What is to be proposed then."""
@@ -63,3 +72,16 @@ def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | N
         f" (older: {older}), see quorumlog features describe"
     )
     return error(ErrorCode.UNSUPPORTED_VERSION, problem)
+
+
+def refuse_throttle(image: MetadataImage, bytes_per_second: int) -> errors_pb2.Error | None:
+    """Why moves cannot be limited like this, or None. 0: no limit."""
+    if not bytes_per_second:
+        return None
+    if bytes_per_second < LEAST_THROTTLE:
+        problem = (
+            f"a throttle of {bytes_per_second} bytes per second is too slow, moves would hardly end: give"
+            f" {LEAST_THROTTLE} or more, or none"
+        )
+        return error(ErrorCode.INVALID_REQUEST, problem)
+    return refuse_below_second(image, "moves are throttled")

@@ -137,7 +137,12 @@ class MetadataReplica:
                 self._fail_pending()
         elif self.controller is None and self.raft.leads_committed and self.image.applied_index > 0:
             self.controller = Controller(
-                self.image, now, self._rng, self._options, lambda: self.raft.configuration.electors
+                self.image,
+                now,
+                self._rng,
+                self._options,
+                lambda: self.raft.configuration.electors,
+                lambda: self.raft.is_configuration_pending,
             )
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:

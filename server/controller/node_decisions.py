@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.evacuation import Evacuation, Move
-from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.controller.feature_levels import refuse_below_second, refuse_throttle
+from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, BrokerRecord
 from quorumlog.server.wire_errors import error
@@ -25,12 +26,23 @@ class NodeDecisions:
         image: the controller's, read only here.
         voters: the voters of the metadata group at the moment, of both halves while they are being replaced.
         evacuation: plans how a node is emptied.
+        is_changing: whether a change of the voters may be in the log that does not hold yet.
+        sizes: bytes of the logs of partitions, by group, as far as they are known.
     """
 
-    def __init__(self, image: MetadataImage, voters: Callable[[], tuple[int, ...]], evacuation: Evacuation) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        voters: Callable[[], tuple[int, ...]],
+        evacuation: Evacuation,
+        is_changing: Callable[[], bool],
+        sizes: Mapping[int, int],
+    ) -> None:
         self._image = image
         self._voters = voters
         self._evacuation = evacuation
+        self._is_changing = is_changing
+        self._sizes = sizes
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
         """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
@@ -63,11 +75,16 @@ class NodeDecisions:
             return refusal(number, self._unknown(request.successor))
         successor = request.successor if request.HasField("successor") else NO_NODE
         moves = list(self._evacuation.plan(broker.node_id, successor))
+        voters = self._evacuation.quorum_after(broker.node_id, successor)
         problem = self._check_successor(broker, successor) or _check_moves(broker, moves)
+        problem = problem or (refuse_voters(self._image, voters) if voters else None)
+        problem = problem or refuse_throttle(self._image, request.bytes_per_second)
         if problem is not None:
             return refusal(number, problem)
         response = admin_pb2.AlterNodeResponse(
-            all_moves=len(moves), voters=self._evacuation.quorum_after(broker.node_id, successor)
+            all_moves=len(moves),
+            voters=voters,
+            all_bytes=sum(self._sizes.get(move.partition.group, 0) for move in moves),
         )
         for move in moves[:MAX_NAMED_MOVES]:
             partition = move.partition
@@ -76,10 +93,13 @@ class NodeDecisions:
                 partition=partition.number,
                 replicas=partition.wanted,
                 wanted=move.wanted,
+                size_bytes=self._sizes.get(partition.group, 0),
             )
-        if request.validate_only or (broker.leaving and broker.successor == successor):
+        as_before = broker.leaving and (broker.successor, broker.throttle) == (successor, request.bytes_per_second)
+        if request.validate_only or as_before:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         command = _want(wall_ms, broker, leaving=True)
+        command.want_node.bytes_per_second = request.bytes_per_second
         if successor != NO_NODE:
             command.want_node.successor = successor
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
@@ -118,6 +138,10 @@ class NodeDecisions:
         for group in away:
             body = metadata_log_pb2.ReassignReplicas(group=group)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
+        voters = self._evacuation.quorum_restored(broker)
+        if voters:
+            wish = metadata_log_pb2.WantQuorum(voters=voters, wishes=self._image.quorum.wishes)
+            commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=wish))
         # Last, so that a repetition finds what is left to be called off. And always: a drain may stand in the log that
         # is not applied yet.
         commands.append(_want(wall_ms, broker, leaving=False))
@@ -136,6 +160,10 @@ class NodeDecisions:
                 " --with NODE)"
             )
             problem = error(ErrorCode.INVALID_REQUEST, message)
+        if problem is None and self._is_changing():
+            # It may be on its way to a vote, or be so again.
+            message = "the metadata quorum is being changed: wait until that is done, then repeat the removal"
+            problem = error(ErrorCode.SERVER_BUSY, message)
         if problem is not None:
             return refusal(number, problem)
         response = admin_pb2.AlterNodeResponse()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.feature_levels import refuse_below_second
@@ -37,7 +37,7 @@ class QuorumDecisions:
         if problem is not None:
             return refusal(number, problem)
         wanted = sorted({*before, *added} - removed)
-        problem = self._problem_of(wanted)
+        problem = refuse_voters(self._image, wanted)
         if problem is not None:
             return refusal(number, problem)
         if request.validate_only or wanted == sorted(before):
@@ -70,22 +70,23 @@ class QuorumDecisions:
             return None
         return error(ErrorCode.INVALID_REQUEST, problem)
 
-    def _problem_of(self, wanted: list[int]) -> errors_pb2.Error | None:
-        """What is wrong with a quorum of these nodes, or None."""
-        if not wanted:
-            return error(ErrorCode.INVALID_REQUEST, "no voter would be left in the metadata quorum: keep one at least")
-        if len(wanted) > MAX_VOTERS:
-            problem = f"{len(wanted)} voters in the metadata quorum: at most {MAX_VOTERS} are allowed"
-            return error(ErrorCode.INVALID_REQUEST, problem)
-        up = [node for node in wanted if not self._image.is_fenced(node)]
-        if 2 * len(up) <= len(wanted):
-            problem = (
-                f"of the voters {_listed(wanted)} only {len(up)} would be up, which is no majority: the cluster could"
-                " change nothing any more"
-            )
-            return error(ErrorCode.INVALID_REQUEST, problem)
-        return None
+
+def refuse_voters(image: MetadataImage, wanted: Sequence[int]) -> errors_pb2.Error | None:
+    """What is wrong with a metadata quorum of these nodes, or None."""
+    if not wanted:
+        return error(ErrorCode.INVALID_REQUEST, "no voter would be left in the metadata quorum: keep one at least")
+    if len(wanted) > MAX_VOTERS:
+        problem = f"{len(wanted)} voters in the metadata quorum: at most {MAX_VOTERS} are allowed"
+        return error(ErrorCode.INVALID_REQUEST, problem)
+    up = [node for node in wanted if not image.is_fenced(node)]
+    if 2 * len(up) <= len(wanted):
+        problem = (
+            f"of the voters {_listed(wanted)} only {len(up)} would be up, which is no majority: the cluster could"
+            " change nothing any more"
+        )
+        return error(ErrorCode.INVALID_REQUEST, problem)
+    return None
 
 
-def _listed(nodes: tuple[int, ...] | list[int]) -> str:
+def _listed(nodes: Sequence[int]) -> str:
     return ", ".join(map(str, sorted(nodes)))

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.feature_levels import refuse_throttle
 from quorumlog.server.controller.replica_assignment import TopicLimits
 from quorumlog.server.controller.topic_plans import even_factor
 from quorumlog.server.metadata.image import MetadataImage
@@ -42,10 +43,16 @@ class ReassignmentDecisions:
                 f"{len(request.reassignments)} partitions in one request: at most {MAX_CHANGE_TARGETS} are allowed"
             )
             return refusal(number, error(ErrorCode.INVALID_REQUEST, problem))
+        refused = refuse_throttle(self._image, request.bytes_per_second)
+        if refused is not None:
+            return refusal(number, refused)
         times = Counter((each.topic, each.partition) for each in request.reassignments)
         coming: Counter[int] = Counter()
         plans = [self._plan(wall_ms, each, times[each.topic, each.partition], coming) for each in request.reassignments]
         commands = tuple(each for each in plans if isinstance(each, metadata_log_pb2.MetadataCommand))
+        for command in commands:
+            if command.reassign_replicas.replicas:
+                command.reassign_replicas.bytes_per_second = request.bytes_per_second
         if request.validate_only or not commands:
             return answer_now(number, _response(request, plans, ()))
         return ControllerDecision(number, commands=commands, merge=lambda results: _response(request, plans, results))
@@ -100,9 +107,8 @@ class ReassignmentDecisions:
     def _check_room(self, new: list[int], coming: Counter[int]) -> errors_pb2.Error | None:
         if not new:
             return None
-        present = Counter(node for partition in self._image.partitions.values() for node in partition.hosts)
         for node in new:
-            total = present[node] + coming[node] + 1
+            total = len(self._image.replica_index.on(node)) + coming[node] + 1
             if total > self._limits.node_replicas:
                 problem = f"node {node} would hold {total} replicas, at most {self._limits.node_replicas} are allowed"
                 return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{problem}: choose another node")

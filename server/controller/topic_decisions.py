@@ -43,6 +43,7 @@ class TopicDecisions:
         rng: for topic ids.
         patience_us: after which a proposal that was not applied counts as lost.
         coordinators: what the internal topic of consumer groups is to be like.
+        voters: the voters of the metadata group at the moment.
     """
 
     def __init__(
@@ -52,12 +53,14 @@ class TopicDecisions:
         limits: TopicLimits,
         patience_us: int,
         coordinators: CoordinatorPlan,
+        voters: Callable[[], tuple[int, ...]],
     ) -> None:
         self._image = image
         self._rng = rng
         self._limits = limits
         self._patience_us = patience_us
         self._coordinators = coordinators
+        self._voters = voters
         self._under_way: list[_UnderWay] = []
 
     def decide(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -118,7 +121,8 @@ class TopicDecisions:
 
     def _plan_coordinators(self, now: int) -> _Plan:
         placements = self._placements()
-        plan = plan_coordinators(self._image, placements, self._coordinators, self._rng, self._limits)
+        voters = len(self._voters())
+        plan = plan_coordinators(self._image, placements, self._coordinators, voters, self._rng, self._limits)
         if isinstance(plan, errors_pb2.Error):
             return plan
         self._begin(now, plan.partitions, lambda: GROUPS_TOPIC in self._image.topics)

@@ -7,7 +7,7 @@ for the next one, so frames fill up by themselves under load.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from quorumlog.raft.types import (
@@ -19,6 +19,7 @@ from quorumlog.raft.types import (
     VoteResponse,
 )
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.hosting.copy_pace import PACED_BYTES, CopyPace
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.raft_host import RaftHost
 
@@ -33,7 +34,7 @@ class PeerQueue:
     """The link to one peer. ``identity`` is None while it is down; ``heard`` is when the last frame came (µs).
 
     ``ready_groups`` may have entries for the peer, whose turn comes in this order. ``urgent_sent``: the last data frame
-    had some of the urgent group.
+    had some of the urgent group. ``copied_at``: when a part of a paced copy left (µs).
     """
 
     peer: int
@@ -45,6 +46,7 @@ class PeerQueue:
     data_answer: PeerFrame | None = None
     ready_groups: dict[int, None] = field(default_factory=dict)
     urgent_sent: bool = False
+    copied_at: int = 0
     sequence: int = 0
     in_flight: deque[tuple[int, int, int]] = field(default_factory=deque)
 
@@ -89,15 +91,22 @@ class PeerQueues:
     Arguments:
         urgent_group: its entries wait for one frame of the others' at most.
         offer: takes (now, group, message) of a snapshot that a follower needs instead of entries.
+        pace: of entries to replicas that are being added.
     """
 
     def __init__(
-        self, node_id: int, urgent_group: int, frame_bytes: int, offer: Callable[[int, int, InstallSnapshot], None]
+        self,
+        node_id: int,
+        urgent_group: int,
+        frame_bytes: int,
+        offer: Callable[[int, int, InstallSnapshot], None],
+        pace: CopyPace,
     ) -> None:
         self._node_id = node_id
         self._urgent_group = urgent_group
         self._frame_bytes = frame_bytes
         self._offer = offer
+        self._pace = pace
         self._links: dict[int, PeerQueue] = {}
 
     def __getitem__(self, peer: int) -> PeerQueue:
@@ -176,13 +185,18 @@ class PeerQueues:
             gathered = (link.control, link.control_answer, link.data_answer)
             frames.extend((link.peer, frame) for frame in gathered if frame is not None)
             link.control = link.control_answer = link.data_answer = None
-        for link in () if silent else self._links.values():
+        for link in () if silent else self._in_turn():
             while link.ready_groups and link.may_send():
                 data = self._next_data(now, link, host)
                 if data is None:
                     break
                 frames.append((link.peer, data))
         return frames
+
+    def _in_turn(self) -> Iterable[PeerQueue]:
+        """The links. Who got a part of a paced copy last waits for the others."""
+        links = self._links.values()
+        return sorted(links, key=lambda link: link.copied_at) if self._pace.is_busy else links
 
     def _next_data(self, now: int, link: PeerQueue, host: RaftHost) -> PeerFrame | None:
         """The next data frame for a peer; None when no group has entries for it."""
@@ -193,9 +207,14 @@ class PeerQueues:
             if replica is None or not replica.raft.is_leader:
                 del link.ready_groups[group]
                 continue
-            message = None
+            message, room = None, self._frame_bytes - size
+            paced = link.peer in replica.raft.configuration.learners and self._pace.is_paced(group)
+            if paced:
+                if self._pace.holds(now, group):
+                    continue
+                room = min(room, PACED_BYTES)
             if replica.raft.wants_append(link.peer, commit_only=not replica.lazy_commit):
-                message = replica.raft.next_append(now, link.peer, self._frame_bytes - size)
+                message = replica.raft.next_append(now, link.peer, room)
             if message is None:
                 del link.ready_groups[group]
             elif isinstance(message, InstallSnapshot):
@@ -204,7 +223,11 @@ class PeerQueues:
             else:
                 assert isinstance(message, AppendRequest)
                 data.messages.append((group, message))
-                size += MESSAGE_OVERHEAD_BYTES + sum(len(entry.data) for entry in message.entries)
+                added = MESSAGE_OVERHEAD_BYTES + sum(len(entry.data) for entry in message.entries)
+                size += added
+                if paced:
+                    self._pace.sent(now, group, added)
+                    link.copied_at = now
                 # More of the same group goes last, so that one busy group cannot starve the others. That holds for the
                 # one that fills the frame above all.
                 del link.ready_groups[group]

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import InstallSnapshot, Snapshot
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.options import NodeOptions
 from quorumlog.storage.interface import StorageReader
@@ -39,13 +40,22 @@ class SnapshotSender:
 
     Arguments:
         storage: where the slices are.
+        pace: of slices to replicas that are being added.
     """
 
-    def __init__(self, options: NodeOptions, host: RaftHost, storage: StorageReader, log: Callable[..., None]) -> None:
+    def __init__(
+        self,
+        options: NodeOptions,
+        host: RaftHost,
+        storage: StorageReader,
+        pace: CopyPace,
+        log: Callable[..., None],
+    ) -> None:
         self._options = options
         self._limits = options.limits
         self._host = host
         self._storage = storage
+        self._pace = pace
         self._log = log
         self._transfers: dict[tuple[int, int], _Transfer] = {}
         self._number = 0
@@ -111,7 +121,7 @@ class SnapshotSender:
             if transfer.peer == peer:
                 self._fail(now, transfer, "the connection broke")
 
-    def collect(self) -> list[tuple[int, PeerFrame]]:
+    def collect(self, now: int) -> list[tuple[int, PeerFrame]]:
         """The frames that may leave now: one slice each, so that whatever shares the wire waits for no more."""
         frames: list[tuple[int, PeerFrame]] = []
         for key, transfer in list(self._transfers.items()):
@@ -119,11 +129,25 @@ class SnapshotSender:
                 del self._transfers[key]
                 continue
             end = min(transfer.snapshot.data.slices, transfer.durable + self._limits.snapshot_window)
+            paced = self._is_paced(transfer)
             while transfer.sent < end:
+                if paced and self._pace.holds(now, transfer.group):
+                    if transfer.sent == transfer.durable:
+                        # It is we who keep the follower waiting.
+                        transfer.deadline = now + self._options.snapshot_stall_us
+                    break
                 chunk = self._chunk(transfer, transfer.sent)
                 frames.append((transfer.peer, PeerFrame(Stream.SNAPSHOT, chunks=[chunk])))
                 transfer.sent += 1
+                if paced:
+                    self._pace.sent(now, transfer.group, len(chunk.data))
+                    # The others come first now.
+                    self._transfers[key] = self._transfers.pop(key)
         return frames
+
+    def _is_paced(self, transfer: _Transfer) -> bool:
+        raft = self._host.replicas[transfer.group].raft
+        return transfer.peer in raft.configuration.learners and self._pace.is_paced(transfer.group)
 
     def _chunk(self, transfer: _Transfer, number: int) -> SnapshotChunk:
         last, configuration, data = transfer.snapshot.last, transfer.snapshot.configuration, transfer.snapshot.data

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from quorumlog.raft.types import InstallSnapshot
 from quorumlog.server.events import PeerFrame
 from quorumlog.server.hosting.checkpoint_writer import CheckpointWriter
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshot_receiver import SnapshotReceiver
 from quorumlog.server.hosting.snapshot_sender import SnapshotSender
@@ -19,6 +20,7 @@ class Snapshots:
     """The node's side of snapshots of any group.
 
     Arguments:
+        pace: of what is sent to replicas that are being added.
         has_room: whether the disk can take a snapshot now.
         install: gives a group's Raft replica a snapshot that is staged whole.
         log: level, event name and fields.
@@ -30,11 +32,12 @@ class Snapshots:
         host: RaftHost,
         storage: StorageReader,
         rng: random.Random,
+        pace: CopyPace,
         has_room: Callable[[], bool],
         install: Callable[[int, InstallSnapshot], None],
         log: Callable[..., None],
     ) -> None:
-        self.sender = SnapshotSender(options, host, storage, log)
+        self.sender = SnapshotSender(options, host, storage, pace, log)
         self.receiver = SnapshotReceiver(options, host, rng, has_room, install, log)
         self.checkpoints = CheckpointWriter(host, rng, options.limits.snapshot_slice_bytes)
         host.restored = self.checkpoints.abandon
@@ -62,9 +65,9 @@ class Snapshots:
         self.receiver.group_gone(group)
         self.checkpoints.abandon(group)
 
-    def collect(self) -> list[tuple[int, PeerFrame]]:
+    def collect(self, now: int) -> list[tuple[int, PeerFrame]]:
         """Everything of snapshots that may leave now."""
-        return [*self.receiver.collect(), *self.sender.collect()]
+        return [*self.receiver.collect(), *self.sender.collect(now)]
 
     @property
     def next_deadline(self) -> int | None:

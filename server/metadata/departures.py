@@ -7,11 +7,12 @@ another disk would be counted for what the former one had acknowledged.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.quorum import WantedQuorum
 from quorumlog.server.metadata.records import ApplyResult, BrokerRecord, PartitionRecord
+from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -23,15 +24,19 @@ class Departures:
     Arguments:
         brokers: the registered nodes, by id; those that are struck off are taken out.
         partitions: all there are, by group.
+        index: of where they are.
 
     Attributes:
         removed: the data directory of each node that was struck off, by node id.
         is_any_leaving: whether a node is to be emptied.
     """
 
-    def __init__(self, brokers: dict[int, BrokerRecord], partitions: Mapping[int, PartitionRecord]) -> None:
+    def __init__(
+        self, brokers: dict[int, BrokerRecord], partitions: Mapping[int, PartitionRecord], index: ReplicaIndex
+    ) -> None:
         self._brokers = brokers
         self._partitions = partitions
+        self._index = index
         self.removed: dict[int, str] = {}
         self.is_any_leaving = False
 
@@ -58,6 +63,15 @@ class Departures:
         )
         return error(ErrorCode.DUPLICATE_BROKER_REGISTRATION, problem)
 
+    def refuse_replicas(self, nodes: Iterable[int]) -> errors_pb2.Error | None:
+        """Why partitions cannot have replicas on some nodes: one was struck off while that was on its way into the log.
+        They would never be there, and their votes would be missed."""
+        gone = next((node for node in nodes if node in self.removed), None)
+        if gone is None:
+            return None
+        problem = f"node {gone} has just been removed from the cluster: choose another"
+        return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
+
     def want(self, command: metadata_log_pb2.WantNode) -> ApplyResult:
         """A node is to be emptied, or to stay."""
         broker = self._known(command.node_id, command.directory_id)
@@ -69,8 +83,19 @@ class Departures:
             return _altered(error(ErrorCode.INVALID_REQUEST, problem))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
+        broker.throttle = command.bytes_per_second
+        if command.leaving:
+            self._throttle_what_leaves(broker)
         self._count()
         return _altered(None)
+
+    def _throttle_what_leaves(self, broker: BrokerRecord) -> None:
+        """A limit holds for the moves that are under way, too: who slows a drain down does not wait for their end."""
+        node = broker.node_id
+        for group in self._index.on(node):
+            partition = self._partitions[group]
+            if partition.is_moving and node in partition.replicas and node not in partition.target:
+                partition.throttle = broker.throttle
 
     def remove(self, command: metadata_log_pb2.RemoveNode, quorum: WantedQuorum) -> ApplyResult:
         """A node is struck off, unless it has come back or something names it by now."""
@@ -91,7 +116,8 @@ class Departures:
     def refuse_removal(self, broker: BrokerRecord) -> errors_pb2.Error | None:
         """Why a node cannot be struck off yet, or None."""
         node = broker.node_id
-        named = sorted((each.topic.name, each.number) for each in self._partitions.values() if node in each.hosts)
+        on_node = (self._partitions[group] for group in self._index.on(node))
+        named = sorted((each.topic.name, each.number) for each in on_node)
         if not broker.fenced:
             problem = f"node {node} is up: stop it first, and empty it before that (quorumlog nodes drain {node})"
         elif named:

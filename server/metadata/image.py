@@ -34,6 +34,20 @@ from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
+#: Commands that change neither which nodes there are, and which of them are up, nor where partitions are.
+_LEAVES_LAYOUT = frozenset(
+    (
+        "report_leaders",
+        "alter_isr",
+        "allocate_producer_ids",
+        "change_topic_config",
+        "claim_producer",
+        "delete_producers",
+        "delete_producer_claims",
+        "want_quorum",
+    )
+)
+
 
 class MetadataLogError(Exception):
     """An entry of the metadata log that this version cannot apply. The node must stop: going on would diverge."""
@@ -51,17 +65,27 @@ class CurrentImage(Protocol):
 
 
 class MetadataImage:
-    """Brokers, topics and partitions as of ``applied_index``."""
+    """Brokers, topics and partitions as of ``applied_index``.
+
+    Attributes:
+        replica_index: which partitions each node has to do with.
+        layout_version: grows when nodes come, go, fail or return, or partitions come, go or move. Who asks something of
+            all of them need not ask again before that.
+        membership_version: grows when nodes come or are struck off.
+    """
 
     def __init__(self) -> None:
         self.brokers: dict[int, BrokerRecord] = {}
-        self.topic_table = TopicTable(self.is_fenced)
+        self.topic_table = TopicTable(self.is_fenced, self._refuse_replicas)
         self.topics = self.topic_table.by_name
         self.topics_by_id = self.topic_table.by_id
         self.partitions = self.topic_table.partitions
-        self.moves = PartitionMoves(self.partitions)
-        self.departures = Departures(self.brokers, self.partitions)
+        self.replica_index = self.topic_table.index
+        self.moves = PartitionMoves(self.partitions, self.replica_index)
+        self.departures = Departures(self.brokers, self.partitions, self.replica_index)
         self.applied_index = 0
+        self.layout_version = 0
+        self.membership_version = 0
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
         self.quorum = WantedQuorum()
@@ -77,6 +101,9 @@ class MetadataImage:
     def available_leader(self, partition: PartitionRecord) -> int:
         """The partition's leader, or NO_NODE when there is none or it counts as gone: what clients are told."""
         return NO_NODE if self.is_fenced(partition.leader) else partition.leader
+
+    def _refuse_replicas(self, nodes: Iterable[int]) -> errors_pb2.Error | None:
+        return self.departures.refuse_replicas(nodes)
 
     # -- applying -------------------------------------------------------------------------------------------------
 
@@ -97,7 +124,10 @@ class MetadataImage:
             MetadataLogError: a command of a later version.
         """
         self.advance(index)
-        match command.WhichOneof("body"):
+        kind = command.WhichOneof("body")
+        if kind not in _LEAVES_LAYOUT:
+            self.layout_version += 1
+        match kind:
             case "register_broker":
                 result = self._register(index, command.register_broker)
             case "fence_brokers":
@@ -136,6 +166,7 @@ class MetadataImage:
                 result = self.departures.want(command.want_node)
             case "remove_node":
                 result = self.departures.remove(command.remove_node, self.quorum)
+                self.membership_version += 1
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:
@@ -192,7 +223,9 @@ class MetadataImage:
         fenced = known.fenced if known is not None and same_process else True
         broker = BrokerRecord(copy_of(registration), index, fenced)
         if known is not None:
-            broker.leaving, broker.successor = known.leaving, known.successor
+            broker.leaving, broker.successor, broker.throttle = known.leaving, known.successor, known.throttle
+        else:
+            self.membership_version += 1
         self.brokers[registration.node_id] = broker
         result = _registered(index, changed=True)
         if fenced:
@@ -383,6 +416,9 @@ class MetadataImage:
             if broker is None or not broker.leaving:
                 problem = f"node {command.leaving_node} is not to be emptied any more"
                 return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
+        gone = self.departures.refuse_replicas(command.replicas)
+        if gone is not None:
+            return ApplyResult(reassigned(self.partitions.get(command.group), gone))
         return self.moves.reassign(command)
 
     def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
@@ -407,7 +443,7 @@ class MetadataImage:
         older = set(self.older_nodes(level))
         if not all(self.is_fenced(node) for node in older) or all(broker.fenced for broker in self.brokers.values()):
             return False
-        return not older or all(older.isdisjoint(partition.hosts) for partition in self.partitions.values())
+        return not any(self.replica_index.on(node) for node in older)
 
     def older_nodes(self, level: int) -> list[int]:
         """The registered nodes that do not support a feature level."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
+from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -19,10 +20,12 @@ class PartitionMoves:
 
     Arguments:
         partitions: all there are, by group.
+        index: of where they are, kept up to date.
     """
 
-    def __init__(self, partitions: Mapping[int, PartitionRecord]) -> None:
+    def __init__(self, partitions: Mapping[int, PartitionRecord], index: ReplicaIndex) -> None:
         self._partitions = partitions
+        self._index = index
         self._groups: set[int] = set()
 
     def restored(self) -> None:
@@ -49,9 +52,12 @@ class PartitionMoves:
             return ApplyResult(reassigned(partition, error(ErrorCode.INVALID_UPDATE_VERSION, outdated)))
         # Some of these may vote by now, and only the leader knows.
         former = {*partition.former_targets, *partition.target}
+        self._index.leave(partition)
         partition.wishes += 1
         partition.target = wanted or partition.replicas
+        partition.throttle = command.bytes_per_second
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
+        self._index.enter(partition)
         self._groups.add(partition.group)
         return ApplyResult(reassigned(partition, None), changed_groups={partition.group})
 
@@ -81,8 +87,11 @@ class PartitionMoves:
         result = ApplyResult(peer_pb2.ControllerResponse(partition_changes=peer_pb2.PartitionChangesResponse()))
         partition = self._partitions.get(moved.group)
         if partition is not None and problem is None:
+            self._index.leave(partition)
             partition.replicas = partition.wanted
             partition.target = partition.former_targets = ()
+            partition.throttle = 0
+            self._index.enter(partition)
             partition.isr = partition.ordered(partition.isr)
             partition.moved_index = max(partition.moved_index, moved.log_index)
             partition.partition_epoch += 1

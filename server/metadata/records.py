@@ -37,6 +37,7 @@ class BrokerRecord:
         epoch: the index of its registration's entry; tells its lives apart.
         leaving: its replicas are to go to other nodes.
         successor: to which one; NO_NODE: to whichever has room.
+        throttle: bytes per second that each node sends of them at most; 0: as fast as it goes.
     """
 
     registration: peer_pb2.RegisterBroker
@@ -44,6 +45,7 @@ class BrokerRecord:
     fenced: bool
     leaving: bool = False
     successor: int = NO_NODE
+    throttle: int = 0
 
     @property
     def node_id(self) -> int:
@@ -96,6 +98,7 @@ class PartitionRecord:
         former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
         moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
         wishes: how often it was wished elsewhere, or back.
+        throttle: bytes per second that its leader's node sends of it while it is being moved; 0: as fast as it goes.
     """
 
     topic: Topic
@@ -110,6 +113,7 @@ class PartitionRecord:
     former_targets: tuple[int, ...] = ()
     moved_index: int = 0
     wishes: int = 0
+    throttle: int = 0
 
     @property
     def is_moving(self) -> bool:
@@ -168,7 +172,11 @@ def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
 def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
     """A broker as it stands in a snapshot."""
     record = metadata_log_pb2.BrokerRecord(
-        registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced, leaving=broker.leaving
+        registration=broker.registration,
+        broker_epoch=broker.epoch,
+        fenced=broker.fenced,
+        leaving=broker.leaving,
+        bytes_per_second=broker.throttle,
     )
     if broker.successor != NO_NODE:
         record.successor = broker.successor
@@ -178,7 +186,14 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
     successor = record.successor if record.HasField("successor") else NO_NODE
-    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced, record.leaving, successor)
+    return BrokerRecord(
+        copy_of(record.registration),
+        record.broker_epoch,
+        record.fenced,
+        record.leaving,
+        successor,
+        record.bytes_per_second,
+    )
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
@@ -199,6 +214,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 former_targets=partition.former_targets,
                 moved_index=partition.moved_index,
                 wishes=partition.wishes,
+                bytes_per_second=partition.throttle,
             )
             for partition in topic.partitions
         ],
@@ -223,6 +239,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 tuple(row.former_targets),
                 row.moved_index,
                 row.wishes,
+                row.bytes_per_second,
             )
         )
     return topic

@@ -10,9 +10,10 @@ topic that is deleted.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord, Topic
+from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -27,14 +28,24 @@ class TopicTable:
 
     Arguments:
         is_fenced: whether a node counts as gone: it begins out of the in-sync sets of new partitions.
+        refuse_replicas: why there can be no replicas on some nodes, or None.
+
+    Attributes:
+        index: where the partitions are.
     """
 
-    def __init__(self, is_fenced: Callable[[int], bool]) -> None:
+    def __init__(
+        self,
+        is_fenced: Callable[[int], bool],
+        refuse_replicas: Callable[[Iterable[int]], errors_pb2.Error | None],
+    ) -> None:
         self.by_name: dict[str, Topic] = {}
         self.by_id: dict[bytes, Topic] = {}
         self.partitions: dict[int, PartitionRecord] = {}
+        self.index = ReplicaIndex()
         self.next_group = FIRST_PARTITION_GROUP
         self._is_fenced = is_fenced
+        self._refuse_replicas = refuse_replicas
         self._names: dict[str, str] = {}
 
     def named(self, name: str, topic_id: bytes) -> Topic | None:
@@ -74,7 +85,7 @@ class TopicTable:
 
     def create(self, command: metadata_log_pb2.CreateTopic) -> ApplyResult:
         """A topic is created."""
-        refused = self.check_new(command.name)
+        refused = self.check_new(command.name) or self._check_nodes(command.partitions)
         if refused is None and command.topic_id in self.by_id:
             taken = f"topic {self.by_id[command.topic_id].name} has the id that topic {command.name} is to have"
             refused = error(ErrorCode.TOPIC_ALREADY_EXISTS, taken)
@@ -92,8 +103,12 @@ class TopicTable:
         self.by_name[topic.name] = topic
         self.by_id[topic.topic_id] = topic
         self._names[_collision_key(topic.name)] = topic.name
-        for partition in topic.partitions:
+        self._enter(topic.partitions)
+
+    def _enter(self, partitions: Sequence[PartitionRecord]) -> None:
+        for partition in partitions:
             self.partitions[partition.group] = partition
+            self.index.enter(partition)
 
     def add_partitions(self, command: metadata_log_pb2.AddPartitions) -> ApplyResult:
         """A topic gains partitions, if it has as many as the command is based on."""
@@ -102,14 +117,19 @@ class TopicTable:
             return ApplyResult(_partitions_added("", _gone()))
         present = len(topic.partitions)
         if present != command.first_number:
-            problem = error(
-                ErrorCode.INVALID_PARTITIONS, f"topic {topic.name} has {present} partitions by now: look again"
-            )
+            outdated = f"topic {topic.name} has {present} partitions by now: look again"
+            return ApplyResult(_partitions_added(topic.name, error(ErrorCode.INVALID_PARTITIONS, outdated)))
+        problem = self._check_nodes(command.partitions)
+        if problem is not None:
             return ApplyResult(_partitions_added(topic.name, problem))
         self._grow(topic, command.partitions)
         new = topic.partitions[present:]
-        self.partitions.update({partition.group: partition for partition in new})
+        self._enter(new)
         return ApplyResult(_partitions_added(topic.name, None), changed_groups={partition.group for partition in new})
+
+    def _check_nodes(self, replica_sets: Sequence[metadata_log_pb2.ReplicaSet]) -> errors_pb2.Error | None:
+        """A request may name its nodes, and one of them may have been struck off before it came into the log."""
+        return self._refuse_replicas({node for each in replica_sets for node in each.replicas})
 
     def _grow(self, topic: Topic, replica_sets: Sequence[metadata_log_pb2.ReplicaSet]) -> None:
         for replica_set in replica_sets:
@@ -142,6 +162,7 @@ class TopicTable:
         del self._names[_collision_key(topic.name)]
         for partition in topic.partitions:
             del self.partitions[partition.group]
+            self.index.leave(partition)
         return ApplyResult(_deleted(topic.name, None), deleted=(topic,))
 
 

@@ -11,6 +11,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.leader_elections import LeaderElections
 from quorumlog.server.broker.leader_reports import LeaderReports
+from quorumlog.server.broker.log_sizes import LogSizes
 from quorumlog.server.broker.reassignments import Reassignments
 from quorumlog.server.broker.replica_endings import ReplicaEndings
 from quorumlog.server.broker.replica_factory import ReplicaFactory
@@ -54,6 +55,7 @@ class ClusterMember:
     Attributes:
         services: all of them, in the order in which they are told what happens.
         controller_traffic: requests to and from other nodes.
+        log_sizes: of what is led here.
     """
 
     def __init__(
@@ -75,7 +77,8 @@ class ClusterMember:
         metadata = self.metadata.replica
         factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
         self.partitions = Replicas(resources.options.node_id, resources.host, resources.former, factory, metadata)
-        self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata)
+        self.log_sizes = LogSizes(resources.storage, resources.host, self.partitions)
+        self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata, self.log_sizes)
         self.controller_traffic = ControllerTraffic(resources, metadata, time)
         self.logs = LogServices(resources, self.partitions, metadata, rounds, conditions, time.now)
         self._make_broker()
@@ -165,6 +168,7 @@ class ClusterMember:
         self._endings.may_have_moved(found)
         self.metadata.join_rounds()
         self._resources.host.is_host = self.partitions.is_host
+        self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found)
         self._endings.find_deleted()
         self.partitions.reconcile(self._time.now)
@@ -211,6 +215,11 @@ class ClusterMember:
         The metadata group never sleeps: its heartbeats confirm to every node how old its image may be.
         """
         return group != METADATA_GROUP and self._reports.is_settled(self.partitions[group], reachable)
+
+    def _throttle_of(self, group: int) -> int | None:
+        """Bytes per second to which copies of a Raft group are limited; the metadata wait for nothing."""
+        record = self.metadata.replica.image.partitions.get(group)
+        return record.throttle if record is not None else None
 
     def serve(self, request: ClientRequest) -> None:
         """Has a client's request served."""

@@ -58,10 +58,9 @@ class MetadataMember(NodeService):
         groups = shared.options.groups
         options = ControllerOptions(
             session_timeout_us=shared.options.broker_session_timeout_us,
-            coordinators=CoordinatorPlan(
-                groups.coordinators, groups.coordinators_factor, len(state.configuration.voters)
-            ),
             raises_features=shared.options.raises_features,
+            coordinators=CoordinatorPlan(groups.coordinators, groups.coordinators_factor),
+            repair=shared.options.repair,
         )
         return MetadataReplica(raft, sealer, state.snapshot, shared.storage, shared.rng, options, listener)
 

@@ -21,6 +21,7 @@ from quorumlog.raft.progress import ProgressState
 from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.metadata_replica import MetadataReplica
 from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 
 #: How often a change that is under way is looked at (µs). A node that has what the leader had at the last look counts
@@ -42,6 +43,8 @@ class MetadataQuorum:
         self._due = 0
         #: Where the log ended at the last look, with the term of that.
         self._mark = (0, 0)
+        #: The members and the nodes, by version of the image, of which it is known that they agree.
+        self._agreed: tuple[Configuration, MetadataImage, int] | None = None
 
     @property
     def is_changing(self) -> bool:
@@ -67,14 +70,20 @@ class MetadataQuorum:
             self._mark = (raft.term, raft.last_id.index)
 
     def admit_learners(self, now: int) -> None:
-        """Makes every registered node that does not vote a learner of the group, and nobody else."""
-        raft = self._replica.raft
-        known, registered = raft.configuration, self._replica.image.brokers
+        """Makes every registered node that does not vote a learner of the group, and nobody else. Told of every round
+        of the group: all nodes are looked at only after some came or went."""
+        raft, image = self._replica.raft, self._replica.image
+        known, registered = raft.configuration, image.brokers
+        agreed = self._agreed
+        if agreed is not None and agreed[0] is known and agreed[1:] == (image, image.membership_version):
+            return
         members = set(known.members)
         learners = [node for node in known.learners if node in registered]
         learners += [node for node in registered if node not in members]
         if set(learners) != set(known.learners):
             self._propose(now, raft, Configuration(known.voters, tuple(learners)))
+        else:
+            self._agreed = (known, image, image.membership_version)
 
     def _advance(self, now: int, raft: RaftGroup) -> None:
         known, wanted = raft.configuration, self._wanted()

@@ -39,6 +39,7 @@ from quorumlog.server.events import (
     StorageFailed,
     StreamClosed,
 )
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.leases import Leases
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -96,14 +97,24 @@ class Node:
         self._retry_at: int | None = None
         self._retry_number = 0
         self._handover: Handover | None = None
-        self._links = PeerQueues(options.node_id, METADATA_GROUP, options.limits.frame_bytes, self._offer_snapshot)
+        self._pace = CopyPace(options.limits.copy_bytes_per_second)
+        self._links = PeerQueues(
+            options.node_id, METADATA_GROUP, options.limits.frame_bytes, self._offer_snapshot, self._pace
+        )
         self._host = RaftHost(self._links.enqueue)
         self._leases = Leases(boot_id, options.raft.election_timeout_us, self._host.touch)
         self._stall = StorageStall(options, self._host, self._links)
         self._heartbeats = LeaderHeartbeats(options, self._host, self._links, self._leases, self._stall, now)
         self._space = SpaceWatch(storage, options.limits, now, self._log)
         self._snapshots = Snapshots(
-            options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
+            options,
+            self._host,
+            storage,
+            rng,
+            self._pace,
+            lambda: self._space.refusal() is None,
+            self._on_message,
+            self._log,
         )
         rows, groups = storage.node_state(), storage.groups()
         self._former = FormerReplicas(options.node_id, self._host, rows)
@@ -172,8 +183,7 @@ class Node:
                 self._dispatch(event)
             self._on_time()
             self._settle()
-            self._effects.frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
-            self._effects.frames.extend(self._snapshots.collect())
+            self._collect_frames(now)
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
         except DamageError as damage:
@@ -228,6 +238,14 @@ class Node:
                 self._effects.transaction = self._host.take_transaction(self._time.now)
             if not self._host.has_work:
                 return
+
+    def _collect_frames(self, now: int) -> None:
+        """What may leave now. Entries and slices of snapshots take turns where a limit is for both."""
+        self._pace.begin(now)
+        frames = self._effects.frames
+        slices = self._snapshots.collect(now) if self._pace.snapshots_first else None
+        frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
+        frames.extend(slices if slices is not None else self._snapshots.collect(now))
 
     def _after_round(self, group: int) -> None:
         assert self._member is not None
@@ -288,6 +306,8 @@ class Node:
         transfers = self._snapshots.next_deadline
         if transfers is not None:
             due = min(due, transfers)
+        if self._pace.held_until is not None:
+            due = min(due, self._pace.held_until)
         return min(due, self._handover.next_deadline) if self._handover is not None else due
 
     # -- peers ------------------------------------------------------------------------------------------------
@@ -408,6 +428,7 @@ class Node:
             deliver_early=self._deliver_early,
             forget_group=self._forget_group,
             former=self._former,
+            pace=self._pace,
         )
 
     # -- clients ----------------------------------------------------------------------------------------------
@@ -472,6 +493,7 @@ class Node:
             storage_free_bytes=self._space.last.free_bytes,
             groups=len(self._host.replicas),
             groups_led=sum(1 for _ in self._host.led()),
+            copies=self._member.log_sizes.copies() if self._member is not None else (),
         )
 
     def gauges(self) -> dict[str, float]:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.events import Job
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -28,6 +29,7 @@ class NodeResources:
         deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
         forget_group: a Raft group has no replica here any more.
         former: what is known of replicas that were moved away from here.
+        pace: of replicas that are being added elsewhere.
     """
 
     options: NodeOptions
@@ -45,3 +47,4 @@ class NodeResources:
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]
     former: FormerReplicas
+    pace: CopyPace

@@ -1,5 +1,5 @@
-"""Changes of the cluster itself, which the controller decides on: which nodes leave it, who votes in the metadata
-quorum, which producer names come from a backup."""
+"""Changes of the cluster itself, which the controller decides on: which nodes leave it, who votes on the metadata,
+balance, the feature level, producer names from a backup."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ ClusterChange: TypeAlias = (
     | admin_pb2.AlterNodeRequest
     | admin_pb2.UpgradeFeaturesRequest
     | admin_pb2.RestoreProducerNamesRequest
+    | admin_pb2.RebalancePartitionsRequest
 )
 
 #: Nodes that one change of the metadata quorum may name: no quorum has so many. More would not fit between nodes.
@@ -33,6 +34,7 @@ _FIELDS: dict[type[ProtoMessage], str] = {
     admin_pb2.AlterNodeRequest: "alter_node",
     admin_pb2.UpgradeFeaturesRequest: "upgrade_features",
     admin_pb2.RestoreProducerNamesRequest: "restore_producer_names",
+    admin_pb2.RebalancePartitionsRequest: "rebalance_partitions",
 }
 
 
@@ -84,4 +86,6 @@ def failed_cluster_change(request: ClusterChange, problem: errors_pb2.Error) -> 
         return admin_pb2.UpgradeFeaturesResponse(error=problem)
     if isinstance(request, admin_pb2.RestoreProducerNamesRequest):
         return admin_pb2.RestoreProducerNamesResponse(error=problem)
+    if isinstance(request, admin_pb2.RebalancePartitionsRequest):
+        return admin_pb2.RebalancePartitionsResponse(error=problem)
     return admin_pb2.AlterNodeResponse(error=problem)

@@ -154,6 +154,7 @@ class MetadataQueries(NodeService):
                 replicas=record.hosts,
                 adding=[node for node in record.wanted if node not in record.replicas],
                 removing=[node for node in record.hosts if node not in record.wanted],
+                bytes_per_second=record.throttle,
             )
         self._replies.reply(request_id, response)
 

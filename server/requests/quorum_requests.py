@@ -11,7 +11,9 @@ from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.metadata.controller_client import ControllerClient
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.replies import Replies
+from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, peer_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: How long the quorum's leader may take to describe it (µs), before this node says what it knows itself.
 PATIENCE_US = 1_500_000
@@ -45,7 +47,7 @@ class QuorumRequests(NodeService):
     def describe_quorum(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeQuorumRequest) -> None:
         """Describes the metadata quorum as its leader sees it; where none answers, as this node does."""
         now, request_id = time.now, asked.request_id
-        if self._metadata.raft.is_leader:
+        if self._metadata.raft.leads_committed:
             self._replies.reply(request_id, self._as_leader(now))
             return
 
@@ -61,7 +63,13 @@ class QuorumRequests(NodeService):
     def on_describe_quorum(
         self, now: int, request: peer_pb2.ControllerRequest, respond: Callable[[peer_pb2.ControllerResponse], None]
     ) -> None:
-        """Another node asks this one, which leads the metadata group."""
+        """Another node asks this one. Who has just been elected may have to learn yet who votes: it says nothing."""
+        if not self._metadata.raft.leads_committed:
+            problem = error(
+                ErrorCode.NOT_CONTROLLER, "this node does not lead the metadata quorum, or not yet; ask again"
+            )
+            respond(peer_pb2.ControllerResponse(request_id=request.request_id, error=problem))
+            return
         respond(peer_pb2.ControllerResponse(request_id=request.request_id, describe_quorum=self._as_leader(now)))
 
     def _as_leader(self, now: int) -> admin_pb2.DescribeQuorumResponse:

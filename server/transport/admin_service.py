@@ -33,6 +33,7 @@ def admin_handlers(requests: ClientRequests, meters: Meters) -> Handlers:
         "DescribePartitionLog": admin_pb2.DescribePartitionLogRequest,
         "RestorePartition": admin_pb2.RestorePartitionRequest,
         "RestoreProducerNames": admin_pb2.RestoreProducerNamesRequest,
+        "RebalancePartitions": admin_pb2.RebalancePartitionsRequest,
         "DescribeNode": admin_pb2.DescribeNodeRequest,
     }
     return grpc.method_handlers_generic_handler(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import json
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,8 @@ class Load:
 
     def __init__(self, cluster: LocalCluster) -> None:
         self.acknowledged = 0
+        #: Between two acknowledgements, in seconds.
+        self.longest_gap_s = 0.0
         self.failures: list[BaseException] = []
         self._cluster = cluster
         self._stop = threading.Event()
@@ -45,6 +48,7 @@ class Load:
     def _run(self) -> None:
         try:
             with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
+                last = time.monotonic()
                 for number in itertools.count():
                     if self._stop.is_set():
                         return
@@ -54,6 +58,8 @@ class Load:
                     for send in sends:
                         send.result(timeout=PATIENCE_S)
                     self.acknowledged += len(sends)
+                    self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - last)
+                    last = time.monotonic()
         except BaseException as failure:
             self.failures.append(failure)
 

@@ -62,3 +62,17 @@ def test_a_node_whose_disk_is_lost_is_replaced_by_one_command_and_health_is_gree
         # It never comes back under its id, and is told so.
         cluster.start(3)
         until(lambda: "node 3 was removed from the cluster" in cluster.log_path(3).read_text(), "node 3 is told")
+
+
+def test_a_drain_says_which_partition_holds_it_up_and_why() -> None:
+    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("single", replica_assignments={0: [4]})])
+        cluster.kill(4)
+        until(lambda: "node down: 4" in cli(cluster, "cluster", "health").stdout, "node 4 counts as down")
+        drained = cli(cluster, "nodes", "drain", "4")
+        assert drained.returncode == 1
+        assert drained.stderr == (
+            "quorumlog: 1 replica cannot leave node 4: no node leads single-0, and of its nodes 4 these are down: 4;"
+            " start those, or delete the topic if their disks are lost. Node 4 stays drained: what can move later"
+            " does so by itself\n"
+        )

@@ -773,10 +773,13 @@ class ReassignPartitionsRequest(_message.Message):
     REASSIGNMENTS_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     timeout_ms: _builtins.int
     """How long the server may take to take them on (not to carry them out), in milliseconds."""
     validate_only: _builtins.bool
     """True: check only, change nothing."""
+    bytes_per_second: _builtins.int
+    """Bytes that each node sends in a second at most, of all moves with the same limit; 0: as fast as it goes."""
     @_builtins.property
     def reassignments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Reassignment]:
         """The moves."""
@@ -787,10 +790,11 @@ class ReassignPartitionsRequest(_message.Message):
         reassignments: _abc.Iterable[Global___Reassignment] | None = ...,
         timeout_ms: _builtins.int = ...,
         validate_only: _builtins.bool = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reassignments", b"reassignments", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "reassignments", b"reassignments", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -951,10 +955,13 @@ class OngoingReassignment(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     ADDING_FIELD_NUMBER: _builtins.int
     REMOVING_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """The topic's name."""
     partition: _builtins.int
     """The partition's number."""
+    bytes_per_second: _builtins.int
+    """Bytes that its leader's node sends in a second at most; 0: as fast as it goes."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are, those being added included."""
@@ -975,10 +982,11 @@ class OngoingReassignment(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         adding: _abc.Iterable[_builtins.int] | None = ...,
         removing: _abc.Iterable[_builtins.int] | None = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "partition", b"partition", "removing", b"removing", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["adding", b"adding", "bytes_per_second", b"bytes_per_second", "partition", b"partition", "removing", b"removing", "replicas", b"replicas", "topic", b"topic"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1294,6 +1302,7 @@ class AlterNodeRequest(_message.Message):
     SUCCESSOR_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     action: Global___NodeAction.ValueType
@@ -1306,6 +1315,8 @@ class AlterNodeRequest(_message.Message):
     """True: check and plan only, change nothing."""
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    bytes_per_second: _builtins.int
+    """With NODE_ACTION_DRAIN: bytes that each node sends in a second at most; 0: as fast as it goes."""
     def __init__(
         self,
         *,
@@ -1314,10 +1325,11 @@ class AlterNodeRequest(_message.Message):
         successor: _builtins.int | None = ...,
         validate_only: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
@@ -1335,8 +1347,11 @@ class AlterNodeResponse(_message.Message):
     MOVES_FIELD_NUMBER: _builtins.int
     ALL_MOVES_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    ALL_BYTES_FIELD_NUMBER: _builtins.int
     all_moves: _builtins.int
     """How many moves there are."""
+    all_bytes: _builtins.int
+    """Bytes that all moves copy, about."""
     @_builtins.property
     def error(self) -> _errors_pb2.Error:
         """Absent on success."""
@@ -1356,14 +1371,173 @@ class AlterNodeResponse(_message.Message):
         moves: _abc.Iterable[Global___PlannedMove] | None = ...,
         all_moves: _builtins.int = ...,
         voters: _abc.Iterable[_builtins.int] | None = ...,
+        all_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_moves", b"all_moves", "error", b"error", "moves", b"moves", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_bytes", b"all_bytes", "all_moves", b"all_moves", "error", b"error", "moves", b"moves", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___AlterNodeResponse: _TypeAlias = AlterNodeResponse  # noqa: Y015
+
+@_typing.final
+class RebalancePartitionsRequest(_message.Message):
+    """Asks that replicas and leaderships be spread evenly over the nodes that are up and stay."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MOST_MOVES_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
+    TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    most_moves: _builtins.int
+    """Moves of replicas at most: the most worthwhile are taken; 0: 1,000."""
+    bytes_per_second: _builtins.int
+    """Bytes that each node sends in a second at most; 0: as fast as it goes."""
+    validate_only: _builtins.bool
+    """True: plan only, change nothing."""
+    timeout_ms: _builtins.int
+    """How long the server may take, in milliseconds."""
+    def __init__(
+        self,
+        *,
+        most_moves: _builtins.int = ...,
+        bytes_per_second: _builtins.int = ...,
+        validate_only: _builtins.bool = ...,
+        timeout_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "most_moves", b"most_moves", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalancePartitionsRequest: _TypeAlias = RebalancePartitionsRequest  # noqa: Y015
+
+@_typing.final
+class RebalancePartitionsResponse(_message.Message):
+    """What is going to happen."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ERROR_FIELD_NUMBER: _builtins.int
+    MOVES_FIELD_NUMBER: _builtins.int
+    LOADS_FIELD_NUMBER: _builtins.int
+    ALL_BYTES_FIELD_NUMBER: _builtins.int
+    all_bytes: _builtins.int
+    """Bytes that all moves copy, about."""
+    @_builtins.property
+    def error(self) -> _errors_pb2.Error:
+        """Absent on success."""
+
+    @_builtins.property
+    def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedMove]:
+        """The moves, the most worthwhile first. Those that only change the preferred leader copy nothing."""
+
+    @_builtins.property
+    def loads(self) -> _containers.RepeatedCompositeFieldContainer[Global___NodeLoad]:
+        """Each node before and after."""
+
+    def __init__(
+        self,
+        *,
+        error: _errors_pb2.Error | None = ...,
+        moves: _abc.Iterable[Global___PlannedMove] | None = ...,
+        loads: _abc.Iterable[Global___NodeLoad] | None = ...,
+        all_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["error", b"error"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["all_bytes", b"all_bytes", "error", b"error", "loads", b"loads", "moves", b"moves"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RebalancePartitionsResponse: _TypeAlias = RebalancePartitionsResponse  # noqa: Y015
+
+@_typing.final
+class NodeLoad(_message.Message):
+    """What a node carries, and what it would carry."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    REPLICAS_FIELD_NUMBER: _builtins.int
+    LEADERS_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    REPLICAS_AFTER_FIELD_NUMBER: _builtins.int
+    LEADERS_AFTER_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_AFTER_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    replicas: _builtins.int
+    """Replicas."""
+    leaders: _builtins.int
+    """Replicas of which it is the preferred leader."""
+    size_bytes: _builtins.int
+    """Bytes of them, about."""
+    replicas_after: _builtins.int
+    """The same once all moves are done."""
+    leaders_after: _builtins.int
+    """The same once all moves are done."""
+    size_bytes_after: _builtins.int
+    """The same once all moves are done."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        replicas: _builtins.int = ...,
+        leaders: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        replicas_after: _builtins.int = ...,
+        leaders_after: _builtins.int = ...,
+        size_bytes_after: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["leaders", b"leaders", "leaders_after", b"leaders_after", "node_id", b"node_id", "replicas", b"replicas", "replicas_after", b"replicas_after", "size_bytes", b"size_bytes", "size_bytes_after", b"size_bytes_after"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___NodeLoad: _TypeAlias = NodeLoad  # noqa: Y015
+
+@_typing.final
+class ReplicaCopy(_message.Message):
+    """A replica that is being copied."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOPIC_FIELD_NUMBER: _builtins.int
+    PARTITION_FIELD_NUMBER: _builtins.int
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    LEFT_BYTES_FIELD_NUMBER: _builtins.int
+    topic: _builtins.str
+    """Its topic."""
+    partition: _builtins.int
+    """Its number."""
+    node_id: _builtins.int
+    """The node that gets it."""
+    size_bytes: _builtins.int
+    """Bytes of the log, about."""
+    left_bytes: _builtins.int
+    """Of these, bytes that the node does not have yet, about."""
+    def __init__(
+        self,
+        *,
+        topic: _builtins.str = ...,
+        partition: _builtins.int = ...,
+        node_id: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+        left_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left_bytes", b"left_bytes", "node_id", b"node_id", "partition", b"partition", "size_bytes", b"size_bytes", "topic", b"topic"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplicaCopy: _TypeAlias = ReplicaCopy  # noqa: Y015
 
 @_typing.final
 class UpgradeFeaturesRequest(_message.Message):
@@ -1429,10 +1603,13 @@ class PlannedMove(_message.Message):
     PARTITION_FIELD_NUMBER: _builtins.int
     REPLICAS_FIELD_NUMBER: _builtins.int
     WANTED_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
     topic: _builtins.str
     """Its topic."""
     partition: _builtins.int
     """Its number."""
+    size_bytes: _builtins.int
+    """Bytes of its log, about, as its leader has told them; 0 where they are not known."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where it is: node ids, the preferred leader first."""
@@ -1448,10 +1625,11 @@ class PlannedMove(_message.Message):
         partition: _builtins.int = ...,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         wanted: _abc.Iterable[_builtins.int] | None = ...,
+        size_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "topic", b"topic", "wanted", b"wanted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["partition", b"partition", "replicas", b"replicas", "size_bytes", b"size_bytes", "topic", b"topic", "wanted", b"wanted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1728,6 +1906,7 @@ class DescribeNodeResponse(_message.Message):
     STORAGE_FREE_BYTES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     GROUPS_LED_FIELD_NUMBER: _builtins.int
+    COPIES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1748,6 +1927,10 @@ class DescribeNodeResponse(_message.Message):
     """Raft groups with a replica on it."""
     groups_led: _builtins.int
     """Raft groups that it leads."""
+    @_builtins.property
+    def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaCopy]:
+        """Replicas that are being copied from partitions which it leads."""
+
     def __init__(
         self,
         *,
@@ -1761,10 +1944,11 @@ class DescribeNodeResponse(_message.Message):
         storage_free_bytes: _builtins.int = ...,
         groups: _builtins.int = ...,
         groups_led: _builtins.int = ...,
+        copies: _abc.Iterable[Global___ReplicaCopy] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "copies", b"copies", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -105,6 +105,11 @@ class AdminStub:
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesRequest.SerializeToString,
                 response_deserializer=quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesResponse.FromString,
                 _registered_method=True)
+        self.RebalancePartitions = channel.unary_unary(
+                '/quorumlog.v1.Admin/RebalancePartitions',
+                request_serializer=quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsRequest.SerializeToString,
+                response_deserializer=quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsResponse.FromString,
+                _registered_method=True)
         self.ElectLeaders = channel.unary_unary(
                 '/quorumlog.v1.Admin/ElectLeaders',
                 request_serializer=quorumlog_dot_v1_dot_admin__pb2.ElectLeadersRequest.SerializeToString,
@@ -234,6 +239,13 @@ class AdminServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def RebalancePartitions(self, request, context):
+        """Spreads replicas and leaderships evenly over the nodes.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
     def ElectLeaders(self, request, context):
         """Hands partitions over to their preferred leaders, each by its present leader.
         """
@@ -341,6 +353,11 @@ def add_AdminServicer_to_server(servicer, server):
                     servicer.UpgradeFeatures,
                     request_deserializer=quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesRequest.FromString,
                     response_serializer=quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesResponse.SerializeToString,
+            ),
+            'RebalancePartitions': grpc.unary_unary_rpc_method_handler(
+                    servicer.RebalancePartitions,
+                    request_deserializer=quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsRequest.FromString,
+                    response_serializer=quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsResponse.SerializeToString,
             ),
             'ElectLeaders': grpc.unary_unary_rpc_method_handler(
                     servicer.ElectLeaders,
@@ -747,6 +764,33 @@ class Admin:
             '/quorumlog.v1.Admin/UpgradeFeatures',
             quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesRequest.SerializeToString,
             quorumlog_dot_v1_dot_admin__pb2.UpgradeFeaturesResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RebalancePartitions(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/quorumlog.v1.Admin/RebalancePartitions',
+            quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsRequest.SerializeToString,
+            quorumlog_dot_v1_dot_admin__pb2.RebalancePartitionsResponse.FromString,
             options,
             channel_credentials,
             insecure,

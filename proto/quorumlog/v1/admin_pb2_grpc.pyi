@@ -63,6 +63,8 @@ class AdminStub:
     """Empties a node, lets it stay after all, or strikes it off."""
     UpgradeFeatures: _grpc.UnaryUnaryMultiCallable[_admin_pb2.UpgradeFeaturesRequest, _admin_pb2.UpgradeFeaturesResponse]
     """Raises the feature level, where that does not happen by itself."""
+    RebalancePartitions: _grpc.UnaryUnaryMultiCallable[_admin_pb2.RebalancePartitionsRequest, _admin_pb2.RebalancePartitionsResponse]
+    """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribePartitionLog: _grpc.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]
@@ -107,6 +109,8 @@ class AdminAsyncStub(AdminStub):
     """Empties a node, lets it stay after all, or strikes it off."""
     UpgradeFeatures: _aio.UnaryUnaryMultiCallable[_admin_pb2.UpgradeFeaturesRequest, _admin_pb2.UpgradeFeaturesResponse]  # type: ignore[assignment]
     """Raises the feature level, where that does not happen by itself."""
+    RebalancePartitions: _aio.UnaryUnaryMultiCallable[_admin_pb2.RebalancePartitionsRequest, _admin_pb2.RebalancePartitionsResponse]  # type: ignore[assignment]
+    """Spreads replicas and leaderships evenly over the nodes."""
     ElectLeaders: _aio.UnaryUnaryMultiCallable[_admin_pb2.ElectLeadersRequest, _admin_pb2.ElectLeadersResponse]  # type: ignore[assignment]
     """Hands partitions over to their preferred leaders, each by its present leader."""
     DescribePartitionLog: _aio.UnaryUnaryMultiCallable[_admin_pb2.DescribePartitionLogRequest, _admin_pb2.DescribePartitionLogResponse]  # type: ignore[assignment]
@@ -232,6 +236,14 @@ class AdminServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.UpgradeFeaturesResponse, _abc.Awaitable[_admin_pb2.UpgradeFeaturesResponse]]:
         """Raises the feature level, where that does not happen by itself."""
+
+    @_abc_1.abstractmethod
+    def RebalancePartitions(
+        self,
+        request: _admin_pb2.RebalancePartitionsRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_admin_pb2.RebalancePartitionsResponse, _abc.Awaitable[_admin_pb2.RebalancePartitionsResponse]]:
+        """Spreads replicas and leaderships evenly over the nodes."""
 
     @_abc_1.abstractmethod
     def ElectLeaders(

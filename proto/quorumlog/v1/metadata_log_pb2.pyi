@@ -338,6 +338,7 @@ class WantNode(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     SUCCESSOR_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -346,6 +347,8 @@ class WantNode(_message.Message):
     """Whether its replicas are to go to other nodes."""
     successor: _builtins.int
     """To which node, if it is to be one in particular."""
+    bytes_per_second: _builtins.int
+    """Bytes that each node sends of them in a second at most; 0: as fast as it goes."""
     def __init__(
         self,
         *,
@@ -353,10 +356,11 @@ class WantNode(_message.Message):
         directory_id: _builtins.str = ...,
         leaving: _builtins.bool = ...,
         successor: _builtins.int | None = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "directory_id", b"directory_id", "leaving", b"leaving", "node_id", b"node_id", "successor", b"successor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "leaving", b"leaving", "node_id", b"node_id", "successor", b"successor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
@@ -428,12 +432,15 @@ class ReassignReplicas(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     WISHES_FIELD_NUMBER: _builtins.int
     LEAVING_NODE_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """The partition's Raft group."""
     wishes: _builtins.int
     """Only if it was wished elsewhere this many times before. Absent: in any case."""
     leaving_node: _builtins.int
     """Only if this node is to be emptied. Absent: in any case."""
+    bytes_per_second: _builtins.int
+    """Bytes that the leader's node sends in a second at most, of all moves with the same limit; 0: as fast as it goes."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be, the preferred leader first; none: the move under way is cancelled."""
@@ -445,10 +452,11 @@ class ReassignReplicas(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         wishes: _builtins.int | None = ...,
         leaving_node: _builtins.int | None = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "leaving_node", b"leaving_node", "wishes", b"wishes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "group", b"group", "leaving_node", b"leaving_node", "replicas", b"replicas", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "bytes_per_second", b"bytes_per_second", "group", b"group", "leaving_node", b"leaving_node", "replicas", b"replicas", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving_node: _TypeAlias = _typing.Literal["leaving_node"]  # noqa: Y015
     _WhichOneofArgType__leaving_node: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node"]  # noqa: Y015
@@ -742,6 +750,7 @@ class BrokerRecord(_message.Message):
     FENCED_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     SUCCESSOR_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     broker_epoch: _builtins.int
     """Its epoch."""
     fenced: _builtins.bool
@@ -750,6 +759,8 @@ class BrokerRecord(_message.Message):
     """Whether its replicas are to go to other nodes."""
     successor: _builtins.int
     """To which node, if it is to be one in particular."""
+    bytes_per_second: _builtins.int
+    """Bytes that each node sends of them in a second at most; 0: as fast as it goes."""
     @_builtins.property
     def registration(self) -> _peer_pb2.RegisterBroker:
         """Its registration."""
@@ -762,10 +773,11 @@ class BrokerRecord(_message.Message):
         fenced: _builtins.bool = ...,
         leaving: _builtins.bool = ...,
         successor: _builtins.int | None = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "broker_epoch", b"broker_epoch", "fenced", b"fenced", "leaving", b"leaving", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "broker_epoch", b"broker_epoch", "bytes_per_second", b"bytes_per_second", "fenced", b"fenced", "leaving", b"leaving", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
@@ -873,6 +885,7 @@ class PartitionRecord(_message.Message):
     FORMER_TARGETS_FIELD_NUMBER: _builtins.int
     MOVED_INDEX_FIELD_NUMBER: _builtins.int
     WISHES_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its Raft group."""
     leader: _builtins.int
@@ -885,6 +898,8 @@ class PartitionRecord(_message.Message):
     """An index of its log at which nobody but its replicas had a vote, when it was moved last; 0 if it never was."""
     wishes: _builtins.int
     """How often it was wished elsewhere, or back."""
+    bytes_per_second: _builtins.int
+    """Bytes that are sent in a second at most while it is being moved; 0: as fast as it goes."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas."""
@@ -914,10 +929,11 @@ class PartitionRecord(_message.Message):
         former_targets: _abc.Iterable[_builtins.int] | None = ...,
         moved_index: _builtins.int = ...,
         wishes: _builtins.int = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -751,6 +751,7 @@ class ControllerRequest(_message.Message):
     ALTER_NODE_FIELD_NUMBER: _builtins.int
     UPGRADE_FEATURES_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
+    REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """Chosen by the sender; returned in the response."""
     @_builtins.property
@@ -837,6 +838,10 @@ class ControllerRequest(_message.Message):
     def restore_producer_names(self) -> _admin_pb2.RestoreProducerNamesRequest:
         """A client restores producer names."""
 
+    @_builtins.property
+    def rebalance_partitions(self) -> _admin_pb2.RebalancePartitionsRequest:
+        """A client wants partitions spread evenly."""
+
     def __init__(
         self,
         *,
@@ -862,12 +867,13 @@ class ControllerRequest(_message.Message):
         alter_node: _admin_pb2.AlterNodeRequest | None = ...,
         upgrade_features: _admin_pb2.UpgradeFeaturesRequest | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesRequest | None = ...,
+        rebalance_partitions: _admin_pb2.RebalancePartitionsRequest | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocate_producer_ids", b"allocate_producer_ids", "alter_configs", b"alter_configs", "alter_isr", b"alter_isr", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "claim_producer", b"claim_producer", "create_coordinators", b"create_coordinators", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "elect_preferred_leaders", b"elect_preferred_leaders", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "register_broker", b"register_broker", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "heartbeat", "report_leaders", "alter_isr", "allocate_producer_ids", "create_topics", "describe_quorum", "elect_preferred_leaders", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "claim_producer", "reassign_partitions", "replicas_moved", "create_coordinators", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -916,6 +922,7 @@ class ControllerResponse(_message.Message):
     ALTER_NODE_FIELD_NUMBER: _builtins.int
     UPGRADE_FEATURES_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
+    REBALANCE_PARTITIONS_FIELD_NUMBER: _builtins.int
     request_id: _builtins.int
     """As in the request."""
     applied_index: _builtins.int
@@ -992,6 +999,10 @@ class ControllerResponse(_message.Message):
     def restore_producer_names(self) -> _admin_pb2.RestoreProducerNamesResponse:
         """To restore_producer_names."""
 
+    @_builtins.property
+    def rebalance_partitions(self) -> _admin_pb2.RebalancePartitionsResponse:
+        """To rebalance_partitions."""
+
     def __init__(
         self,
         *,
@@ -1015,12 +1026,13 @@ class ControllerResponse(_message.Message):
         alter_node: _admin_pb2.AlterNodeResponse | None = ...,
         upgrade_features: _admin_pb2.UpgradeFeaturesResponse | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesResponse | None = ...,
+        rebalance_partitions: _admin_pb2.RebalancePartitionsResponse | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["alter_configs", b"alter_configs", "alter_node", b"alter_node", "alter_quorum", b"alter_quorum", "applied_index", b"applied_index", "body", b"body", "broker_registered", b"broker_registered", "create_partitions", b"create_partitions", "create_topics", b"create_topics", "delete_producers", b"delete_producers", "delete_topics", b"delete_topics", "describe_quorum", b"describe_quorum", "error", b"error", "heartbeat", b"heartbeat", "metadata_read_index", b"metadata_read_index", "partition_changes", b"partition_changes", "producer_claimed", b"producer_claimed", "producer_id_block", b"producer_id_block", "reassign_partitions", b"reassign_partitions", "rebalance_partitions", b"rebalance_partitions", "request_id", b"request_id", "restore_producer_names", b"restore_producer_names", "upgrade_features", b"upgrade_features"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["broker_registered", "heartbeat", "partition_changes", "producer_id_block", "create_topics", "describe_quorum", "metadata_read_index", "delete_topics", "create_partitions", "alter_configs", "producer_claimed", "reassign_partitions", "delete_producers", "alter_quorum", "alter_node", "upgrade_features", "restore_producer_names", "rebalance_partitions"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -1108,6 +1120,7 @@ class BrokerHeartbeat(_message.Message):
     BROKER_EPOCH_FIELD_NUMBER: _builtins.int
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
+    LOG_SIZES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     broker_epoch: _builtins.int
@@ -1116,6 +1129,10 @@ class BrokerHeartbeat(_message.Message):
     """The metadata index that it has applied."""
     stopping: _builtins.bool
     """True: it is about to stop; fence it now."""
+    @_builtins.property
+    def log_sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogSize]:
+        """Bytes of the logs of some partitions that it leads, a few in each heartbeat."""
+
     def __init__(
         self,
         *,
@@ -1123,10 +1140,11 @@ class BrokerHeartbeat(_message.Message):
         broker_epoch: _builtins.int = ...,
         applied_index: _builtins.int = ...,
         stopping: _builtins.bool = ...,
+        log_sizes: _abc.Iterable[Global___LogSize] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "node_id", b"node_id", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "log_sizes", b"log_sizes", "node_id", b"node_id", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1601,3 +1619,29 @@ class MetadataReadIndexResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___MetadataReadIndexResponse: _TypeAlias = MetadataReadIndexResponse  # noqa: Y015
+
+@_typing.final
+class LogSize(_message.Message):
+    """How large a partition's log is."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    SIZE_BYTES_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """Its Raft group."""
+    size_bytes: _builtins.int
+    """Bytes that are kept of it, about."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        size_bytes: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "size_bytes", b"size_bytes"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LogSize: _TypeAlias = LogSize  # noqa: Y015

@@ -14,3 +14,6 @@ MAX_CHANGED_TOPICS = 100
 MAX_CHANGE_TARGETS = 2_000
 #: Producer names that one request deletes, looks up or lists.
 MAX_PRODUCER_NAMES = 1_000
+#: Bytes per second to which copies of replicas can be limited at least. Slower, and the slices of a few snapshots that
+#: share it would come so late that their receivers give up.
+LEAST_THROTTLE = 1 << 20

@@ -24,6 +24,8 @@ class Cluster:
         self.image = MetadataImage()
         self.now = 0
         self.options = ControllerOptions(topics=topics or TopicLimits())
+        self.voters: tuple[int, ...] = (1, 2, 3)
+        self.quorum_changes = False
         self.take_over()
         for node in range(1, nodes + 1):
             self.ask(register_broker=registration(node))
@@ -34,7 +36,9 @@ class Cluster:
 
     def take_over(self) -> None:
         """A new controller, which knows only the image."""
-        self.controller = Controller(self.image, self.now, random.Random(1), self.options, lambda: (1, 2, 3))
+        self.controller = Controller(
+            self.image, self.now, random.Random(1), self.options, lambda: self.voters, lambda: self.quorum_changes
+        )
 
     def decide(self, **body: object) -> ControllerDecision:
         request = peer_pb2.ControllerRequest(request_id=77, **body)  # type: ignore[arg-type]

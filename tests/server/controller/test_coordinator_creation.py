@@ -15,8 +15,9 @@ SECOND = 1_000_000
 class Planned(Cluster):
     """A controller that is to create coordinators."""
 
-    def __init__(self, nodes: int, plan: CoordinatorPlan) -> None:
+    def __init__(self, nodes: int, plan: CoordinatorPlan, voters: int = 3) -> None:
         super().__init__(nodes)
+        self.voters = tuple(range(1, voters + 1))
         self.options = ControllerOptions(coordinators=plan)
         self.take_over()
 
@@ -30,13 +31,13 @@ class Planned(Cluster):
 
 
 @pytest.mark.parametrize(
-    ("nodes", "controllers", "factor", "expected"),
+    ("nodes", "voters", "factor", "expected"),
     [(1, 1, 0, 1), (2, 1, 0, 1), (3, 3, 0, 3), (3, 1, 0, 3), (5, 3, 0, 3), (5, 3, 5, 5), (3, 3, 1, 1)],
 )
 def test_there_are_three_replicas_where_there_are_three_nodes(
-    nodes: int, controllers: int, factor: int, expected: int
+    nodes: int, voters: int, factor: int, expected: int
 ) -> None:
-    cluster = Planned(nodes, CoordinatorPlan(6, factor, controllers))
+    cluster = Planned(nodes, CoordinatorPlan(6, factor), voters)
     assert cluster.coordinators().code == ErrorCode.NONE
     replicas = cluster.replicas()
     assert [len(nodes) for nodes in replicas] == [expected] * 6
@@ -44,7 +45,7 @@ def test_there_are_three_replicas_where_there_are_three_nodes(
     assert max(map(led.count, set(led))) - min(map(led.count, set(led))) <= 1
 
 
-@pytest.mark.parametrize(("nodes", "plan"), [(2, CoordinatorPlan(controllers=3)), (1, CoordinatorPlan(factor=3))])
+@pytest.mark.parametrize(("nodes", "plan"), [(2, CoordinatorPlan()), (1, CoordinatorPlan(factor=3))])
 def test_they_wait_until_the_nodes_that_they_are_for_have_registered(nodes: int, plan: CoordinatorPlan) -> None:
     cluster = Planned(nodes, plan)
     problem = cluster.coordinators()
@@ -54,18 +55,25 @@ def test_they_wait_until_the_nodes_that_they_are_for_have_registered(nodes: int,
     assert GROUPS_TOPIC not in cluster.image.topics
 
 
+def test_they_wait_for_the_voters_that_there_are_now() -> None:
+    """The quorum has moved since the controller was opened."""
+    cluster = Planned(2, CoordinatorPlan())
+    cluster.voters = (1,)
+    assert cluster.coordinators().code == ErrorCode.NONE
+
+
 def test_a_node_that_is_down_does_not_hold_them_up_but_two_of_three_do() -> None:
-    cluster = Planned(3, CoordinatorPlan(4, controllers=3))
+    cluster = Planned(3, CoordinatorPlan(4))
     cluster.beat(3, stopping=True)
     assert cluster.coordinators().code == ErrorCode.NONE
     assert all(set(nodes) == {1, 2, 3} for nodes in cluster.replicas())
-    fewer = Planned(3, CoordinatorPlan(4, controllers=3))
+    fewer = Planned(3, CoordinatorPlan(4))
     fewer.beat(2, 3, stopping=True)
     assert fewer.coordinators().code == ErrorCode.COORDINATOR_NOT_AVAILABLE
 
 
 def test_they_are_created_once_also_by_two_who_ask_at_the_same_time() -> None:
-    cluster = Planned(3, CoordinatorPlan(4, controllers=3))
+    cluster = Planned(3, CoordinatorPlan(4))
     both = [cluster.decide(create_coordinators=peer_pb2.CreateCoordinators()) for _ in range(2)]
     first, second = (cluster.commit(decision).create_topics.results[0].error.code for decision in both)
     assert (first, second) == (ErrorCode.NONE, ErrorCode.TOPIC_ALREADY_EXISTS)
@@ -74,7 +82,7 @@ def test_they_are_created_once_also_by_two_who_ask_at_the_same_time() -> None:
 
 
 def test_clients_cannot_create_or_change_their_topic() -> None:
-    cluster = Planned(3, CoordinatorPlan(4, controllers=3))
+    cluster = Planned(3, CoordinatorPlan(4))
     by_hand = admin_pb2.NewTopic(name=GROUPS_TOPIC, num_partitions=1, replication_factor=1)
     assert cluster.create(by_hand)[0].error.code == ErrorCode.INVALID_TOPIC
     assert cluster.coordinators().code == ErrorCode.NONE

@@ -132,3 +132,22 @@ def test_an_older_node_that_registers_first_is_named_to_the_operator() -> None:
     answer = cluster.commit(raising).upgrade_features
     assert answer.feature_level == OLD
     assert answer.error.message == "nodes 4 do not support feature level 2"
+
+
+def test_heartbeats_ask_all_nodes_only_after_something_has_changed() -> None:
+    cluster = Upgrading(1)
+    asked = 0
+    supports = cluster.image.supports
+
+    def counted(level: int) -> bool:
+        nonlocal asked
+        asked += 1
+        return supports(level)
+
+    cluster.image.supports = counted  # type: ignore[method-assign]
+    for _ in range(50):
+        cluster.beat(1, 2, 3, 4)
+    assert asked <= 1
+    for node in (2, 3, 4):
+        cluster.upgrade(node)
+    assert cluster.image.feature_level == FEATURE_LEVEL

@@ -308,3 +308,64 @@ def test_a_topic_that_would_need_a_node_that_leaves_is_refused() -> None:
     [result] = cluster.create(new_topic("later"))
     assert result.error.code == ErrorCode.INVALID_REPLICATION_FACTOR
     assert "are being drained" in result.error.message
+
+
+def test_no_replica_is_placed_on_a_node_that_was_struck_off_on_the_way() -> None:
+    cluster = Leaving(partitions=1)
+    named = admin_pb2.NewTopic(name="named", num_partitions=-1, replication_factor=-1)
+    named.replica_assignments.add(replicas=[1, 2, 4])
+    more = admin_pb2.NewPartitions(name="orders", total_count=2)
+    more.replica_assignments.add(replicas=[1, 2, 4])
+    cluster.pass_time(without=(4,), seconds=4)
+    cluster.alter(4, DRAIN)
+    cluster.pass_time(without=(4,))
+    cluster.moved()
+    created = cluster.decide(create_topics=admin_pb2.CreateTopicsRequest(topics=[named]))
+    grown = cluster.decide(create_partitions=admin_pb2.CreatePartitionsRequest(topics=[more]))
+    assert not cluster.alter(4, REMOVE).HasField("error")
+    refused = [
+        cluster.commit(created).create_topics.results[0].error,
+        cluster.commit(grown).create_partitions.results[0].error,
+    ]
+    for problem in refused:
+        assert problem.code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
+        assert "node 4 has just been removed from the cluster" in problem.message
+    assert "named" not in cluster.image.topics
+    assert len(cluster.image.topics["orders"].partitions) == 1
+    cluster.commit_one(reassign_replicas=log.ReassignReplicas(group=1000, replicas=[1, 2, 4]))
+    assert cluster.image.moves.groups() == []
+
+
+def test_a_drain_that_would_leave_the_quorum_without_a_majority_is_refused() -> None:
+    cluster = Leaving(nodes=5, partitions=0)
+    cluster.voters = (1, 2, 3, 4)
+    cluster.pass_time(without=(1, 2, 3), seconds=4)
+    assert "which is no majority" in cluster.alter(4, DRAIN, successor=5).error.message
+
+
+def test_a_vote_on_its_way_to_a_successor_stays_when_the_drain_is_called_off() -> None:
+    cluster = Leaving(nodes=5)
+    cluster.alter(3, DRAIN, successor=5)
+    cluster.pass_time()
+    assert cluster.image.quorum.voters == (1, 2, 5)
+    assert not cluster.alter(3, UNDRAIN).HasField("error")
+    assert cluster.image.quorum.voters == (1, 2, 3)
+
+
+def test_a_vote_that_was_taken_over_stays_there_when_the_drain_is_called_off() -> None:
+    cluster = Leaving(nodes=5)
+    cluster.alter(3, DRAIN, successor=5)
+    cluster.pass_time()
+    cluster.voters = (1, 2, 5)
+    assert not cluster.alter(3, UNDRAIN).HasField("error")
+    assert cluster.image.quorum.voters == (1, 2, 5)
+
+
+def test_no_node_is_struck_off_while_voters_change() -> None:
+    """It may be one that is to vote: the log holds what nobody has applied."""
+    cluster = Leaving(partitions=0)
+    cluster.pass_time(without=(4,), seconds=4)
+    cluster.quorum_changes = True
+    assert "the metadata quorum is being changed" in cluster.alter(4, REMOVE).error.message
+    cluster.quorum_changes = False
+    assert not cluster.alter(4, REMOVE).HasField("error")

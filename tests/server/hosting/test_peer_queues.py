@@ -21,6 +21,7 @@ from quorumlog.raft.types import (
     RestoredReplica,
 )
 from quorumlog.server.events import PeerFrame, PeerIdentity, Stream
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
@@ -59,8 +60,9 @@ class Machine:
 class Leader:
     """A node that leads some groups alone, and a learner of each that acknowledges whatever it gets."""
 
-    def __init__(self, *groups: int) -> None:
-        self.queues = PeerQueues(LEADER, URGENT, FRAME_BYTES, self._no_snapshot)
+    def __init__(self, *groups: int, frame_bytes: int = FRAME_BYTES) -> None:
+        self.pace = CopyPace(0)
+        self.queues = PeerQueues(LEADER, URGENT, frame_bytes, self._no_snapshot, self.pace)
         self.queues[PEER].open(PeerIdentity("cluster", PEER, "directory", 1, "peer:1"), 0)
         self.host = RaftHost(self.queues.enqueue)
         configuration = Configuration((LEADER,), (PEER,))
@@ -90,6 +92,10 @@ class Leader:
         for _ in range(entries):
             self.raft(group).propose(2, GroupSealer(group).command(ENTRY))
         self._sync()
+
+    @staticmethod
+    def sealed(group: int):  # type: ignore[no-untyped-def]
+        return GroupSealer(group).command(ENTRY)
 
     def _sync(self) -> None:
         self.host.run_round()

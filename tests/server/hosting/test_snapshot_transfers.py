@@ -25,6 +25,7 @@ from quorumlog.raft.types import (
     Snapshot,
 )
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
+from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -81,8 +82,9 @@ class Side:
         self.now = 0
         options = NodeOptions(node_id, f"n{node_id}:1", {}, limits=LIMITS, snapshot_stall_us=STALL)
         self.host = RaftHost(lambda group, message: self.said.append(message))
+        self.pace = CopyPace(0)
         self.snapshots = Snapshots(
-            options, self.host, self, random.Random(node_id), lambda: True, self._install,  # type: ignore[arg-type]
+            options, self.host, self, random.Random(node_id), self.pace, lambda: True, self._install,  # type: ignore[arg-type]
             lambda level, event, **fields: self.logged.append(f"{event}: {fields.get('reason', '')}"),
         )  # fmt: skip
         self.snapshot: Snapshot | None = None
@@ -127,7 +129,7 @@ class Side:
         self.snapshots.on_frame(self.now, peer, frame)
 
     def frames(self) -> list[PeerFrame]:
-        return [frame for _, frame in self.snapshots.collect()]
+        return [frame for _, frame in self.snapshots.collect(self.now)]
 
     def staged(self) -> list[int]:
         """How many slices there are of each stage."""
@@ -428,4 +430,21 @@ def test_a_received_snapshot_ends_a_checkpoint_that_is_being_written(sides: tupl
     for frame in frames_of(1, TERM, LAST, DATA):
         follower.step(LEADER, frame)
     settle(follower)
+    assert_installed(follower)
+
+
+def test_a_limit_lets_slices_wait_and_a_transfer_that_waits_is_not_given_up(sides: tuple[Side, Side]) -> None:
+    leader, follower = sides
+    # The next slice may leave after this one's share of two stalls.
+    leader.pace.throttle_of = lambda group: SLICE * 1_000_000 // (2 * STALL)
+    slices = 0
+    while leader.snapshots.sender.is_sending(GROUP):
+        for side in sides:
+            side.snapshots.on_time(side.now)
+        sent = carry(leader, follower)
+        assert sent <= 1
+        slices += sent
+        leader.now += STALL // 2
+        follower.now = 0  # It has a limit of its own, which the least throttle keeps off.
+    assert slices == SLICES
     assert_installed(follower)

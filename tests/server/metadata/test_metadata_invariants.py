@@ -196,6 +196,16 @@ class MetadataMachine(RuleBasedStateMachine):
         assert self.follower.to_snapshot() == self.image.to_snapshot()
 
     @invariant()
+    def the_index_says_where_the_partitions_are(self) -> None:
+        for image in (self.image, self.follower):
+            partitions = image.partitions.values()
+            for node in self.boots:
+                hosted = {partition.group for partition in partitions if node in partition.hosts}
+                assert image.replica_index.on(node) == hosted
+                assert image.replica_index.wanted[node] == sum(node in each.wanted for each in partitions)
+                assert image.replica_index.leaders[node] == sum(node == each.wanted[0] for each in partitions)
+
+    @invariant()
     def names_ids_and_groups_are_unique(self) -> None:
         topics = self.image.topics.values()
         assert {topic.topic_id for topic in topics} == set(self.image.topics_by_id)

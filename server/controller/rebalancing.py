@@ -1,0 +1,229 @@
+"""Spreads replicas, their bytes and leaderships evenly over nodes and racks, with few moves.
+
+A plan goes through four aims, the most important first, and each keeps what those before it have reached: replicas of a
+partition are in different racks; nodes have as many replicas; and as many bytes; and lead as many partitions by
+preference, for which nothing is copied. Each step takes from the node that has most, for the one that has least. Pure.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.heirs import rack_of
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import PartitionRecord
+
+#: Partitions that one plan changes: it is made in one step of the node.
+MOST_CHANGES = 1_000
+#: Partitions of a node that are looked at for one move.
+_LOOKS = 50
+#: Nodes are even in bytes when they differ by less than this share of the mean, or by less than these bytes.
+_BYTES_SLACK, _BYTES_FLOOR = 0.1, 16 << 20
+
+
+@dataclass(slots=True, frozen=True)
+class CarriedLoad:
+    """What a node carries: replicas, preferred leaders, bytes."""
+
+    replicas: int
+    leaders: int
+    size_bytes: int
+
+
+class Rebalancing:
+    """One plan.
+
+    Arguments:
+        sizes: bytes of the logs of partitions, by group, as far as they are known.
+        most: partitions that may change.
+
+    Attributes:
+        before, after: the load of each node that is up and stays.
+    """
+
+    def __init__(self, image: MetadataImage, sizes: Mapping[int, int], most: int = MOST_CHANGES) -> None:
+        self._image = image
+        self._sizes = sizes
+        self._most = most
+        self._racks = {node: rack_of(broker) for node, broker in image.brokers.items()}
+        self._able = sorted(node for node, each in image.brokers.items() if not each.fenced and not each.leaving)
+        self._wanted: dict[int, list[int]] = {}
+        self._listed: dict[int, list[int]] = {}
+        index = image.replica_index
+        self._replicas = Counter({node: index.wanted[node] for node in self._able})
+        self._leaders = Counter({node: index.leaders[node] for node in self._able})
+        self._bytes = Counter({node: sum(sizes.get(group, 0) for group in index.on(node)) for node in self._able})
+        self.before = self._loads()
+        if len(self._able) > 1:
+            self._spread_over_racks()
+            self._even_replicas()
+            self._even_bytes()
+            self._even_leaders()
+        self.after = self._loads()
+
+    def moves(self) -> Iterator[tuple[PartitionRecord, tuple[int, ...]]]:
+        """The partitions that change, each with where it is to be: the most worthwhile first."""
+        for group, wanted in self._wanted.items():
+            partition = self._image.partitions[group]
+            if tuple(wanted) != partition.wanted:
+                yield partition, tuple(wanted)
+
+    def copied_bytes(self) -> int:
+        """Bytes that the moves copy, as far as sizes are known."""
+        return sum(
+            self._sizes.get(partition.group, 0) * len(set(wanted).difference(partition.wanted))
+            for partition, wanted in self.moves()
+        )
+
+    def _loads(self) -> dict[int, CarriedLoad]:
+        return {node: CarriedLoad(self._replicas[node], self._leaders[node], self._bytes[node]) for node in self._able}
+
+    # -- a partition --------------------------------------------------------------------------------------------------
+
+    def _nodes(self, group: int) -> list[int]:
+        known = self._wanted.get(group)
+        return known if known is not None else list(self._image.partitions[group].wanted)
+
+    def _may_change(self, group: int) -> bool:
+        """Only what has a leader can be copied. What has changed may change again, at no further cost."""
+        partition = self._image.partitions[group]
+        if self._image.available_leader(partition) == NO_NODE or partition.is_moving:
+            return False
+        return group in self._wanted or len(self._wanted) < self._most
+
+    def _racks_with(self, nodes: list[int], leaving: int, coming: int) -> int:
+        """How many racks a partition would be in."""
+        return len({self._racks.get(coming if node == leaving else node) for node in nodes})
+
+    def _fits(self, group: int, leaving: int, coming: int) -> bool:
+        nodes = self._nodes(group)
+        if coming in nodes or leaving not in nodes or not self._may_change(group):
+            return False
+        return self._racks_with(nodes, leaving, coming) >= len({self._racks.get(node) for node in nodes})
+
+    def _move(self, group: int, leaving: int, coming: int) -> None:
+        nodes = self._wanted.setdefault(group, self._nodes(group))
+        place, size = nodes.index(leaving), self._sizes.get(group, 0)
+        nodes[place] = coming
+        for node, sign in ((leaving, -1), (coming, 1)):
+            self._replicas[node] += sign
+            self._bytes[node] += sign * size
+            self._leaders[node] += sign * (place == 0)
+        if leaving in self._listed:
+            self._listed[leaving].remove(group)
+        if coming in self._listed:
+            self._listed[coming].append(group)
+
+    def _on(self, node: int) -> list[int]:
+        """The partitions of a node, the largest first."""
+        if node not in self._listed:
+            groups = self._image.replica_index.on(node) | {
+                group for group, nodes in self._wanted.items() if node in nodes
+            }
+            mine = [group for group in groups if node in self._nodes(group)]
+            self._listed[node] = sorted(mine, key=lambda group: (-self._sizes.get(group, 0), group))
+        return self._listed[node]
+
+    # -- the aims -----------------------------------------------------------------------------------------------------
+
+    def _spread_over_racks(self) -> None:
+        """No two replicas are in a rack while another one has none."""
+        racks = {self._racks[node] for node in self._able}
+        if len(racks) == len(self._able):
+            return  # Every node has a rack of its own.
+        for group, partition in self._image.partitions.items():
+            nodes = partition.wanted
+            if len({self._racks.get(node) for node in nodes}) >= min(len(nodes), len(racks)):
+                continue
+            if not self._may_change(group):
+                continue
+            for node in nodes[::-1]:
+                used = Counter(self._racks.get(each) for each in self._nodes(group))
+                if used[self._racks.get(node)] > 1 and node in self._replicas:
+                    free = [each for each in self._able if not used[self._racks[each]]]
+                    if free:
+                        self._move(group, node, min(free, key=lambda each: (self._replicas[each], each)))
+
+    def _even_replicas(self) -> None:
+        """No node has two replicas more than another."""
+        self._level(self._replicas, lambda: 2, self._best_to_count)
+
+    def _even_bytes(self) -> None:
+        """No node has much more than another, and all keep as many replicas as they have now, give or take one."""
+        mean = sum(self._bytes.values()) / len(self._able)
+        enough = int(max(_BYTES_SLACK * mean, _BYTES_FLOOR))
+        self._level(self._bytes, lambda: enough, self._swap_bytes)
+
+    def _level(self, load: Counter[int], enough: Callable[[], int], shift: Callable[[int, int], bool]) -> None:
+        """Shifts from the node that has most of a load to one that has less, until none can be or need be."""
+        stuck: set[int] = set()
+        for _ in range(2 * self._most):
+            givers = [node for node in self._able if node not in stuck]
+            if not givers:
+                return
+            most = max(givers, key=lambda node: (load[node], -node))
+            takers = sorted(self._able, key=lambda node: (load[node], node))[:_LOOKS]
+            if not any(load[most] - load[node] >= enough() and shift(most, node) for node in takers):
+                stuck.add(most)
+
+    def _best_to_count(self, most: int, least: int) -> bool:
+        """Moves one replica; of those that fit, one that also brings bytes closer together."""
+        gap = self._bytes[most] - self._bytes[least]
+        fitting = [group for group in self._some(most) if self._fits(group, most, least)]
+        if not fitting:
+            return False
+        chosen = min(fitting, key=lambda group: (abs(gap - 2 * self._sizes.get(group, 0)), group))
+        self._move(chosen, most, least)
+        return True
+
+    def _swap_bytes(self, most: int, least: int) -> bool:
+        """Moves a large replica one way and, where counts would drift apart, a small one the other way."""
+        gap = self._bytes[most] - self._bytes[least]
+        alone = self._replicas[most] > self._replicas[least]
+        returned = None if alone else self._smallest(least, most)
+        if not alone and returned is None:
+            return False
+        back = self._sizes.get(returned, 0) if returned is not None else 0
+        fitting = [group for group in self._some(most) if self._fits(group, most, least)]
+        useful = [group for group in fitting if 0 < self._sizes.get(group, 0) - back < gap]
+        if not useful:
+            return False
+        chosen = min(useful, key=lambda group: (abs(gap - 2 * (self._sizes.get(group, 0) - back)), group))
+        self._move(chosen, most, least)
+        if returned is not None and self._fits(returned, least, most):
+            self._move(returned, least, most)
+        return True
+
+    def _smallest(self, node: int, other: int) -> int | None:
+        """The smallest partition of a node that fits on another one."""
+        return next((group for group in self._on(node)[: -_LOOKS - 1 : -1] if self._fits(group, node, other)), None)
+
+    def _some(self, node: int) -> list[int]:
+        """Partitions of a node, of all sizes, as many as one look may take."""
+        groups = self._on(node)
+        return groups[:: max(1, len(groups) // _LOOKS)]
+
+    def _even_leaders(self) -> None:
+        """No node is the preferred leader of two partitions more than another that has a replica of one of them."""
+        for _ in range(3):
+            changed = False
+            for node in sorted(self._able, key=lambda each: -self._leaders[each]):
+                for group in list(self._on(node)):
+                    nodes = self._nodes(group)
+                    if nodes[0] != node:
+                        continue
+                    others = [each for each in nodes[1:] if each in self._replicas]
+                    heir = min(others, key=lambda each: (self._leaders[each], each), default=node)
+                    if self._leaders[heir] + 2 > self._leaders[node] or not self._may_change(group):
+                        continue
+                    nodes = self._wanted.setdefault(group, nodes)
+                    place = nodes.index(heir)
+                    nodes[0], nodes[place] = heir, node
+                    self._leaders[node] -= 1
+                    self._leaders[heir] += 1
+                    changed = True
+            if not changed:
+                return

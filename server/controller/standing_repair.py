@@ -1,0 +1,113 @@
+"""What the controller moves without being asked, where the settings wish that: towards balance, and off nodes that have
+been gone for long. Both are off by default: data on its way costs disk and network, and an operator may know better.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation
+from quorumlog.server.controller.rebalancing import Rebalancing
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRecord
+from quorumlog.server.options import RepairOptions
+from quorumlog.v1 import metadata_log_pb2
+
+#: Partitions that one look at the balance changes. The next look finds what is left.
+BALANCED_AT_ONCE = 20
+#: How often it is looked who has been gone for too long (µs).
+CHECK_INTERVAL_US = 1_000_000
+
+
+class StandingRepair:
+    """Proposes moves that nobody has asked for.
+
+    A controller counts from its own beginning: one that has just been elected lets a node that is gone have its whole
+    time once more, and balances nothing before a whole interval has passed.
+
+    Arguments:
+        image: the controller's, read only here.
+        sizes: bytes of the logs of partitions, by group, as far as they are known.
+        evacuation: plans how a node is emptied.
+        patience_us: after which a proposal that was not applied counts as lost.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        sizes: Mapping[int, int],
+        evacuation: Evacuation,
+        options: RepairOptions,
+        patience_us: int,
+        now: int,
+    ) -> None:
+        self._image = image
+        self._sizes = sizes
+        self._evacuation = evacuation
+        self._options = options
+        self._patience_us = patience_us
+        self._balance_due = now + options.rebalance_interval_us
+        self._look_due = now
+        #: Since when each node has been gone.
+        self._gone_since: dict[int, int] = {}
+        #: When each proposal counts as lost, by group.
+        self._proposed: dict[int, int] = {}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``due`` is to be called (µs); None where nothing of it is wished."""
+        dues = []
+        if self._options.rebalance_interval_us:
+            dues.append(self._balance_due)
+        if self._options.recovery_after_us:
+            dues.append(self._look_due)
+        return min(dues, default=None)
+
+    def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """What is to be proposed now."""
+        commands = []
+        if self._options.recovery_after_us and now >= self._look_due:
+            self._look_due = now + CHECK_INTERVAL_US
+            commands += self._recover(now, wall_ms)
+        if self._options.rebalance_interval_us and now >= self._balance_due:
+            self._balance_due = now + self._options.rebalance_interval_us
+            commands += self._balance(wall_ms)
+        return commands
+
+    def _balance(self, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """A few moves, while all nodes are up and nothing else is under way: who is missing may come back."""
+        image = self._image
+        busy = image.moves.groups() or any(image.replica_index.on(each.node_id) for each in image.departures.leaving())
+        if busy or image.feature_level < SECOND_FEATURE_LEVEL or any(each.fenced for each in image.brokers.values()):
+            return []
+        plan = Rebalancing(image, self._sizes, BALANCED_AT_ONCE)
+        return [_command(wall_ms, partition, wanted) for partition, wanted in plan.moves()]
+
+    def _recover(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """Moves off nodes that have been gone for too long. Not while half of the nodes are gone: then it is the
+        network, or the power, and their disks are well."""
+        image, index = self._image, self._image.replica_index
+        gone = [node for node, broker in image.brokers.items() if broker.fenced]
+        self._gone_since = {node: self._gone_since.get(node, now) for node in gone}
+        self._proposed = {group: expires for group, expires in self._proposed.items() if now < expires}
+        if not gone or 2 * len(gone) >= len(image.brokers) or image.feature_level < SECOND_FEATURE_LEVEL:
+            return []
+        room = MOVES_AT_ONCE - len(image.moves.groups()) - len(self._proposed)
+        commands = []
+        for node in gone:
+            if now - self._gone_since[node] < self._options.recovery_after_us or not index.on(node):
+                continue
+            for move in self._evacuation.plan(node):
+                if room <= 0:
+                    break
+                group = move.partition.group
+                if move.wanted and group not in self._proposed and not move.partition.is_moving:
+                    commands.append(_command(wall_ms, move.partition, move.wanted))
+                    self._proposed[group] = now + self._patience_us
+                    room -= 1
+        return commands
+
+
+def _command(wall_ms: int, partition: PartitionRecord, wanted: tuple[int, ...]) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted, wishes=partition.wishes)
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)

@@ -1,0 +1,82 @@
+"""Who takes over replicas is found without a look at everything that the cluster has."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from typing import Any
+
+import pytest
+from test_controller import SECOND, new_topic
+from test_node_decisions import DRAIN, Leaving
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller import evacuation
+from quorumlog.server.controller.evacuation import Evacuation
+from quorumlog.server.controller.heirs import Heirs, rack_of
+from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.v1 import metadata_log_pb2 as log
+
+
+class CountedPartitions(dict[int, PartitionRecord]):
+    """Partitions by group, of which it is counted how many are looked at."""
+
+    looks = 0
+
+    def __getitem__(self, group: int) -> PartitionRecord:
+        self.looks += 1
+        return super().__getitem__(group)
+
+    def values(self) -> Any:
+        self.looks += len(self)
+        return super().values()
+
+    def items(self) -> Any:
+        self.looks += len(self)
+        return super().items()
+
+
+@pytest.mark.parametrize("racks", ["", "aaabbbccc", "aaaaaaabc"])
+def test_an_heir_is_chosen_as_if_all_nodes_were_compared(racks: str) -> None:
+    """Of racks with the fewest replicas of the partition, the node that has the fewest of all."""
+    rng = random.Random(racks)
+    for _ in range(30):
+        cluster = Leaving(nodes=9, partitions=0, racks=racks)
+        brokers = cluster.image.brokers
+        carried = {node: rng.randint(0, 5) for node in brokers}
+        able = [broker for node, broker in brokers.items() if node != 9 and rng.random() < 0.8]
+        heirs = Heirs(able, brokers, carried, 5)
+        for _ in range(12):
+            wanted = [9, *rng.sample(range(1, 9), 2)]
+            racks_used = Counter(rack_of(brokers[node]) for node in wanted[1:])
+            free = [each.node_id for each in able if each.node_id not in wanted and carried[each.node_id] < 5]
+            best = min(
+                free, key=lambda node: (racks_used[rack_of(brokers[node])], carried[node], node), default=NO_NODE
+            )
+            assert heirs.take(wanted, 9) == best
+            if best != NO_NODE:
+                carried[best] += 1
+
+
+def test_a_look_at_a_node_that_is_empty_and_one_that_leaves_cost_what_is_on_them() -> None:
+    """Not what is in the cluster: a look in every half second holds up all that the node does."""
+    cluster = Leaving(nodes=8, partitions=0)
+    for number in range(10):
+        cluster.create(new_topic(f"t{number}", partitions=50))
+    drained = cluster.alter(8, DRAIN)
+    assert drained.all_moves > 100
+    counting = CountedPartitions(cluster.image.partitions)
+    evacuated = Evacuation(cluster.image, lambda: (1, 2, 3), TopicLimits(), 3 * SECOND)
+    cluster.image.partitions = counting
+    planned = evacuated.due(cluster.now + SECOND, 1)
+    assert len(planned) == evacuation.MOVES_AT_ONCE
+    assert counting.looks <= 2 * drained.all_moves
+    counting.looks = 0
+    cluster.image.brokers[7].leaving, cluster.image.brokers[8].leaving = False, True
+    for group in list(cluster.image.replica_index.on(8)):
+        cluster.commit_one(reassign_replicas=log.ReassignReplicas(group=group, replicas=[1, 2, 3]))
+    cluster.moved()
+    counting.looks = 0
+    assert evacuated.due(cluster.now + 9 * SECOND, 1) == []
+    assert counting.looks == 0
