@@ -276,7 +276,7 @@ class SimCluster:
         def answer() -> None:
             asked, asker = self.processes[other], self.processes[node]
             if asked.node is not None and asker.running and not asked.paused and self.network.reachable(node, other):
-                asker.deliver(PeerIdentified(asked.node.identity, asked.node.voters))
+                asker.deliver(PeerIdentified(asked.node.identity, asked.node.standing(node)))
 
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
 

@@ -12,9 +12,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import refuse_below_second
 from quorumlog.server.controller.node_decisions import NodeDecisions
@@ -57,7 +59,7 @@ class Controller:
         now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
         rng: for topic ids.
         options: times and limits.
-        voters: the voters of the metadata group at the moment.
+        members: the members of the metadata group at the moment.
     """
 
     def __init__(
@@ -66,8 +68,11 @@ class Controller:
         now: int,
         rng: random.Random,
         options: ControllerOptions,
-        voters: Callable[[], tuple[int, ...]],
+        members: Callable[[], Configuration],
     ) -> None:
+        def voters() -> tuple[int, ...]:
+            return members().electors
+
         self._image = image
         self._rng = rng
         self._options = options
@@ -75,14 +80,15 @@ class Controller:
         self._reassignments = ReassignmentDecisions(image, options.topics)
         self._quorum = QuorumDecisions(image, voters)
         self._evacuation = Evacuation(image, voters, options.topics, options.session_timeout_us)
-        self._nodes = NodeDecisions(image, voters, self._evacuation)
+        self._disks = DiskReplacement(image, members, self._liveness, options.session_timeout_us)
+        self._nodes = NodeDecisions(image, voters, self._evacuation, self._disks)
         self._topics = TopicDecisions(image, rng, options.topics, options.session_timeout_us, options.coordinators)
 
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        evacuation = self._evacuation.next_deadline
-        return self._liveness.next_deadline if evacuation is None else min(self._liveness.next_deadline, evacuation)
+        dues = (self._evacuation.next_deadline, self._disks.next_deadline)
+        return min((self._liveness.next_deadline, *(due for due in dues if due is not None)))
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed because of the time or of heartbeats heard. Due as soon as ``next_deadline`` is
@@ -102,6 +108,7 @@ class Controller:
             level = metadata_log_pb2.RaiseFeatureLevel(level=self._image.feature_level + 1)
             commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, raise_feature_level=level))
         commands += self._evacuation.due(now, wall_ms)
+        commands += self._disks.due(now, wall_ms)
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -173,7 +180,13 @@ class Controller:
         stale = self._image.check_epoch(heartbeat.node_id, heartbeat.broker_epoch)
         if stale is not None:
             return refusal(number, stale)
-        self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
+        self._liveness.heard(
+            now,
+            heartbeat.node_id,
+            applied_index=heartbeat.applied_index,
+            stopping=heartbeat.stopping,
+            lost_index=heartbeat.lost_index,
+        )
         if heartbeat.stopping or self._may_raise_level():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:

@@ -77,12 +77,8 @@ class Evacuation:
                 # One that is on its way to a node that leaves by now is sent elsewhere.
                 group = move.partition.group
                 if move.wanted and group not in self._proposed:
-                    body = metadata_log_pb2.ReassignReplicas(
-                        group=group,
-                        replicas=move.wanted,
-                        wishes=move.partition.wishes,
-                        leaving_node=broker.node_id,
-                    )
+                    body = wish_of(move.partition, move.wanted)
+                    body.leaving_node = broker.node_id
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
@@ -104,7 +100,7 @@ class Evacuation:
                 that has the fewest, if possible in a rack without another replica.
         """
         image = self._image
-        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted]
+        mine = [partition for partition in image.partitions.values() if node_id in partition.intended]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
@@ -115,8 +111,8 @@ class Evacuation:
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
         ]
         for partition in mine:
-            wanted = list(partition.wanted)
-            for place, node in enumerate(partition.wanted):
+            wanted = list(partition.intended)
+            for place, node in enumerate(partition.intended):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
                     heir = self._heir(wanted, node, successor, able, carried)
@@ -156,6 +152,24 @@ class Evacuation:
         if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
+
+
+def wish_of(
+    partition: PartitionRecord, intended: tuple[int, ...], coming: frozenset[int] = frozenset()
+) -> metadata_log_pb2.ReassignReplicas:
+    """A wish for a partition, based on what it is now. Nodes that lack their replica since a disk was lost go on
+    lacking it.
+
+    Arguments:
+        intended: where its replicas are to be in the end.
+        coming: of those that lack theirs, those that are to get it now.
+    """
+    lacking = set(partition.intended).difference(partition.wanted, coming)
+    replicas = tuple(node for node in intended if node not in lacking)
+    returning = intended if len(replicas) < len(intended) else ()
+    return metadata_log_pb2.ReassignReplicas(
+        group=partition.group, replicas=replicas, wishes=partition.wishes, returning=returning
+    )
 
 
 def _rack_of(broker: BrokerRecord) -> str:

@@ -136,9 +136,7 @@ class MetadataReplica:
                 self.controller = None
                 self._fail_pending()
         elif self.controller is None and self.raft.leads_committed and self.image.applied_index > 0:
-            self.controller = Controller(
-                self.image, now, self._rng, self._options, lambda: self.raft.configuration.electors
-            )
+            self.controller = Controller(self.image, now, self._rng, self._options, lambda: self.raft.configuration)
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest, respond: Respond) -> None:
         """Answers a request to the controller, now or once its commands are applied."""

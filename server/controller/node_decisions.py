@@ -6,8 +6,10 @@ from collections.abc import Callable, Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.disk_replacement import DiskReplacement, LossPlan
 from quorumlog.server.controller.evacuation import Evacuation, Move
 from quorumlog.server.controller.feature_levels import refuse_below_second
+from quorumlog.server.metadata.departures import still_named
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, BrokerRecord
 from quorumlog.server.wire_errors import error
@@ -25,12 +27,20 @@ class NodeDecisions:
         image: the controller's, read only here.
         voters: the voters of the metadata group at the moment, of both halves while they are being replaced.
         evacuation: plans how a node is emptied.
+        disks: plans how a lost disk is replaced.
     """
 
-    def __init__(self, image: MetadataImage, voters: Callable[[], tuple[int, ...]], evacuation: Evacuation) -> None:
+    def __init__(
+        self,
+        image: MetadataImage,
+        voters: Callable[[], tuple[int, ...]],
+        evacuation: Evacuation,
+        disks: DiskReplacement,
+    ) -> None:
         self._image = image
         self._voters = voters
         self._evacuation = evacuation
+        self._disks = disks
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
         """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
@@ -47,6 +57,8 @@ class NodeDecisions:
                 return self._undrain(wall_ms, number, broker, request)
             case admin_pb2.NODE_ACTION_REMOVE:
                 return self._remove(wall_ms, number, broker, request)
+            case admin_pb2.NODE_ACTION_REPLACE_DISK:
+                return self._replace_disk(wall_ms, number, broker, request)
             case _:
                 return refusal(number, error(ErrorCode.INVALID_REQUEST, f"no action with nodes is {request.action}"))
 
@@ -59,6 +71,8 @@ class NodeDecisions:
     def _drain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
+        if broker.is_lost and not broker.is_vacant:
+            return refusal(number, error(ErrorCode.INVALID_REQUEST, still_named(broker.node_id)))
         if request.HasField("successor") and request.successor < 0:
             return refusal(number, self._unknown(request.successor))
         successor = request.successor if request.HasField("successor") else NO_NODE
@@ -91,7 +105,9 @@ class NodeDecisions:
         if heir is None:
             return self._unknown(successor)
         if heir.node_id == broker.node_id:
-            problem = f"node {successor} cannot take over from itself"
+            problem = (
+                f"node {successor} cannot take over from itself, but for a lost disk: that is an action of its own"
+            )
         elif heir.fenced:
             problem = f"node {successor} is down and could take over nothing: start it first"
         elif heir.leaving:
@@ -108,6 +124,10 @@ class NodeDecisions:
         response = admin_pb2.AlterNodeResponse()
         if request.validate_only:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        if broker.is_lost and not broker.leaving:
+            # The disk was found after all.
+            command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_UNSPECIFIED)
+            return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
         partitions = self._image.partitions
         away = [
             group
@@ -144,6 +164,57 @@ class NodeDecisions:
         body = metadata_log_pb2.RemoveNode(node_id=broker.node_id, directory_id=broker.registration.directory_id)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, remove_node=body)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    # -- its disk is lost ---------------------------------------------------------------------------------------------
+
+    def _replace_disk(
+        self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
+    ) -> ControllerDecision:
+        plan = self._disks.plan(broker.node_id)
+        problem = self._image.lost_disks.refuse_loss(broker) or _check_loss(broker, plan)
+        if problem is not None and not broker.is_lost:
+            return refusal(number, problem)
+        response = admin_pb2.AlterNodeResponse(all_moves=len(plan.replicas), voters=plan.voters)
+        for partition in plan.replicas[:MAX_NAMED_MOVES]:
+            response.moves.add(
+                topic=partition.topic.name,
+                partition=partition.number,
+                replicas=[node for node in partition.intended if node != broker.node_id],
+                wanted=partition.intended,
+            )
+        if request.validate_only or broker.is_lost:
+            return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
+        return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+
+def _check_loss(broker: BrokerRecord, plan: LossPlan) -> errors_pb2.Error | None:
+    node = broker.node_id
+    if not plan.has_voters:
+        problem = (
+            f"without the disk of node {node} no majority of the metadata quorum would be left: bring back another"
+            " voter with its data first"
+        )
+    elif plan.without_majority:
+        topics = sorted({each.topic.name for each in plan.without_majority})
+        shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
+        problem = (
+            f"{len(plan.without_majority)} partitions would be left without a majority of their replicas, and their"
+            f" records are lost with the disk of node {node}: delete their topics first ({shown}), or bring back"
+            " another node that has them"
+        )
+    else:
+        return None
+    return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _disk(
+    wall_ms: int, broker: BrokerRecord, state: metadata_log_pb2.DiskState.ValueType, *, voted: bool = False
+) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.ReplaceDisk(
+        node_id=broker.node_id, directory_id=broker.registration.directory_id, state=state, voted=voted
+    )
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replace_disk=body)
 
 
 def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Error | None:

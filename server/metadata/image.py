@@ -13,6 +13,7 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.departures import Departures
+from quorumlog.server.metadata.lost_disks import LostDisks
 from quorumlog.server.metadata.moves import PartitionMoves, reassigned
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
@@ -61,6 +62,7 @@ class MetadataImage:
         self.partitions = self.topic_table.partitions
         self.moves = PartitionMoves(self.partitions)
         self.departures = Departures(self.brokers, self.partitions)
+        self.lost_disks = LostDisks(self.brokers, self.partitions)
         self.applied_index = 0
         self.next_producer_id = 0
         self.named_producers = NamedProducers()
@@ -129,11 +131,13 @@ class MetadataImage:
             case "delete_producer_claims":
                 result = ApplyResult(self.named_producers.delete(index, command.delete_producer_claims))
             case "want_quorum":
-                result = self.quorum.want(command.want_quorum, self.brokers)
+                result = self._want_quorum(command.want_quorum)
             case "want_node":
                 result = self.departures.want(command.want_node)
             case "remove_node":
                 result = self.departures.remove(command.remove_node, self.quorum)
+            case "replace_disk":
+                result = self.lost_disks.replace(index, command.replace_disk, self.quorum.voters)
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
             case _:
@@ -162,12 +166,16 @@ class MetadataImage:
         removed = self.departures.refuse_removed(registration.node_id)
         if removed is not None:
             return removed
-        known = self.brokers.get(registration.node_id)
-        if known is not None and known.registration.directory_id != registration.directory_id:
+        node, directory = registration.node_id, registration.directory_id
+        lost = self.lost_disks.refuse(node, directory)
+        if lost is not None:
+            return error(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lost)
+        known = self.brokers.get(node)
+        if known is not None and known.registration.directory_id != directory and not known.is_vacant:
             return error(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                f"node {registration.node_id} is registered with data directory {known.registration.directory_id}, not"
-                f" {registration.directory_id}: start it on its own directory, or give this node another id",
+                f"node {node} is registered with data directory {known.registration.directory_id}, not {directory}:"
+                " start it on its own directory, or give this node another id",
             )
         if registration.feature_level < self.feature_level:
             return error(
@@ -196,6 +204,13 @@ class MetadataImage:
         if fenced:
             # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
             result.changed_groups = self._leave_isrs({registration.node_id})
+        return result
+
+    def _want_quorum(self, command: metadata_log_pb2.WantQuorum) -> ApplyResult:
+        wishes = self.quorum.wishes
+        result = self.quorum.want(command, self.brokers)
+        if self.quorum.wishes != wishes:
+            self.lost_disks.has_voters(self.quorum.voters, replaces_disk=command.replaces_disk)
         return result
 
     def _fence(self, command: metadata_log_pb2.FenceBrokers) -> ApplyResult:
@@ -381,6 +396,11 @@ class MetadataImage:
             if broker is None or not broker.leaving:
                 problem = f"node {command.leaving_node} is not to be emptied any more"
                 return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
+        if command.HasField("lost_node"):
+            broker = self.brokers.get(command.lost_node)
+            if broker is None or not broker.is_lost:
+                problem = f"the disk of node {command.lost_node} counts again"
+                return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
         return self.moves.reassign(command)
 
     def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
@@ -437,6 +457,7 @@ class MetadataImage:
                 metadata_log_pb2.RemovedNode(node_id=node, directory_id=directory)
                 for node, directory in sorted(self.departures.removed.items())
             ],
+            lost_disks=self.lost_disks.records(),
             feature_level=self.feature_level,
             applied_index=self.applied_index,
         )
@@ -461,6 +482,7 @@ class MetadataImage:
             image.topic_table.add(topic_of(row))
         image.moves.restored()
         image.departures.restored({each.node_id: each.directory_id for each in snapshot.removed_nodes})
+        image.lost_disks.restored(snapshot.lost_disks)
         image.topic_table.next_group = snapshot.next_group
         image.next_producer_id = snapshot.next_producer_id
         image.named_producers = NamedProducers.from_snapshot(snapshot)

@@ -51,6 +51,10 @@ class PartitionMoves:
         former = {*partition.former_targets, *partition.target}
         partition.wishes += 1
         partition.target = wanted or partition.replicas
+        if wanted:
+            partition.returning = tuple(command.returning)
+        elif set(partition.returning) <= set(partition.target):
+            partition.returning = ()
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
         self._groups.add(partition.group)
         return ApplyResult(reassigned(partition, None), changed_groups={partition.group})

@@ -37,6 +37,7 @@ class BrokerRecord:
         epoch: the index of its registration's entry; tells its lives apart.
         leaving: its replicas are to go to other nodes.
         successor: to which one; NO_NODE: to whichever has room.
+        disk: whether its data directory counts.
     """
 
     registration: peer_pb2.RegisterBroker
@@ -44,6 +45,17 @@ class BrokerRecord:
     fenced: bool
     leaving: bool = False
     successor: int = NO_NODE
+    disk: metadata_log_pb2.DiskState.ValueType = metadata_log_pb2.DISK_STATE_UNSPECIFIED
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its data directory is given up, and no other has taken its place yet."""
+        return self.disk != metadata_log_pb2.DISK_STATE_UNSPECIFIED
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether another data directory may take the place of the one that was given up."""
+        return self.disk == metadata_log_pb2.DISK_STATE_VACANT
 
     @property
     def node_id(self) -> int:
@@ -96,6 +108,7 @@ class PartitionRecord:
         former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
         moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
         wishes: how often it was wished elsewhere, or back.
+        returning: where its replicas are to be once lost disks have been replaced; empty if none is missing.
     """
 
     topic: Topic
@@ -110,6 +123,7 @@ class PartitionRecord:
     former_targets: tuple[int, ...] = ()
     moved_index: int = 0
     wishes: int = 0
+    returning: tuple[int, ...] = ()
 
     @property
     def is_moving(self) -> bool:
@@ -120,6 +134,11 @@ class PartitionRecord:
     def wanted(self) -> tuple[int, ...]:
         """Where its replicas are to be."""
         return self.target or self.replicas
+
+    @property
+    def intended(self) -> tuple[int, ...]:
+        """Where its replicas are to be once lost disks have been replaced."""
+        return self.returning or self.wanted
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -168,7 +187,11 @@ def copy_of(registration: peer_pb2.RegisterBroker) -> peer_pb2.RegisterBroker:
 def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
     """A broker as it stands in a snapshot."""
     record = metadata_log_pb2.BrokerRecord(
-        registration=broker.registration, broker_epoch=broker.epoch, fenced=broker.fenced, leaving=broker.leaving
+        registration=broker.registration,
+        broker_epoch=broker.epoch,
+        fenced=broker.fenced,
+        leaving=broker.leaving,
+        disk=broker.disk,
     )
     if broker.successor != NO_NODE:
         record.successor = broker.successor
@@ -178,7 +201,8 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
     successor = record.successor if record.HasField("successor") else NO_NODE
-    return BrokerRecord(copy_of(record.registration), record.broker_epoch, record.fenced, record.leaving, successor)
+    registration = copy_of(record.registration)
+    return BrokerRecord(registration, record.broker_epoch, record.fenced, record.leaving, successor, record.disk)
 
 
 def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
@@ -199,6 +223,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 former_targets=partition.former_targets,
                 moved_index=partition.moved_index,
                 wishes=partition.wishes,
+                returning=partition.returning,
             )
             for partition in topic.partitions
         ],
@@ -223,6 +248,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 tuple(row.former_targets),
                 row.moved_index,
                 row.wishes,
+                tuple(row.returning),
             )
         )
     return topic

@@ -69,10 +69,12 @@ class MetadataQuorum:
     def admit_learners(self, now: int) -> None:
         """Makes every registered node that does not vote a learner of the group, and nobody else."""
         raft = self._replica.raft
-        known, registered = raft.configuration, self._replica.image.brokers
+        known = raft.configuration
+        # Not one whose disk is lost: its progress must be gone before another takes its place.
+        registered = {node for node, broker in self._replica.image.brokers.items() if not broker.is_lost}
         members = set(known.members)
         learners = [node for node in known.learners if node in registered]
-        learners += [node for node in registered if node not in members]
+        learners += [node for node in sorted(registered) if node not in members]
         if set(learners) != set(known.learners):
             self._propose(now, raft, Configuration(known.voters, tuple(learners)))
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import Job
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -28,6 +29,7 @@ class NodeResources:
         deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
         forget_group: a Raft group has no replica here any more.
         former: what is known of replicas that were moved away from here.
+        refused: data directories that were given up as lost.
     """
 
     options: NodeOptions
@@ -45,3 +47,4 @@ class NodeResources:
     deliver_early: Callable[[int], None]
     forget_group: Callable[[int], None]
     former: FormerReplicas
+    refused: RefusedDisks

@@ -36,6 +36,10 @@ class _NodeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeAction
     """It is to stay after all. What has left it already stays where it is."""
     NODE_ACTION_REMOVE: _NodeAction.ValueType  # 3
     """It is struck off: it is down, nothing names it, and it never comes back under its id."""
+    NODE_ACTION_REPLACE_DISK: _NodeAction.ValueType  # 4
+    """Its disk is lost: it is down, what it had is taken from it, and it may return under its id with an empty data
+    directory. Its replicas, and its vote in the metadata quorum, are given back to it then.
+    """
 
 class NodeAction(_NodeAction, metaclass=_NodeActionEnumTypeWrapper):
     """What is to become of a node."""
@@ -48,6 +52,10 @@ NODE_ACTION_UNDRAIN: NodeAction.ValueType  # 2
 """It is to stay after all. What has left it already stays where it is."""
 NODE_ACTION_REMOVE: NodeAction.ValueType  # 3
 """It is struck off: it is down, nothing names it, and it never comes back under its id."""
+NODE_ACTION_REPLACE_DISK: NodeAction.ValueType  # 4
+"""Its disk is lost: it is down, what it had is taken from it, and it may return under its id with an empty data
+directory. Its replicas, and its vote in the metadata quorum, are given back to it then.
+"""
 Global___NodeAction: _TypeAlias = NodeAction  # noqa: Y015
 
 @_typing.final
@@ -1339,11 +1347,15 @@ class AlterNodeResponse(_message.Message):
 
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedMove]:
-        """With NODE_ACTION_DRAIN: the moves as planned now, 1,000 at most. Where they go is decided anew as each begins."""
+        """The moves as planned now, 1,000 at most. With NODE_ACTION_DRAIN, where they go is decided anew as each begins; with
+        NODE_ACTION_REPLACE_DISK, replicas are the nodes that have a copy.
+        """
 
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """With a successor: node ids of those who are to vote in the metadata quorum, where that changes."""
+        """Node ids of those who are to vote in the metadata quorum in the end: with a successor, where that changes; with
+        NODE_ACTION_REPLACE_DISK, where the node is one of them.
+        """
 
     def __init__(
         self,
