@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
@@ -59,7 +58,7 @@ from quorumlog.sdk.types import (
     TopicDescription,
     TopicPartition,
 )
-from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1 import data_plane_pb2
 
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
@@ -404,6 +403,9 @@ class AsyncAdmin:
                     version=b.version,
                     leaving=b.leaving,
                     feature_level=b.feature_level,
+                    lost=b.lost,
+                    directory_id=b.directory_id,
+                    returning=b.returning,
                 )
                 for b in sorted(response.brokers, key=lambda broker: broker.node_id)
             ),
@@ -467,6 +469,27 @@ class AsyncAdmin:
         self._check_usable()
         await self._nodes.undrain(checked_node(node_id))
 
+    async def replace_disk(self, node_id: int, *, validate_only: bool = False) -> NodePlan:
+        """Gives up the disk of a node that is down, for good, and lets the node return with an empty one under its id.
+
+        What the node had is taken from it first, its vote in the metadata quorum included. Once nothing names it any
+        more, it may start with an empty data directory, and gets all of that back, as copies of the others. Until that,
+        ``undrain_node`` calls it off. The cluster goes on with it whatever restarts; ``lost`` and ``returning`` of
+        ``describe_cluster`` say how far it is.
+
+        Arguments:
+            validate_only: check and plan only, change nothing.
+
+        Returns:
+            The copies to be made: of each partition the nodes that have one, and those that are to have one in the end.
+
+        Raises:
+            InvalidRequestError: there is no such node, it is up, or a majority of the metadata quorum or of some
+                partition's replicas is lost with it.
+        """
+        self._check_usable()
+        return await self._nodes.replace_disk(checked_node(node_id), validate_only=bool(validate_only))
+
     async def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
         """Strikes a node off, for good: its id can never be used again. It is down and empty, and votes on nothing.
 
@@ -479,26 +502,12 @@ class AsyncAdmin:
     async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""
         await self._metadata([], all_topics=False)
-
-        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
-            node = self._cluster.node(node_id)
-            assert node is not None
-            request = admin_pb2.DescribeNodeRequest()
-            try:
-                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
-            except QuorumlogError as error:
-                return error
-            return _node_description(reply)
-
-        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+        return await self._nodes.describe_all()
 
     async def describe_node(self, address: str | None = None) -> NodeDescription:
         """One node about itself: that at ``address``, or the first bootstrap server."""
         self._check_usable()
-        (place,) = parse_bootstrap_servers(address or self._cluster.bootstrap_servers[0])
-        node = self._cluster.connection(place)
-        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
-        return _node_description(reply)
+        return await self._nodes.describe(address or self._cluster.bootstrap_servers[0])
 
     async def _metadata(
         self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False
@@ -538,18 +547,3 @@ def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[Partiti
         )
         for p in topic.partitions
     ]
-
-
-def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
-    return NodeDescription(
-        node_id=reply.node_id,
-        directory_id=reply.directory_id,
-        cluster_id=reply.cluster_id,
-        version=reply.version,
-        ready=reply.ready,
-        reason=reply.reason,
-        storage_used_bytes=reply.storage_used_bytes,
-        storage_free_bytes=reply.storage_free_bytes,
-        groups=reply.groups,
-        groups_led=reply.groups_led,
-    )

@@ -1,10 +1,12 @@
-"""Administration of nodes: emptied, kept, struck off."""
+"""Administration of nodes: emptied, kept, given a new disk, struck off."""
 
 from __future__ import annotations
 
-from quorumlog.sdk.cluster.cluster import Cluster
+import asyncio
+
+from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
 from quorumlog.sdk.errors import InvalidRequestError, QuorumlogError, error_from_proto
-from quorumlog.sdk.types import NodePlan, PlannedMove
+from quorumlog.sdk.types import NodeDescription, NodePlan, PlannedMove
 from quorumlog.v1 import admin_pb2
 
 
@@ -24,11 +26,12 @@ class NodeAdmin:
         request = self._request(node_id, admin_pb2.NODE_ACTION_DRAIN, validate_only)
         if successor is not None:
             request.successor = successor
-        response = await self._alter(request, "drain_node")
-        moves = tuple(
-            PlannedMove(each.topic, each.partition, tuple(each.replicas), tuple(each.wanted)) for each in response.moves
-        )
-        return NodePlan(moves, response.all_moves, tuple(response.voters))
+        return _plan(await self._alter(request, "drain_node"))
+
+    async def replace_disk(self, node_id: int, *, validate_only: bool) -> NodePlan:
+        """Gives up the disk of a node, and returns what is going to happen."""
+        request = self._request(node_id, admin_pb2.NODE_ACTION_REPLACE_DISK, validate_only)
+        return _plan(await self._alter(request, "replace_disk"))
 
     async def undrain(self, node_id: int) -> None:
         """Lets a node stay after all."""
@@ -51,6 +54,28 @@ class NodeAdmin:
 
         await self._cluster.retrying(ask, self._limit_s, "remove_node")
 
+    async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
+        """Every node that the metadata name about itself, or the error it failed with, by node id."""
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
+            try:
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
+            except QuorumlogError as error:
+                return error
+            return _node_description(reply)
+
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+
+    async def describe(self, address: str) -> NodeDescription:
+        """The node at an address about itself."""
+        (place,) = parse_bootstrap_servers(address)
+        node = self._cluster.connection(place)
+        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
+        return _node_description(reply)
+
     def _request(
         self, node_id: int, action: admin_pb2.NodeAction.ValueType, validate_only: bool
     ) -> admin_pb2.AlterNodeRequest:
@@ -71,3 +96,25 @@ class NodeAdmin:
     async def _is_registered(self, node_id: int) -> bool:
         response = await self._cluster.ask_metadata([], all_topics=False, linearizable=True)
         return any(broker.node_id == node_id for broker in response.brokers)
+
+
+def _plan(response: admin_pb2.AlterNodeResponse) -> NodePlan:
+    moves = tuple(
+        PlannedMove(each.topic, each.partition, tuple(each.replicas), tuple(each.wanted)) for each in response.moves
+    )
+    return NodePlan(moves, response.all_moves, tuple(response.voters))
+
+
+def _node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
+    return NodeDescription(
+        node_id=reply.node_id,
+        directory_id=reply.directory_id,
+        cluster_id=reply.cluster_id,
+        version=reply.version,
+        ready=reply.ready,
+        reason=reply.reason,
+        storage_used_bytes=reply.storage_used_bytes,
+        storage_free_bytes=reply.storage_free_bytes,
+        groups=reply.groups,
+        groups_led=reply.groups_led,
+    )

@@ -8,6 +8,7 @@ another directory may register under the node's id, and gets back what the forme
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
@@ -85,6 +86,17 @@ class LostDisks:
     def returning(self) -> list[PartitionRecord]:
         """Partitions with a replica that is missing because a disk was lost."""
         return [each for each in self._partitions.values() if each.returning] if self.by_node else []
+
+    def missing(self) -> Counter[int]:
+        """How many replicas each node is still to get back: those that it lacks, and those that are being copied."""
+        if not self.by_node:
+            return Counter()
+        return Counter(
+            node
+            for each in self._partitions.values()
+            for node in each.intended
+            if node in self.by_node and node not in each.replicas
+        )
 
     def replace(self, index: int, command: metadata_log_pb2.ReplaceDisk, electors: Iterable[int]) -> ApplyResult:
         """A disk is given up, or counts again, or its place is free for another.
