@@ -12,17 +12,20 @@ has not might still take the vote of the former disk, and another one that of th
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.evacuation import CHECK_INTERVAL_US, MOVES_AT_ONCE, wish_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
+from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
 
 _Body = metadata_log_pb2.ReassignReplicas | metadata_log_pb2.WantQuorum | metadata_log_pb2.ReplaceDisk
+
+#: What a proposal is, of what, and how many came before.
+_Key = tuple[str, int, int]
 
 
 @dataclass(slots=True, frozen=True)
@@ -64,8 +67,8 @@ class DiskReplacement:
         self._liveness = liveness
         self._patience_us = patience_us
         self._due = 0
-        #: When each proposal counts as lost: by Raft group, or by (node,) for its place.
-        self._proposed: dict[int | tuple[int] | None, int] = {}
+        #: When each proposal counts as lost, by what it is and what it is based on.
+        self._proposed: dict[_Key, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
@@ -93,55 +96,54 @@ class DiskReplacement:
         self._due = now + CHECK_INTERVAL_US
         self._proposed = {key: expires for key, expires in self._proposed.items() if now < expires}
         lost = [broker for _, broker in sorted(image.brokers.items()) if broker.is_lost and not broker.is_vacant]
-        bodies: list[tuple[int | tuple[int] | None, _Body | None]] = []
+        bodies: list[_Body] = []
         if lost:
             bodies += self._shrinks(lost)
-            bodies += [((broker.node_id,), self._vacancy(broker)) for broker in lost]
+            bodies += self._vacancies(lost)
         bodies += self._returns()
-        bodies.append((None, self._quorum()))
+        bodies += self._quorum()
         commands = []
-        for key, body in bodies:
-            if body is not None and key not in self._proposed:
+        for body in bodies:
+            key = _key(body)
+            if key not in self._proposed:
                 self._proposed[key] = now + self._patience_us
                 commands.append(_command(wall_ms, body))
         return commands
 
-    def _shrinks(self, lost: list[BrokerRecord]) -> list[tuple[int | tuple[int] | None, _Body | None]]:
+    def _shrinks(self, lost: list[BrokerRecord]) -> Iterator[_Body]:
         gone = {broker.node_id for broker in lost}
-        wishes: list[tuple[int | tuple[int] | None, _Body | None]] = []
         for partition in self._image.partitions.values():
             missing = gone.intersection(partition.wanted)
             left = tuple(node for node in partition.wanted if node not in gone)
             if missing and left:
-                body = metadata_log_pb2.ReassignReplicas(
+                yield metadata_log_pb2.ReassignReplicas(
                     group=partition.group,
                     replicas=left,
                     wishes=partition.wishes,
                     returning=partition.intended,
                     lost_node=min(missing),
                 )
-                wishes.append((partition.group, body))
-        return wishes
 
-    def _vacancy(self, broker: BrokerRecord) -> _Body | None:
-        """Frees a node's place once nothing names it: no partition, and no member of the metadata group. (As a member
-        its progress would be taken over: the leader would believe that the new directory has what the former had.)"""
-        node, image = broker.node_id, self._image
-        named = any(node in each.hosts for each in image.partitions.values())
-        if named or node in image.quorum.voters or node in self._members().members:
-            return None
-        return metadata_log_pb2.ReplaceDisk(
-            node_id=node,
-            directory_id=broker.registration.directory_id,
-            state=metadata_log_pb2.DISK_STATE_VACANT,
-        )
+    def _vacancies(self, lost: list[BrokerRecord]) -> Iterator[_Body]:
+        """Frees the places of nodes that nothing names any more: no partition, and no member of the metadata group. (As
+        a member its progress would be taken over: the leader would believe that the new directory has what the former
+        one had.)"""
+        image = self._image
+        named = {node for each in image.partitions.values() for node in each.hosts}
+        named.update(image.quorum.voters, self._members().members)
+        for broker in lost:
+            if broker.node_id not in named:
+                yield metadata_log_pb2.ReplaceDisk(
+                    node_id=broker.node_id,
+                    directory_id=broker.registration.directory_id,
+                    state=metadata_log_pb2.DISK_STATE_VACANT,
+                )
 
-    def _returns(self) -> list[tuple[int | tuple[int] | None, _Body | None]]:
+    def _returns(self) -> Iterator[_Body]:
         image = self._image
         room = MOVES_AT_ONCE - sum(
             image.available_leader(image.partitions[group]) != NO_NODE for group in image.moves.groups()
         )
-        wishes: list[tuple[int | tuple[int] | None, _Body | None]] = []
         for partition in image.lost_disks.returning():
             if room <= 0:
                 break
@@ -149,9 +151,8 @@ class DiskReplacement:
                 node for node in partition.returning if node not in partition.wanted and self._may_return(node)
             )
             if coming and not partition.is_moving and self._know_of_loss(partition, coming):
-                wishes.append((partition.group, wish_of(partition, partition.returning, coming)))
+                yield wish_of(partition, partition.returning, coming)
                 room -= 1
-        return wishes
 
     def _may_return(self, node_id: int) -> bool:
         broker = self._image.brokers.get(node_id)
@@ -162,7 +163,7 @@ class DiskReplacement:
         newest = max((lost[node].lost_index for node in coming if node in lost), default=0)
         return all(self._liveness.knows_of_loss(node, newest) for node in partition.replicas)
 
-    def _quorum(self) -> _Body | None:
+    def _quorum(self) -> Iterator[_Body]:
         """Takes the voters from the metadata quorum that have lost their disks, and gives those their vote back that
         have new ones."""
         image = self._image
@@ -170,14 +171,23 @@ class DiskReplacement:
         gone = {node for node, broker in image.brokers.items() if broker.is_lost}
         back = {node for node, lost in image.lost_disks.by_node.items() if lost.voted and self._may_return(node)}
         wanted = before.difference(gone) | back
-        if not wanted or wanted == before:
-            return None
-        return metadata_log_pb2.WantQuorum(voters=sorted(wanted), wishes=image.quorum.wishes, replaces_disk=True)
+        if wanted and wanted != before:
+            yield metadata_log_pb2.WantQuorum(voters=sorted(wanted), wishes=image.quorum.wishes, replaces_disk=True)
 
 
 def _is_left(voters: tuple[int, ...], gone: set[int]) -> bool:
     """Whether a majority remains, if there are any at all."""
     return not voters or 2 * len([node for node in voters if node not in gone]) > len(voters)
+
+
+def _key(body: _Body) -> _Key:
+    match body:
+        case metadata_log_pb2.ReassignReplicas():
+            return ("partition", body.group, body.wishes)
+        case metadata_log_pb2.WantQuorum():
+            return ("quorum", METADATA_GROUP, body.wishes)
+        case metadata_log_pb2.ReplaceDisk():
+            return (body.directory_id, body.node_id, 0)
 
 
 def _command(wall_ms: int, body: _Body) -> metadata_log_pb2.MetadataCommand:
