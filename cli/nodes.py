@@ -229,7 +229,7 @@ def _give_up_disk(admin: Admin, broker: BrokerDescription, *, dry_run: bool) -> 
     deadline = time.monotonic() + _NOTICE_S
     while True:
         try:
-            return admin.replace_disk(broker.node_id, validate_only=dry_run)
+            return admin.replace_disk(broker.node_id, directory_id=broker.directory_id, validate_only=dry_run)
         except InvalidRequestError:
             now = _broker(admin, broker.node_id)
             if now.fenced or time.monotonic() > deadline or _answers_with(admin, now):

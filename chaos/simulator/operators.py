@@ -261,6 +261,7 @@ class DiskLoser:
         self._interval_us = interval_us
         self._rng = scheduler.stream("disk loser")
         self._lost: int | None = None
+        self._former = ""
         self._tick()
 
     def _tick(self) -> None:
@@ -274,13 +275,15 @@ class DiskLoser:
             return
         victim = self._rng.choice(self._cluster.node_ids)
         if self._may_lose(victim):
-            self._lost = victim
+            self._lost, self._former = victim, self._cluster.identity(victim).directory_id
             self._cluster.wipe(victim)
 
     def _wish(self, node: int) -> None:
         called_off = not self._stopped() and self._rng.random() < 0.1
         action = admin_pb2.NODE_ACTION_UNDRAIN if called_off else admin_pb2.NODE_ACTION_REPLACE_DISK
-        request = admin_pb2.AlterNodeRequest(node_id=node, action=action, timeout_ms=_WISH_TIMEOUT_MS)
+        request = admin_pb2.AlterNodeRequest(
+            node_id=node, action=action, directory_id=self._former, timeout_ms=_WISH_TIMEOUT_MS
+        )
         self._cluster.request("disk loser", self._rng.choice(self._cluster.node_ids), request, lambda answer: None)
 
     def _may_lose(self, victim: int) -> bool:

@@ -469,7 +469,9 @@ class AsyncAdmin:
         self._check_usable()
         await self._nodes.undrain(checked_node(node_id))
 
-    async def replace_disk(self, node_id: int, *, validate_only: bool = False) -> NodePlan:
+    async def replace_disk(
+        self, node_id: int, *, directory_id: str | None = None, validate_only: bool = False
+    ) -> NodePlan:
         """Gives up the disk of a node that is down, for good, and lets the node return with an empty one under its id.
 
         What the node had is taken from it first, its vote in the metadata quorum included. Once nothing names it any
@@ -478,6 +480,8 @@ class AsyncAdmin:
         ``describe_cluster`` say how far it is.
 
         Arguments:
+            directory_id: the data directory that is lost, as in ``BrokerDescription``; None: that with which the node
+                is registered now.
             validate_only: check and plan only, change nothing.
 
         Returns:
@@ -488,7 +492,7 @@ class AsyncAdmin:
                 partition's replicas is lost with it.
         """
         self._check_usable()
-        return await self._nodes.replace_disk(checked_node(node_id), validate_only=bool(validate_only))
+        return await self._nodes.replace_disk(checked_node(node_id), directory_id, validate_only=bool(validate_only))
 
     async def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
         """Strikes a node off, for good: its id can never be used again. It is down and empty, and votes on nothing.

@@ -28,9 +28,10 @@ class NodeAdmin:
             request.successor = successor
         return _plan(await self._alter(request, "drain_node"))
 
-    async def replace_disk(self, node_id: int, *, validate_only: bool) -> NodePlan:
+    async def replace_disk(self, node_id: int, directory_id: str | None, *, validate_only: bool) -> NodePlan:
         """Gives up the disk of a node, and returns what is going to happen."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_REPLACE_DISK, validate_only)
+        request.directory_id = await self._directory_of(node_id) if directory_id is None else directory_id
         return _plan(await self._alter(request, "replace_disk"))
 
     async def undrain(self, node_id: int) -> None:
@@ -92,6 +93,13 @@ class NodeAdmin:
         if response.HasField("error"):
             raise error_from_proto(response.error)
         return response
+
+    async def _directory_of(self, node_id: int) -> str:
+        """The data directory with which a node is registered; empty if it is not."""
+        response = await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata([], all_topics=False, linearizable=True), self._limit_s, "replace_disk"
+        )
+        return next((broker.directory_id for broker in response.brokers if broker.node_id == node_id), "")
 
     async def _is_registered(self, node_id: int) -> bool:
         response = await self._cluster.ask_metadata([], all_topics=False, linearizable=True)

@@ -171,8 +171,10 @@ class NodeDecisions:
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
         plan = self._disks.plan(broker.node_id)
-        problem = self._image.lost_disks.refuse_loss(broker) or _check_loss(broker, plan)
-        if problem is not None and not broker.is_lost:
+        # Asked for once more, because an answer was lost, it must not be the next disk that is given up.
+        is_done = self._image.lost_disks.is_given_up(broker.node_id, request.directory_id)
+        problem = None if is_done else self._refuse_loss(broker, plan, request.directory_id)
+        if problem is not None:
             return refusal(number, problem)
         response = admin_pb2.AlterNodeResponse(all_moves=len(plan.replicas), voters=plan.voters)
         for partition in plan.replicas[:MAX_NAMED_MOVES]:
@@ -182,10 +184,17 @@ class NodeDecisions:
                 replicas=[node for node in partition.intended if node != broker.node_id],
                 wanted=partition.intended,
             )
-        if request.validate_only or broker.is_lost:
+        if request.validate_only or is_done:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    def _refuse_loss(self, broker: BrokerRecord, plan: LossPlan, directory_id: str) -> errors_pb2.Error | None:
+        node, known = broker.node_id, broker.registration.directory_id
+        if directory_id != known:
+            problem = f"node {node} has data directory {known}, not {directory_id or '(none named)'}: look again"
+            return error(ErrorCode.INVALID_REQUEST, problem)
+        return self._image.lost_disks.refuse_loss(broker) or _check_loss(broker, plan)
 
 
 def _check_loss(broker: BrokerRecord, plan: LossPlan) -> errors_pb2.Error | None:

@@ -1298,6 +1298,7 @@ class AlterNodeRequest(_message.Message):
     SUCCESSOR_FIELD_NUMBER: _builtins.int
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     action: Global___NodeAction.ValueType
@@ -1310,6 +1311,8 @@ class AlterNodeRequest(_message.Message):
     """True: check and plan only, change nothing."""
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
+    directory_id: _builtins.str
+    """With NODE_ACTION_REPLACE_DISK: the data directory that is lost. Asked twice, another one may have its place by then."""
     def __init__(
         self,
         *,
@@ -1318,10 +1321,11 @@ class AlterNodeRequest(_message.Message):
         successor: _builtins.int | None = ...,
         validate_only: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015

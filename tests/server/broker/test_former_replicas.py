@@ -49,6 +49,19 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     assert FormerReplicas(4, host, rows).votes_from(1000) == 40
 
 
+def test_a_replica_on_a_new_disk_has_no_say_before_the_move_that_took_it_out() -> None:
+    """raft.md 19: its former disk may have acknowledged anything up to there, and nothing of that is remembered."""
+    host, rows = host_and_rows()
+    former = FormerReplicas(4, host, rows)
+    partition = PartitionRecord(TOPIC, 0, 1000, (1, 2), (1,), 1, 9, target=(1, 2, 4), moved_index=40)
+    state = former.begin(partition)
+    assert state.configuration == Configuration((1, 2), (4,))
+    assert state.hard_state == HardState(9), "no vote in a term that is decided"
+    assert former.votes_from(1000) == 40
+    synced(host, rows)
+    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
+
+
 def test_a_partition_that_is_deleted_is_forgotten() -> None:
     host, rows = host_and_rows()
     former = FormerReplicas(4, host, rows)

@@ -26,8 +26,10 @@ class Losing(Leaving):
         assert self.image.is_fenced(3)
         self.led()
 
-    def others(self) -> tuple[int, ...]:
-        return tuple(node for node in self.image.brokers if node != 3)
+    def alter(self, node: int, action: admin_pb2.NodeAction.ValueType, **fields: object) -> admin_pb2.AlterNodeResponse:
+        if action == REPLACE_DISK and node in self.image.brokers:
+            fields = {"directory_id": self.image.brokers[node].registration.directory_id, **fields}
+        return super().alter(node, action, **fields)
 
     def hear_of_loss(self, *nodes: int) -> None:
         """Nodes say that they will not forget it."""
@@ -176,6 +178,18 @@ def test_a_plan_changes_nothing_and_the_same_wish_twice_is_one() -> None:
     for _ in range(2):
         assert not cluster.alter(3, REPLACE_DISK).HasField("error")
     assert len(cluster.image.lost_disks.by_node[3].directories) == 1
+
+
+def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
+    """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
+    cluster = Losing()
+    former = cluster.image.brokers[3].registration.directory_id
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    cluster.returned()
+    assert not cluster.alter(3, REPLACE_DISK, directory_id=former).HasField("error")
+    assert not cluster.image.brokers[3].is_lost
+    assert "has data directory" in cluster.alter(3, REPLACE_DISK, directory_id="none").error.message
 
 
 def test_a_disk_that_is_found_after_all_counts_again() -> None:
