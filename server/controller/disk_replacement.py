@@ -86,7 +86,9 @@ class DiskReplacement:
         lost = image.lost_disks.by_node.get(node_id)
         votes = node_id in before or (lost is not None and lost.voted)
         voters = tuple(sorted({*before, node_id})) if votes else ()
-        return LossPlan(tuple(mine), tuple(stuck), voters, _is_left(before, gone))
+        # Not of those that are to vote in the end: who votes now decides on that.
+        has_voters = all(_is_left(tuple(half), gone) for half in self._members().halves)
+        return LossPlan(tuple(mine), tuple(stuck), voters, has_voters)
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed now."""

@@ -171,6 +171,15 @@ def test_a_loss_that_leaves_no_majority_of_the_voters_is_refused() -> None:
     assert "no majority of the metadata quorum would be left" in cluster.alter(3, REPLACE_DISK).error.message
 
 
+def test_a_disk_is_lost_while_the_quorum_is_being_changed() -> None:
+    """Who votes now decides: a wish for fewer voters, the lost one among them, would never be fulfilled."""
+    cluster = Losing()
+    cluster.commit_one(want_quorum=log.WantQuorum(voters=[1, 3], wishes=cluster.image.quorum.wishes))
+    assert not cluster.alter(3, REPLACE_DISK).HasField("error")
+    cluster.pass_time(without=(3,))
+    assert cluster.image.quorum.voters == (1,)
+
+
 def test_a_plan_changes_nothing_and_the_same_wish_twice_is_one() -> None:
     cluster = Losing()
     assert cluster.alter(3, REPLACE_DISK, validate_only=True).all_moves == 4
