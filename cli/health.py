@@ -150,18 +150,14 @@ def _judge(admin: Admin) -> Health:
     down = sorted(silent | {broker.node_id for broker in cluster.brokers if broker.fenced})
     # Also with an empty disk a node may answer, and say what it waits for.
     empty = nodes_returned_empty(admin, cluster.brokers)
-    reasons += [f"node {node} not ready: {reason}" for node, reason in sorted(empty.items())]
-    down = [node for node in down if node not in empty]
     replaced = [each for each in cluster.brokers if each.lost or each.returning]
-    for each in replaced:
-        left = f"{plural(each.returning, 'replica')} to come back"
-        reasons.append(
-            f"the disk of node {each.node_id} is being replaced: "
-            + (f"its former one is given up, start it with an empty one, {left}" if each.lost else left)
-        )
-    down = [node for node in down if node not in {each.node_id for each in replaced if each.lost}]
+    down = [node for node in down if node not in empty and node not in {each.node_id for each in replaced if each.lost}]
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
+    for each in replaced:
+        left = f"{plural(each.returning, 'replica')} to come back"
+        given_up = "its former one is given up, start it with an empty one, " if each.lost else ""
+        reasons.append(f"the disk of node {each.node_id} is being replaced: {given_up}{left}")
     for node, answer in answers.items():
         if isinstance(answer, NodeDescription) and answer.reason and node not in down:
             reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")

@@ -293,6 +293,9 @@ class DiskLoser:
             return False
         if any(each.is_moving or each.returning for each in image.partitions.values()):
             return False
+        broker, own = image.brokers.get(victim), self._cluster.identity(victim)
+        if broker is None or broker.registration.directory_id != own.directory_id:
+            return False  # Nobody could say yet which disk is lost.
         halves = [
             half for each in processes for hosted in each.replicas.values() for half in hosted.raft.configuration.halves
         ]
@@ -306,7 +309,8 @@ class DiskLoser:
         if image is None or broker is None or process.node is None:
             return False
         known = broker.registration.directory_id == process.node.identity.directory_id
-        is_back = known and not broker.is_lost and not image.lost_disks.by_node[node].voted
+        lost = image.lost_disks.by_node.get(node)
+        is_back = known and not broker.is_lost and not (lost is not None and lost.voted)
         quiet = is_back and not image.lost_disks.missing()
         return quiet and not any(node in each.hosts for each in image.partitions.values() if each.is_moving)
 

@@ -172,7 +172,9 @@ class DiskReplacement:
         before = set(image.quorum.voters or self._members().electors)
         gone = {node for node, broker in image.brokers.items() if broker.is_lost}
         back = {node for node, lost in image.lost_disks.by_node.items() if lost.voted and self._may_return(node)}
-        wanted = before.difference(gone) | back
+        # Where only a lost one was to vote, those that vote now go on.
+        left = before.difference(gone) or set(self._members().electors).difference(gone)
+        wanted = left | back
         if wanted and wanted != before:
             yield metadata_log_pb2.WantQuorum(voters=sorted(wanted), wishes=image.quorum.wishes, replaces_disk=True)
 

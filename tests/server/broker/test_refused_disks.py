@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from test_former_replicas import host_and_rows, synced
 
 from quorumlog.server.broker.refused_disks import RefusedDisks
@@ -17,6 +18,7 @@ def image_with(applied: int, **lost: LostDisk) -> MetadataImage:
     return image
 
 
+@pytest.mark.scenario("19c")
 def test_a_disk_is_refused_also_when_the_metadata_are_as_they_were_before() -> None:
     host, rows = host_and_rows()
     kept: list[int] = []

@@ -1,5 +1,7 @@
 """Formation: once, by one, and never over data that exists."""
 
+import pytest
+
 from quorumlog.server.events import ClusterStanding, PeerIdentity
 from quorumlog.server.node.formation import Formation, Membership
 
@@ -43,7 +45,7 @@ def test_the_others_adopt_what_was_decided() -> None:
 
 
 def test_a_wiped_founder_does_not_join_as_if_it_remembered() -> None:
-    """raft.md 19."""
+
     membership = formed()
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
     assert wiped.on_identified(identity(1, membership.cluster_id), ClusterStanding(membership.voters)) is None
@@ -59,7 +61,7 @@ def test_a_node_that_is_no_controller_and_returns_empty_waits_too() -> None:
 
 
 def test_a_node_whose_former_disk_is_struck_off_joins_and_has_no_say_before_it_has_caught_up() -> None:
-    """raft.md 19: what its former disk had acknowledged comes before the index at which it was let in."""
+    """What its former disk had acknowledged comes before the index at which it was let in."""
     others = tuple(voter for voter in formed().voters if voter[0] != 3)
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
     wiped.on_identified(identity(1, formed().cluster_id), ClusterStanding(formed().voters, "dir3", 12))
@@ -83,8 +85,9 @@ def test_a_majority_of_controllers_that_returned_empty_is_said_to_be_lost() -> N
     assert "no majority remembers the metadata" in wiped.returned_empty
 
 
+@pytest.mark.scenario("19a")
 def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
-    """raft.md 19: the third answers that it is formed."""
+    """The third answers that it is formed."""
     membership = formed()
     wiped = Formation(1, "new1", "a:1", CONTROLLERS)
     assert wiped.on_identified(identity(2, directory="new2"), ClusterStanding()) is None

@@ -120,6 +120,7 @@ def test_a_node_that_is_no_controller_gets_its_replicas_back() -> None:
     assert had == sorted(group for group, record in image.partitions.items() if 4 in record.replicas)
 
 
+@pytest.mark.scenario("19c")
 def test_the_directory_that_was_given_up_is_refused_for_ever() -> None:
     losing = Losing(9)
     process = losing.cluster.processes[3]
@@ -174,8 +175,9 @@ def test_a_disk_that_is_found_after_all_counts_again() -> None:
     losing.until(losing.is_whole, 30)
 
 
+@pytest.mark.scenario("19e")
 def test_a_node_on_a_new_disk_makes_no_replica_that_was_meant_for_the_former_one() -> None:
-    """raft.md 19: it reads the metadata from the beginning, and with them that it was to found those replicas."""
+    """It reads the metadata from the beginning, and with them that it was to found those replicas."""
     losing = Losing(12)
     losing.cluster.wipe(3)
     losing.replace(3, 1)
@@ -190,6 +192,7 @@ def test_a_node_on_a_new_disk_makes_no_replica_that_was_meant_for_the_former_one
     losing.until(founded, 30)
 
 
+@pytest.mark.scenario("19b")
 def test_a_controller_on_a_new_disk_has_no_say_before_it_knows_what_was_committed_when_it_was_let_in() -> None:
     losing = Losing(13)
     losing.cluster.wipe(3)
@@ -207,6 +210,7 @@ def test_a_controller_on_a_new_disk_has_no_say_before_it_knows_what_was_committe
     losing.until(losing.is_whole, 30)
 
 
+@pytest.mark.scenario("19c")
 def test_a_word_of_the_former_disk_that_was_under_way_is_not_heard() -> None:
     losing = Losing(14, nodes=5, partitions=6)
     image = losing.cluster.processes[1].image

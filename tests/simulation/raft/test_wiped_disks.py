@@ -8,6 +8,7 @@ from quiet_cluster import Writing
 from quorumlog.chaos.checkers.history import OperationOutcome
 
 
+@pytest.mark.scenario("19a")
 @pytest.mark.parametrize("wiped", [1, 2])
 @pytest.mark.parametrize("seed", range(1, 4))
 def test_wiped_controllers_do_not_form_a_new_cluster(seed: int, wiped: int) -> None:
