@@ -244,7 +244,7 @@ class Trio:
         machine.replies.extend(reply.message for reply in effects.replies)
         for address in effects.identify:
             asked = self._machines[self._by_address[address]].node
-            machine.inbox.append(PeerIdentified(asked.identity, asked.voters))
+            machine.inbox.append(PeerIdentified(asked.identity, asked.standing(number)))
         if effects.connect is not None:
             machine.wanted = effects.connect
         for peer in machine.wanted.keys() - machine.connected:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED, CommandError
+from quorumlog.cli.nodes import nodes_returned_empty
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -158,12 +159,20 @@ def _judge(admin: Admin) -> Health:
     answers = dict(zip((broker.node_id for broker in cluster.brokers), admin.describe_nodes(), strict=False))
     silent = {node for node, answer in answers.items() if not isinstance(answer, NodeDescription)}
     down = sorted(silent | {broker.node_id for broker in cluster.brokers if broker.fenced})
+    # Also with an empty disk a node may answer, and say what it waits for.
+    empty = nodes_returned_empty(admin, cluster.brokers)
+    replaced = [each for each in cluster.brokers if each.lost or each.returning]
+    down = [node for node in down if node not in empty and node not in {each.node_id for each in replaced if each.lost}]
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
         moves = admin.list_partition_reassignments().values() if cluster.controller_id is not None else ()
         leaving = sum(not set(down).isdisjoint(move.removing_replicas) for move in moves)
         if leaving:
             reasons.append(f"{plural(leaving, 'replica')} of what is down being made anew on other nodes")
+    for each in replaced:
+        left = f"{plural(each.returning, 'replica')} to come back"
+        given_up = "its former one is given up, start it with an empty one, " if each.lost else ""
+        reasons.append(f"the disk of node {each.node_id} is being replaced: {given_up}{left}")
     for node, answer in answers.items():
         if isinstance(answer, NodeDescription) and answer.reason and node not in down:
             reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
@@ -12,7 +13,7 @@ import typer
 
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, Throttle, connect
-from quorumlog.cli.progress import copying
+from quorumlog.cli.progress import copying, progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
@@ -60,13 +61,14 @@ def list_nodes(
         brokers = sorted(admin.describe_cluster().brokers, key=lambda broker: broker.node_id)
         held = _held(admin)
         quorum = admin.describe_quorum()
+        empty = nodes_returned_empty(admin, brokers)
     voters = {voter.node_id for voter in quorum.voters}
     rows = [
         {
             "node_id": broker.node_id,
             "address": f"{broker.host}:{broker.port}",
             "rack": broker.rack,
-            "state": ("down" if broker.fenced else "up") + (", draining" if broker.leaving else ""),
+            "state": _state(broker, empty),
             "replicas": held.replicas[broker.node_id],
             "leaders": held.leaders[broker.node_id],
             "votes": broker.node_id in voters,
@@ -77,6 +79,8 @@ def list_nodes(
     if output is OutputFormat.JSON:
         print_json(rows)
         return
+    for node in sorted(empty):
+        print(f"node {node} returned empty; if its disk is lost: quorumlog nodes replace {node} --with {node}")
     columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version")
     print_table(
         columns,
@@ -109,7 +113,10 @@ def drain(
 
 @app.command("undrain", epilog="Example: quorumlog nodes undrain 3")
 def undrain(node: Node, *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS) -> None:
-    """Lets a node stay that is being drained. Moves under way go back; what has left it stays where it is."""
+    """Lets a node stay that is being drained, or whose disk was given up too early.
+
+    Moves under way go back; what has left the node stays where it is, but for what a lost disk is to get back.
+    """
     with connect(bootstrap_servers) as admin:
         admin.undrain_node(node)
     print(f"node {node} stays")
@@ -129,7 +136,14 @@ def replace(
     """Lets one node take over all that another has: its replicas, and its vote on the metadata if it has one.
 
     A node that is down is struck off in the end: its id is never used again. One that is up stays, without replicas.
+
+    `nodes replace 3 --with 3` is for a node that is down because its disk is lost. What was on that disk is given up,
+    and node 3 gets all of it anew from the others when it starts with an empty data directory. Until then `nodes
+    undrain` calls it off.
     """
+    if node == successor:
+        _replace_disk(bootstrap_servers, node, output, dry_run=dry_run, wait=wait)
+        return
     removed = False
     with connect(bootstrap_servers) as admin:
         plan = admin.drain_node(node, to=successor, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
@@ -149,6 +163,124 @@ def remove(
     with connect(bootstrap_servers) as admin:
         admin.remove_node(node, validate_only=dry_run)
     print(f"node {node} {'could be' if dry_run else 'is'} removed")
+
+
+def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> dict[int, str]:
+    """Nodes that count as down and answer with another data directory than the one they had: what each says."""
+    from quorumlog.sdk import NodeDescription
+
+    suspects = {each.node_id: each for each in brokers if each.fenced and each.directory_id and not each.lost}
+    answers = [each for each in admin.describe_nodes() if isinstance(each, NodeDescription)] if suspects else []
+    return {
+        each.node_id: each.reason
+        for each in answers
+        if each.node_id in suspects and each.directory_id != suspects[each.node_id].directory_id and not each.ready
+    }
+
+
+def _state(broker: BrokerDescription, empty: Container[int]) -> str:
+    if broker.lost:
+        state = "down, its disk given up"
+    elif broker.node_id in empty:
+        state = "returned empty"
+    else:
+        state = "down" if broker.fenced else "up"
+    if broker.returning and not broker.lost:
+        state += f", {plural(broker.returning, 'replica')} to come back"
+    return state + (", draining" if broker.leaving else "")
+
+
+def _replace_disk(servers: str, node: int, output: OutputFormat, *, dry_run: bool, wait: bool) -> None:
+    from quorumlog.sdk import NodePlan
+
+    with connect(servers) as admin:
+        former = _broker(admin, node)
+        if former.returning and not former.lost:
+            # It is on its way back: there is nothing more to be given up.
+            plan = NodePlan((), former.returning, ())
+        else:
+            plan = _give_up_disk(admin, former, dry_run=dry_run)
+        if wait and not dry_run:
+            _wait_for_disk(admin, former, max(plan.all_moves, former.returning))
+    if output is OutputFormat.JSON:
+        _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
+        return
+    if plan.moves:
+        print(f"{plural(plan.all_moves, 'replica')} {'would be' if dry_run else 'are'} copied anew to node {node}")
+        _print_moves(plan)
+    if plan.voters:
+        print(f"metadata quorum: nodes {node_list(plan.voters)}")
+    if dry_run:
+        return
+    if wait:
+        print(f"node {node} has all of its replicas again")
+    else:
+        print(f"start node {node} with an empty data directory; quorumlog nodes list says how far it is")
+
+
+def _broker(admin: Admin, node: int) -> BrokerDescription:
+    brokers = admin.describe_cluster(linearizable=True).brokers
+    found = next((broker for broker in brokers if broker.node_id == node), None)
+    if found is None:
+        nodes = node_list([broker.node_id for broker in brokers])
+        raise CommandError(f"node {node} is not registered; the nodes are {nodes}")
+    return found
+
+
+def _give_up_disk(admin: Admin, broker: BrokerDescription, *, dry_run: bool) -> NodePlan:
+    """Has the disk given up; the controller may need a while to count the node as down."""
+    from quorumlog.sdk.errors import InvalidRequestError
+
+    deadline = time.monotonic() + _NOTICE_S
+    while True:
+        try:
+            return admin.replace_disk(broker.node_id, directory_id=broker.directory_id, validate_only=dry_run)
+        except InvalidRequestError:
+            now = _broker(admin, broker.node_id)
+            if now.fenced or time.monotonic() > deadline or _answers_with(admin, now):
+                raise
+        time.sleep(_LOOK_EVERY_S)
+
+
+def _answers_with(admin: Admin, broker: BrokerDescription) -> bool:
+    """Whether a node answers that still has the data directory with which it registered."""
+    from quorumlog.sdk import NodeDescription
+
+    answers = (each for each in admin.describe_nodes() if isinstance(each, NodeDescription))
+    return any((each.node_id, each.directory_id) == (broker.node_id, broker.directory_id) for each in answers)
+
+
+def _wait_for_disk(admin: Admin, former: BrokerDescription, copies: int) -> None:
+    """Waits until a node has another data directory, and on that all that it had on the former one."""
+    node, hinted = former.node_id, False
+    with progress(f"replacing the disk of node {node}", copies, "replicas copied") as tell:
+        while True:
+            broker = _broker(admin, node)
+            called_off = not broker.lost and broker.directory_id == former.directory_id and not former.returning
+            if called_off:
+                raise CommandError(f"the disk of node {node} counts again: somebody has called its replacement off")
+            if broker.lost and not hinted and not _answers_with_another(admin, broker):
+                hinted = True
+                print(f"start node {node} with an empty data directory", file=sys.stderr)
+            if not broker.lost and not broker.fenced:
+                tell(copies - broker.returning)
+                if not broker.returning and _is_in_sync(admin, node):
+                    return
+            time.sleep(_LOOK_EVERY_S)
+
+
+def _answers_with_another(admin: Admin, broker: BrokerDescription) -> bool:
+    from quorumlog.sdk import NodeDescription
+
+    answers = (each for each in admin.describe_nodes() if isinstance(each, NodeDescription))
+    return any(each.node_id == broker.node_id and each.directory_id != broker.directory_id for each in answers)
+
+
+def _is_in_sync(admin: Admin, node: int) -> bool:
+    """Whether a node is in sync in all that it has replicas of, and the metadata quorum is as it is to be."""
+    partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]
+    in_sync = all(node in each.isr for each in partitions if node in each.replicas)
+    return in_sync and not admin.describe_quorum().wanted_voters
 
 
 def _held(admin: Admin) -> _Holdings:
@@ -265,10 +397,14 @@ def _print_plan(node: int, plan: NodePlan, output: OutputFormat, *, dry_run: boo
     size_text = f" ({size(plan.all_bytes)})" if plan.all_bytes else ""
     print(f"{plural(plan.all_moves, 'replica')}{size_text} {verb} node {node}")
     if plan.moves:
-        shown = plan.moves[:_SHOWN_MOVES]
-        cells = ((each.topic, each.partition, node_list(each.replicas), node_list(each.wanted)) for each in shown)
-        print_table(("Topic", "Partition", "From", "To"), cells)
-        if plan.all_moves > len(shown):
-            print(f"… and {plan.all_moves - len(shown)} more")
+        _print_moves(plan)
     if plan.voters:
         print(f"metadata quorum: nodes {node_list(plan.voters)}")
+
+
+def _print_moves(plan: NodePlan) -> None:
+    shown = plan.moves[:_SHOWN_MOVES]
+    cells = ((each.topic, each.partition, node_list(each.replicas), node_list(each.wanted)) for each in shown)
+    print_table(("Topic", "Partition", "From", "To"), cells)
+    if plan.all_moves > len(shown):
+        print(f"… and {plan.all_moves - len(shown)} more")

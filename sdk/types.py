@@ -167,6 +167,9 @@ class BrokerDescription:
         fenced: the controller counts it as gone.
         leaving: it is being drained.
         feature_level: the highest that it supports; 0: not told.
+        lost: its data directory was given up, and no other has taken its place yet.
+        directory_id: of the data directory with which it registered last; empty: not told.
+        returning: replicas that it is still to get back since its disk was lost.
     """
 
     node_id: int
@@ -178,6 +181,9 @@ class BrokerDescription:
     version: str
     leaving: bool = False
     feature_level: int = 0
+    lost: bool = False
+    directory_id: str = ""
+    returning: int = 0
 
 
 @dataclass(slots=True, frozen=True)
@@ -211,12 +217,12 @@ class PlannedMove(NamedTuple):
 
 @dataclass(slots=True, frozen=True)
 class NodePlan:
-    """What emptying a node is going to do.
+    """What emptying a node, or replacing its disk, is going to do.
 
     Arguments:
         moves: as planned now, 1,000 at most; where each goes is decided anew when it begins.
         all_moves: how many there are.
-        voters: who is to vote in the metadata quorum from then on; empty: that does not change.
+        voters: who is to vote in the metadata quorum in the end; empty: the node does not, or that does not change.
         all_bytes: that all moves copy, about.
     """
 

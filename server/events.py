@@ -125,19 +125,39 @@ class PeerIdentity:
 
 @dataclass(slots=True)
 class FrameReceived:
-    """A frame came from a peer whose identity the adapter has checked against ``Node.accepts_peer``."""
+    """A frame came from a peer whose identity the adapter has checked against ``Node.accepts_peer``.
+
+    Arguments:
+        directory_id: of that identity. What was welcome when the stream began may be given up by now.
+    """
 
     peer: int
     frame: PeerFrame
+    directory_id: str = ""
+
+
+@dataclass(slots=True, frozen=True)
+class ClusterStanding:
+    """What a node says of the cluster to one that looks for it.
+
+    Arguments:
+        voters: (node id, directory id, address) of the voters of its metadata quorum as it knows them; empty if it
+            belongs to no cluster.
+        known_directory: the data directory under which it knows the node id of who asks; empty: under none.
+        applied_index: how far it has applied the metadata log.
+    """
+
+    voters: tuple[tuple[int, str, str], ...] = ()
+    known_directory: str = ""
+    applied_index: int = 0
 
 
 @dataclass(slots=True)
 class PeerIdentified:
-    """A peer answered Identify: before formation, while looking for one. ``voters`` is (node id, directory id,
-    address) of the voters of its metadata quorum, empty if it belongs to no cluster."""
+    """A peer answered Identify: before formation, while looking for one."""
 
     identity: PeerIdentity
-    voters: tuple[tuple[int, str, str], ...]
+    standing: ClusterStanding
 
 
 @dataclass(slots=True)

@@ -68,6 +68,7 @@ class Plan:
         drains_us: time between two wishes that a node be drained, or stay; (0, 0): never.
         rebalances_us: time between two wishes that partitions be spread evenly; (0, 0): never.
         quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
+        losses_us: time between two things that are done to lose and replace disks; (0, 0): none is lost.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
     """
@@ -89,6 +90,7 @@ class Plan:
     quorum_us: tuple[int, int] = (0, 0)
     drains_us: tuple[int, int] = (0, 0)
     rebalances_us: tuple[int, int] = (0, 0)
+    losses_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -142,6 +144,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_quorum(random.Random(f"{seed}/quorum"), plan)
     _draw_drains(random.Random(f"{seed}/drains"), plan)
     _draw_balance(random.Random(f"{seed}/balance"), plan)
+    _draw_losses(random.Random(f"{seed}/losses"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -357,6 +360,15 @@ def _draw_moves(rng: random.Random, plan: Plan) -> None:
     nodes, factor = plan.cluster.nodes, plan.cluster.replication_factor
     if nodes > 1 and rng.random() < (0.7 if nodes > factor else 0.1):
         plan.moves_us = rng.choice(((20_000, 200_000), (100_000, 1_000_000), (500_000, 2_000_000)))
+
+
+def _draw_losses(rng: random.Random, plan: Plan) -> None:
+    """Nodes that lose their disks, in one seed of five where a disk may be lost: with fewer than three replicas, what
+    is committed may be on that disk alone."""
+    cluster = plan.cluster
+    may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
+    if may_lose and not cluster.disks_lie and rng.random() < 0.2:
+        plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
 
 
 def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:

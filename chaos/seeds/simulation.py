@@ -23,6 +23,7 @@ from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.chaos.simulator.operators import (
+    DiskLoser,
     NameDeleter,
     NodeDrainer,
     PartitionMover,
@@ -264,6 +265,8 @@ class Simulation:
             NodeDrainer("node drainer", self.cluster, self.scheduler, lambda: self._healed, self.plan.drains_us)
         if self.plan.rebalances_us[1]:
             Rebalancer("rebalancer", self.cluster, self.scheduler, lambda: self._healed, self.plan.rebalances_us)
+        if self.plan.losses_us[1]:
+            DiskLoser(self.cluster, self.scheduler, lambda: self._healed, self.plan.losses_us)
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,

@@ -90,9 +90,8 @@ class SimCluster:
         self.ages_told = 0
         self._keep_running = False
         self._newest_image = -1
-        #: Nodes whose disks were replaced by empty ones, and those of them that were refused for it.
+        #: Nodes whose disks were replaced by empty ones.
         self.wiped: set[int] = set()
-        self._refused: set[int] = set()
         self._disks: dict[int, SimDisk] = {}
         self.invariants = ClusterInvariants(
             self._disks, lambda value: not value.startswith("hope"), options.limits.producers_per_partition
@@ -151,9 +150,7 @@ class SimCluster:
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk; not one that has lost it, and was told so."""
-        if node in self._refused:
-            return
+        """Starts a node's process on its disk."""
         self.invariants.process_started(node)
         self.processes[node].start()
 
@@ -276,15 +273,13 @@ class SimCluster:
         def answer() -> None:
             asked, asker = self.processes[other], self.processes[node]
             if asked.node is not None and asker.running and not asked.paused and self.network.reachable(node, other):
-                asker.deliver(PeerIdentified(asked.node.identity, asked.node.voters))
+                asker.deliver(PeerIdentified(asked.node.identity, asked.node.standing(node)))
 
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
 
     def halted(self, process: SimProcess, error: str | None) -> None:
         """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""
-        if error is not None and process.node_id in self.wiped:
-            self._refused.add(process.node_id)  # The others know its id by another directory: it has no say any more.
-        elif error is not None and not process.disk.has_failed:
+        if error is not None and not process.disk.has_failed:
             raise Violation(f"node {process.node_id} gives up: {error}")
         process.die(silent=False)
         if self._keep_running:

@@ -47,6 +47,9 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     leaving = [broker.node_id for broker in image.departures.leaving()]
     if leaving:
         return f"nodes {leaving} are still being drained"
+    lost = [node for node, broker in image.brokers.items() if broker.is_lost]
+    if lost or image.lost_disks.missing():
+        return f"the disks of nodes {lost} are given up, and replicas are to come back: {image.lost_disks.missing()}"
     absent = sorted(set(topics) - {partition.topic.name for partition in image.partitions.values()})
     if absent:
         return f"topics {absent} do not exist"

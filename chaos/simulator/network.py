@@ -73,10 +73,11 @@ class Unruliness:
 
 @dataclass(slots=True)
 class Connection:
-    """The streams that ``opener`` holds to ``acceptor``, in one life."""
+    """The streams that ``opener`` holds to ``acceptor``, in one life; ``directories`` are theirs."""
 
     opener: int
     acceptor: int
+    directories: dict[int, str]
     is_open: bool = True
     queues: dict[Stream, deque[tuple[int, PeerFrame]]] = field(default_factory=dict)
     pumping: dict[Stream, Timer] = field(default_factory=dict)
@@ -141,8 +142,8 @@ class SimNetwork:
         if not self._endpoints.is_up(acceptor) or not self.reachable(opener, acceptor):
             self._attempt_soon(opener, acceptor)
             return
-        identity = self._endpoints.identity(acceptor)
-        if self._endpoints.refusal(acceptor, self._endpoints.identity(opener)) is not None or (
+        identity, own = self._endpoints.identity(acceptor), self._endpoints.identity(opener)
+        if self._endpoints.refusal(acceptor, own) is not None or (
             self._endpoints.refusal(opener, identity) is not None
         ):
             self._attempt_soon(opener, acceptor)
@@ -150,7 +151,8 @@ class SimNetwork:
         # Opening streams anew ends what is left of the old ones: their end is told before anything new arrives.
         self._tell_disconnected(acceptor, opener)
         self._tell_disconnected(opener, acceptor)
-        self._connections[(opener, acceptor)] = Connection(opener, acceptor)
+        directories = {opener: own.directory_id, acceptor: identity.directory_id}
+        self._connections[(opener, acceptor)] = Connection(opener, acceptor, directories)
         self._endpoints.deliver(opener, PeerConnected(acceptor, identity))
 
     def reset(self, one: int, other: int) -> None:
@@ -222,7 +224,7 @@ class SimNetwork:
                 sender, receiver = self._ends(connection, stream)
                 if not self._blocked(sender, receiver):
                     for _, frame in list(queue)[: self._rng.randint(1, len(queue))]:
-                        self._arrive(sender, receiver, frame)
+                        self._arrive(sender, receiver, frame, connection.directories[sender])
 
     # -- frames -------------------------------------------------------------------------------------------------
 
@@ -248,14 +250,14 @@ class SimNetwork:
                 # Held back by itself, so that later frames go past it; if the connection ends meanwhile, into the next.
                 self._scheduler.after(
                     self._delay() + self._rng.randint(1_000, 200_000),
-                    lambda carried=carried: self._straggle(sender, receiver, carried),  # type: ignore[misc]
+                    lambda carried=carried: self._straggle(connection, sender, receiver, carried),  # type: ignore[misc]
                 )
             else:
                 self._enqueue(connection, frame.stream, carried)
 
-    def _straggle(self, sender: int, receiver: int, frame: PeerFrame) -> None:
+    def _straggle(self, connection: Connection, sender: int, receiver: int, frame: PeerFrame) -> None:
         if not self._blocked(sender, receiver) and self.unruliness.any:
-            self._arrive(sender, receiver, frame)
+            self._arrive(sender, receiver, frame, connection.directories[sender])
 
     def _enqueue(self, connection: Connection, stream: Stream, frame: PeerFrame) -> None:
         queue = connection.queues.setdefault(stream, deque())
@@ -276,12 +278,12 @@ class SimNetwork:
         if not connection.is_open or self._blocked(sender, receiver):
             return  # cut: the frames wait, as TCP retransmits; healing pumps again, keepalive breaks the connection
         _, frame = connection.queues[stream].popleft()
-        self._arrive(sender, receiver, frame)
+        self._arrive(sender, receiver, frame, connection.directories[sender])
         self._pump_soon(connection, stream)
 
-    def _arrive(self, sender: int, receiver: int, frame: PeerFrame) -> None:
+    def _arrive(self, sender: int, receiver: int, frame: PeerFrame, directory_id: str) -> None:
         if self._endpoints.is_up(receiver):
-            self._endpoints.deliver(receiver, FrameReceived(sender, frame))
+            self._endpoints.deliver(receiver, FrameReceived(sender, frame, directory_id))
 
     @staticmethod
     def _ends(connection: Connection, stream: Stream) -> tuple[int, int]:

@@ -7,7 +7,7 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
-from quorumlog.sdk.admin.descriptions import node_description, partition_descriptions
+from quorumlog.sdk.admin.descriptions import TopicDescriptions, cluster_description
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.node_admin import NodeAdmin
 from quorumlog.sdk.admin.partition_admin import PartitionAdmin
@@ -43,7 +43,6 @@ from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
 from quorumlog.sdk.types import (
-    BrokerDescription,
     ClusterDescription,
     ConfigEntry,
     GroupDescription,
@@ -54,7 +53,6 @@ from quorumlog.sdk.types import (
     NodeDescription,
     NodePlan,
     OffsetAndMetadata,
-    PartitionDescription,
     PartitionReassignment,
     ProducerListing,
     QuorumDescription,
@@ -62,12 +60,10 @@ from quorumlog.sdk.types import (
     TopicDescription,
     TopicPartition,
 )
-from quorumlog.v1 import admin_pb2, data_plane_pb2
+from quorumlog.v1 import data_plane_pb2
 
 #: A topic that a node does not know may be newer than what the node knows; after this time it does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 1.0
-#: The age that a node gives for its image while it knows of no bound.
-_UNKNOWN_AGE_MS = (1 << 64) - 1
 
 
 class AsyncAdmin:
@@ -83,7 +79,7 @@ class AsyncAdmin:
         self._limit_s = config.request_timeout_ms / 1000
         self._fork = ForkGuard("Admin")
         self._closed = False
-        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
+        self._described = TopicDescriptions()
         self._cluster = Cluster(
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=self._limit_s,
@@ -212,21 +208,7 @@ class AsyncAdmin:
             with turn:
                 response = await attempt()
         shown = (topic for topic in response.topics if names or include_internal or not topic.internal)
-        return [self._description(topic) for topic in sorted(shown, key=lambda topic: topic.name)]
-
-    def _description(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
-        """Describes a topic, never with older news of a partition than this client has given before.
-
-        Questions go to one node after the other, and a node that has just restarted answers from an older image.
-        Without this check, a caller who waits for an ISR to grow would see it grow and shrink again.
-        """
-        seen = self._newest.setdefault(topic.topic_id, {})
-        for heard in partition_descriptions(topic):
-            known = seen.get(heard.partition)
-            if known is None or heard.partition_epoch >= known.partition_epoch:
-                seen[heard.partition] = heard
-        partitions = tuple(seen[number] for number in sorted(seen))
-        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
+        return [self._described.topic(topic) for topic in sorted(shown, key=lambda topic: topic.name)]
 
     async def elect_leaders(
         self, partitions: Iterable[TopicPartition] | None = None
@@ -421,26 +403,7 @@ class AsyncAdmin:
             linearizable: show all that was done before this call; the node asks the controller for it.
         """
         response = await self._metadata([], all_topics=False, linearizable=linearizable)
-        return ClusterDescription(
-            cluster_id=response.cluster_id,
-            controller_id=response.controller_id if response.controller_id >= 0 else None,
-            brokers=tuple(
-                BrokerDescription(
-                    node_id=b.node_id,
-                    host=b.host,
-                    port=b.port,
-                    rack=b.rack or None,
-                    fenced=b.fenced,
-                    broker_epoch=b.broker_epoch,
-                    version=b.version,
-                    leaving=b.leaving,
-                    feature_level=b.feature_level,
-                )
-                for b in sorted(response.brokers, key=lambda broker: broker.node_id)
-            ),
-            image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
-            feature_level=response.feature_level,
-        )
+        return cluster_description(response)
 
     async def describe_quorum(self) -> QuorumDescription:
         """The metadata quorum as its leader sees it: voters and observers. If it has no leader, and so no majority of
@@ -525,6 +488,31 @@ class AsyncAdmin:
         self._check_usable()
         await self._nodes.undrain(checked_node(node_id))
 
+    async def replace_disk(
+        self, node_id: int, *, directory_id: str | None = None, validate_only: bool = False
+    ) -> NodePlan:
+        """Gives up the disk of a node that is down, for good, and lets the node return with an empty one under its id.
+
+        What the node had is taken from it first, its vote in the metadata quorum included. Once nothing names it any
+        more, it may start with an empty data directory, and gets all of that back, as copies of the others. Until that,
+        ``undrain_node`` calls it off. The cluster goes on with it whatever restarts; ``lost`` and ``returning`` of
+        ``describe_cluster`` say how far it is.
+
+        Arguments:
+            directory_id: the data directory that is lost, as in ``BrokerDescription``; None: that with which the node
+                is registered now.
+            validate_only: check and plan only, change nothing.
+
+        Returns:
+            The copies to be made: of each partition the nodes that have one, and those that are to have one in the end.
+
+        Raises:
+            InvalidRequestError: there is no such node, it is up, or a majority of the metadata quorum or of some
+                partition's replicas is lost with it.
+        """
+        self._check_usable()
+        return await self._nodes.replace_disk(checked_node(node_id), directory_id, validate_only=bool(validate_only))
+
     async def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:
         """Strikes a node off, for good: its id can never be used again. It is down and empty, and votes on nothing.
 
@@ -537,16 +525,12 @@ class AsyncAdmin:
     async def describe_nodes(self) -> list[NodeDescription | QuorumlogError]:
         """Every registered broker about itself, or the error it failed with, by node id."""
         await self._metadata([], all_topics=False)
-
         return await self._nodes.describe_all()
 
     async def describe_node(self, address: str | None = None) -> NodeDescription:
         """One node about itself: that at ``address``, or the first bootstrap server."""
         self._check_usable()
-        (place,) = parse_bootstrap_servers(address or self._cluster.bootstrap_servers[0])
-        node = self._cluster.connection(place)
-        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
-        return node_description(reply)
+        return await self._nodes.describe(address or self._cluster.bootstrap_servers[0])
 
     async def _metadata(
         self, topics: Sequence[str], *, all_topics: bool, linearizable: bool = False

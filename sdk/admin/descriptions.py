@@ -4,8 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from quorumlog.sdk.types import NodeDescription, PartitionDescription, PlannedMove, ReplicaCopy
+from quorumlog.sdk.types import (
+    BrokerDescription,
+    ClusterDescription,
+    NodeDescription,
+    PartitionDescription,
+    PlannedMove,
+    ReplicaCopy,
+    TopicDescription,
+)
 from quorumlog.v1 import admin_pb2, data_plane_pb2
+
+#: The age that a node gives for its image while it knows of no bound.
+_UNKNOWN_AGE_MS = (1 << 64) - 1
 
 
 def planned_moves(moves: Iterable[admin_pb2.PlannedMove]) -> tuple[PlannedMove, ...]:
@@ -16,8 +27,28 @@ def planned_moves(moves: Iterable[admin_pb2.PlannedMove]) -> tuple[PlannedMove, 
     )
 
 
-def partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
-    """The partitions of a topic."""
+class TopicDescriptions:
+    """Describes topics, never with older news of a partition than was given before.
+
+    Questions go to one node after the other, and a node that has just restarted answers from an older image. Without
+    this, a caller who waits for an ISR to grow would see it grow and shrink again.
+    """
+
+    def __init__(self) -> None:
+        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
+
+    def topic(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
+        """One topic, as a node has just described it."""
+        seen = self._newest.setdefault(topic.topic_id, {})
+        for heard in _partition_descriptions(topic):
+            known = seen.get(heard.partition)
+            if known is None or heard.partition_epoch >= known.partition_epoch:
+                seen[heard.partition] = heard
+        partitions = tuple(seen[number] for number in sorted(seen))
+        return TopicDescription(topic.name, topic.topic_id.hex(), partitions, dict(topic.configs), topic.internal)
+
+
+def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[PartitionDescription]:
     return [
         PartitionDescription(
             partition=p.partition,
@@ -49,4 +80,31 @@ def node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
             ReplicaCopy(each.topic, each.partition, each.node_id, each.size_bytes, each.left_bytes)
             for each in reply.copies
         ),
+    )
+
+
+def cluster_description(response: data_plane_pb2.MetadataResponse) -> ClusterDescription:
+    """The cluster as a node sees it."""
+    return ClusterDescription(
+        cluster_id=response.cluster_id,
+        controller_id=response.controller_id if response.controller_id >= 0 else None,
+        brokers=tuple(
+            BrokerDescription(
+                node_id=b.node_id,
+                host=b.host,
+                port=b.port,
+                rack=b.rack or None,
+                fenced=b.fenced,
+                broker_epoch=b.broker_epoch,
+                version=b.version,
+                leaving=b.leaving,
+                feature_level=b.feature_level,
+                lost=b.lost,
+                directory_id=b.directory_id,
+                returning=b.returning,
+            )
+            for b in sorted(response.brokers, key=lambda broker: broker.node_id)
+        ),
+        image_age_ms=response.image_age_ms if response.image_age_ms < _UNKNOWN_AGE_MS else None,
+        feature_level=response.feature_level,
     )

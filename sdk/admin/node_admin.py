@@ -1,4 +1,4 @@
-"""Administration of nodes: emptied, kept, struck off, and all of them upgraded."""
+"""Administration of nodes: emptied, kept, given a new disk, struck off, and all of them upgraded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 
 from quorumlog.sdk.admin.descriptions import node_description, planned_moves
 from quorumlog.sdk.admin.lost_answers import change_once
-from quorumlog.sdk.cluster.cluster import Cluster
+from quorumlog.sdk.cluster.cluster import Cluster, parse_bootstrap_servers
 from quorumlog.sdk.errors import QuorumlogError, error_from_proto
 from quorumlog.sdk.types import NodeDescription, NodePlan
 from quorumlog.v1 import admin_pb2, data_plane_pb2
@@ -36,7 +36,19 @@ class NodeAdmin:
             return admin_pb2.AlterNodeResponse() if broker is not None and broker.leaving else None
 
         response = await self._alter(request, find_done, "drain_node")
-        return NodePlan(planned_moves(response.moves), response.all_moves, tuple(response.voters), response.all_bytes)
+        return _plan(response)
+
+    async def replace_disk(self, node_id: int, directory_id: str | None, *, validate_only: bool) -> NodePlan:
+        """Gives up the disk of a node, and returns what is going to happen."""
+        request = self._request(node_id, admin_pb2.NODE_ACTION_REPLACE_DISK, validate_only)
+        request.directory_id = await self._directory_of(node_id) if directory_id is None else directory_id
+
+        async def find_done() -> admin_pb2.AlterNodeResponse | None:
+            broker = await self._find(node_id)
+            given_up = broker is not None and (broker.lost or broker.directory_id != request.directory_id)
+            return admin_pb2.AlterNodeResponse() if given_up else None
+
+        return _plan(await self._alter(request, find_done, "replace_disk"))
 
     async def undrain(self, node_id: int) -> None:
         """Lets a node stay after all."""
@@ -57,21 +69,6 @@ class NodeAdmin:
         request = self._request(node_id, admin_pb2.NODE_ACTION_REMOVE, validate_only)
         await self._alter(request, find_done, "remove_node")
 
-    async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
-        """Every known node about itself, or the error it failed with."""
-
-        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
-            node = self._cluster.node(node_id)
-            assert node is not None
-            request = admin_pb2.DescribeNodeRequest()
-            try:
-                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
-            except QuorumlogError as error:
-                return error
-            return node_description(reply)
-
-        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
-
     async def upgrade_features(self, *, validate_only: bool) -> int:
         """Raises the feature level; asked twice, it is done once."""
         request = admin_pb2.UpgradeFeaturesRequest(validate_only=validate_only, timeout_ms=int(self._limit_s * 1000))
@@ -85,6 +82,28 @@ class NodeAdmin:
             return response.feature_level
 
         return await self._cluster.retrying(ask, self._limit_s, "upgrade_features")
+
+    async def describe_all(self) -> list[NodeDescription | QuorumlogError]:
+        """Every node that the metadata name about itself, or the error it failed with, by node id."""
+
+        async def ask(node_id: int) -> NodeDescription | QuorumlogError:
+            node = self._cluster.node(node_id)
+            assert node is not None
+            request = admin_pb2.DescribeNodeRequest()
+            try:
+                reply = await node.call(node.admin.DescribeNode(request, timeout=min(2.0, self._limit_s)))
+            except QuorumlogError as error:
+                return error
+            return node_description(reply)
+
+        return list(await asyncio.gather(*(ask(node_id) for node_id in sorted(self._cluster.metadata.addresses))))
+
+    async def describe(self, address: str) -> NodeDescription:
+        """The node at an address about itself."""
+        (place,) = parse_bootstrap_servers(address)
+        node = self._cluster.connection(place)
+        reply = await node.call(node.admin.DescribeNode(admin_pb2.DescribeNodeRequest(), timeout=self._limit_s))
+        return node_description(reply)
 
     def _request(
         self, node_id: int, action: admin_pb2.NodeAction.ValueType, validate_only: bool
@@ -110,3 +129,14 @@ class NodeAdmin:
     async def _find(self, node_id: int) -> data_plane_pb2.BrokerMetadata | None:
         response = await self._cluster.ask_metadata([], all_topics=False, linearizable=True)
         return next((broker for broker in response.brokers if broker.node_id == node_id), None)
+
+    async def _directory_of(self, node_id: int) -> str:
+        """The data directory with which a node is registered; empty if it is not."""
+        response = await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata([], all_topics=False, linearizable=True), self._limit_s, "replace_disk"
+        )
+        return next((broker.directory_id for broker in response.brokers if broker.node_id == node_id), "")
+
+
+def _plan(response: admin_pb2.AlterNodeResponse) -> NodePlan:
+    return NodePlan(planned_moves(response.moves), response.all_moves, tuple(response.voters), response.all_bytes)

@@ -59,6 +59,8 @@ class Broker(NodeService):
         self.fenced = True
         self.refusal = ""
         self.stopping = False
+        #: Of the newest loss of a disk that this node will not forget.
+        self.lost_index = 0
         self._heartbeat_due = 0
         self._report_due = 0
         self._isr_due = 0
@@ -173,6 +175,7 @@ class Broker(NodeService):
             applied_index=self._current.image.applied_index,
             stopping=self.stopping,
             log_sizes=self._led.log_sizes(),
+            lost_index=self.lost_index,
         )
         if self.fenced:
             self._heartbeat_due = now + RETRY_US

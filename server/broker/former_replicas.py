@@ -5,7 +5,7 @@ So no leader takes an answer of the former life, still under way, for one of thi
 
 The new replica has no say either before its log has got as far as the last move. A replica that has heard of no move
 still counts this node among the voters, and what the former life helped to commit would not be in the way of its
-election.
+election. The same holds for a node whose disk was lost, and that remembers nothing of a former life.
 """
 
 from __future__ import annotations
@@ -44,12 +44,17 @@ class FormerReplicas:
         neither votes as a founder nor campaigns before the group has made it a voter."""
         group = record.group
         configuration = Configuration(record.replicas)
-        if self._node_id not in record.replicas:
+        learns = self._node_id not in record.replicas
+        if learns:
             configuration = Configuration(record.replicas, (self._node_id,))
         former = self._lives.get(group)
         hard_state = HardState(0 if former is None else former[0] + 1)
         if former is not None:
             self._keep(group, former[0], record.moved_index)
+        elif learns and record.moved_index:
+            # There may have been one on a disk that this node has lost, of which nothing is remembered here.
+            hard_state = HardState(record.leader_epoch)
+            self._keep(group, record.leader_epoch, record.moved_index)
         self._host.create(RaftGroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
         return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
 

@@ -24,6 +24,7 @@ class Replicas:
     """Partition replicas on this node, each by the number of its Raft group.
 
     Arguments:
+        node_id, directory_id: of this node.
         former: begins replicas on disk that are new here.
         factory: makes replicas of what is on disk.
 
@@ -35,12 +36,14 @@ class Replicas:
     def __init__(
         self,
         node_id: int,
+        directory_id: str,
         host: RaftHost,
         former: FormerReplicas,
         factory: ReplicaFactory,
         metadata: CurrentImage,
     ) -> None:
         self._node_id = node_id
+        self._directory_id = directory_id
         self._host = host
         self._former = former
         self._factory = factory
@@ -68,6 +71,10 @@ class Replicas:
         record = self._metadata.image.partitions.get(raft_group)
         if record is None or self._node_id not in record.hosts or raft_group in self._replicas:
             return
+        if not self._is_registered:
+            # What the metadata said of this node id was meant for another disk: a node that begins anew reads what
+            # there was before. A replica made for that would vote as if it were the one that was lost.
+            return
         if self._host.is_ending(raft_group):
             self._host.after_durable(lambda: self.ensure(now, raft_group))
             return
@@ -80,6 +87,11 @@ class Replicas:
         if fresh and record.replicas[0] == self._node_id and not record.is_moving:
             # Nobody leads a new partition: the preferred leader need not wait for an election timeout.
             replica.raft.campaign(now)
+
+    @property
+    def _is_registered(self) -> bool:
+        broker = self._metadata.image.brokers.get(self._node_id)
+        return broker is not None and broker.registration.directory_id == self._directory_id
 
     def _add(self, raft_group: int, replica: Partition | Coordinator) -> None:
         self._replicas[raft_group] = replica

@@ -21,6 +21,7 @@ class _Session:
     heard: int
     applied_index: int = 0
     stopping: bool = False
+    lost_index: int = 0
 
 
 class BrokerLiveness:
@@ -42,12 +43,17 @@ class BrokerLiveness:
         self._see_registrations(now)
         self._schedule(now)
 
-    def heard(self, now: int, node_id: int, *, applied_index: int, stopping: bool) -> None:
-        """A heartbeat came from a broker's current life."""
+    def heard(self, now: int, node_id: int, *, applied_index: int, stopping: bool, lost_index: int = 0) -> None:
+        """A heartbeat came from a broker's current life.
+
+        Arguments:
+            lost_index: of the newest loss of a disk that it will not forget.
+        """
         self._notice(now)
         session = self._sessions[node_id]
         session.heard = now
         session.applied_index = applied_index
+        session.lost_index = max(session.lost_index, lost_index)
         # Once a process has said that it stops, an earlier heartbeat that arrives late must not bring it back.
         session.stopping = session.stopping or stopping
         self._schedule(now)
@@ -69,6 +75,15 @@ class BrokerLiveness:
                 (fence if target else unfence).append(broker)
         self._schedule(now)
         return fence, unfence
+
+    def knows_of_loss(self, node_id: int, index: int) -> bool:
+        """Whether a broker's current life has said that it will not forget the loss of a disk.
+
+        Arguments:
+            index: of the entry that gave it up.
+        """
+        session = self._sessions.get(node_id)
+        return session is not None and session.lost_index >= index
 
     def _notice(self, now: int) -> None:
         """Takes the clock's new reading.

@@ -12,9 +12,11 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass, field
 
+from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.coordinator_creation import CoordinatorPlan
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.disk_replacement import DiskReplacement
 from quorumlog.server.controller.evacuation import Evacuation
 from quorumlog.server.controller.feature_levels import FeatureLevels, refuse_below_second
 from quorumlog.server.controller.node_decisions import NodeDecisions
@@ -64,7 +66,7 @@ class Controller:
         now: microseconds on the node's clock. Every broker has a whole session from now on to be heard.
         rng: for topic ids.
         options: times and limits.
-        voters: the voters of the metadata group at the moment.
+        members: the members of the metadata group at the moment.
         is_changing: whether a change of them may be in its log that does not hold yet.
     """
 
@@ -74,9 +76,12 @@ class Controller:
         now: int,
         rng: random.Random,
         options: ControllerOptions,
-        voters: Callable[[], tuple[int, ...]],
+        members: Callable[[], Configuration],
         is_changing: Callable[[], bool] = lambda: False,
     ) -> None:
+        def voters() -> tuple[int, ...]:
+            return members().electors
+
         self._image = image
         self._rng = rng
         self._options = options
@@ -91,7 +96,8 @@ class Controller:
         self._repair = StandingRepair(
             image, self._sizes, self._evacuation, options.repair, options.session_timeout_us, now
         )
-        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes)
+        self._disks = DiskReplacement(image, members, self._liveness, options.session_timeout_us)
+        self._nodes = NodeDecisions(image, voters, self._evacuation, is_changing, self._sizes, self._disks)
         self._topics = TopicDecisions(
             image, rng, options.topics, options.session_timeout_us, options.coordinators, voters
         )
@@ -99,7 +105,7 @@ class Controller:
     @property
     def next_deadline(self) -> int:
         """When ``on_time`` is due, at the latest, in microseconds."""
-        others = (self._evacuation.next_deadline, self._repair.next_deadline)
+        others = (self._evacuation.next_deadline, self._repair.next_deadline, self._disks.next_deadline)
         return min((self._liveness.next_deadline, *(due for due in others if due is not None)))
 
     def on_time(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
@@ -120,6 +126,7 @@ class Controller:
             commands.append(self._features.raising(wall_ms))
         commands += self._evacuation.due(now, wall_ms)
         commands += self._repair.due(now, wall_ms)
+        commands += self._disks.due(now, wall_ms)
         return commands
 
     def handle(self, now: int, wall_ms: int, request: peer_pb2.ControllerRequest) -> ControllerDecision:
@@ -198,7 +205,13 @@ class Controller:
         if stale is not None:
             return refusal(number, stale)
         self._note_sizes(heartbeat)
-        self._liveness.heard(now, heartbeat.node_id, applied_index=heartbeat.applied_index, stopping=heartbeat.stopping)
+        self._liveness.heard(
+            now,
+            heartbeat.node_id,
+            applied_index=heartbeat.applied_index,
+            stopping=heartbeat.stopping,
+            lost_index=heartbeat.lost_index,
+        )
         if heartbeat.stopping or self._features.is_due():
             commands = tuple(self.on_time(now, wall_ms))
             if commands:

@@ -78,13 +78,8 @@ class Evacuation:
                 # One that is on its way to a node that leaves by now is sent elsewhere.
                 group = move.partition.group
                 if move.wanted and group not in self._proposed:
-                    body = metadata_log_pb2.ReassignReplicas(
-                        group=group,
-                        replicas=move.wanted,
-                        wishes=move.partition.wishes,
-                        leaving_node=broker.node_id,
-                        bytes_per_second=broker.throttle,
-                    )
+                    body = wish_of(move.partition, move.wanted)
+                    body.leaving_node, body.bytes_per_second = broker.node_id, broker.throttle
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
@@ -107,7 +102,7 @@ class Evacuation:
         """
         image = self._image
         on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
-        mine = [partition for partition in on_node if node_id in partition.wanted]
+        mine = [partition for partition in on_node if node_id in partition.intended]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
@@ -118,8 +113,8 @@ class Evacuation:
         )
         heirs = Heirs(able, image.brokers, image.replica_index.wanted, self._limits.node_replicas)
         for partition in mine:
-            wanted = list(partition.wanted)
-            for place, node in enumerate(partition.wanted):
+            wanted = list(partition.intended)
+            for place, node in enumerate(partition.intended):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
                     heir = heirs.take(wanted, node, successor)
@@ -142,3 +137,21 @@ class Evacuation:
         wanted = self._image.quorum.voters
         under_way = broker.successor in wanted and broker.node_id not in wanted and broker.node_id in self._voters()
         return tuple(sorted({*wanted, broker.node_id} - {broker.successor})) if under_way else ()
+
+
+def wish_of(
+    partition: PartitionRecord, intended: tuple[int, ...], coming: frozenset[int] = frozenset()
+) -> metadata_log_pb2.ReassignReplicas:
+    """A wish for a partition, based on what it is now. Nodes that lack their replica since a disk was lost go on
+    lacking it.
+
+    Arguments:
+        intended: where its replicas are to be in the end.
+        coming: of those that lack theirs, those that are to get it now.
+    """
+    lacking = set(partition.intended).difference(partition.wanted, coming)
+    replicas = tuple(node for node in intended if node not in lacking)
+    returning = intended if len(replicas) < len(intended) else ()
+    return metadata_log_pb2.ReassignReplicas(
+        group=partition.group, replicas=replicas, wishes=partition.wishes, returning=returning
+    )

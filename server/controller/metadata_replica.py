@@ -141,7 +141,7 @@ class MetadataReplica:
                 now,
                 self._rng,
                 self._options,
-                lambda: self.raft.configuration.electors,
+                lambda: self.raft.configuration,
                 lambda: self.raft.is_configuration_pending,
             )
 

@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
+from quorumlog.server.controller.disk_replacement import DiskReplacement, LossPlan
 from quorumlog.server.controller.evacuation import Evacuation, Move
 from quorumlog.server.controller.feature_levels import refuse_below_second, refuse_throttle
 from quorumlog.server.controller.quorum_decisions import refuse_voters
+from quorumlog.server.metadata.departures import still_named
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import ApplyResult, BrokerRecord
 from quorumlog.server.wire_errors import error
@@ -28,6 +30,7 @@ class NodeDecisions:
         evacuation: plans how a node is emptied.
         is_changing: whether a change of the voters may be in the log that does not hold yet.
         sizes: bytes of the logs of partitions, by group, as far as they are known.
+        disks: plans how a lost disk is replaced.
     """
 
     def __init__(
@@ -37,12 +40,14 @@ class NodeDecisions:
         evacuation: Evacuation,
         is_changing: Callable[[], bool],
         sizes: Mapping[int, int],
+        disks: DiskReplacement,
     ) -> None:
         self._image = image
         self._voters = voters
         self._evacuation = evacuation
         self._is_changing = is_changing
         self._sizes = sizes
+        self._disks = disks
 
     def decide(self, wall_ms: int, number: int, request: admin_pb2.AlterNodeRequest) -> ControllerDecision:
         """Decides on one request; nothing is changed by one that is to be validated only, or that changes nothing."""
@@ -59,6 +64,8 @@ class NodeDecisions:
                 return self._undrain(wall_ms, number, broker, request)
             case admin_pb2.NODE_ACTION_REMOVE:
                 return self._remove(wall_ms, number, broker, request)
+            case admin_pb2.NODE_ACTION_REPLACE_DISK:
+                return self._replace_disk(wall_ms, number, broker, request)
             case _:
                 return refusal(number, error(ErrorCode.INVALID_REQUEST, f"no action with nodes is {request.action}"))
 
@@ -71,6 +78,8 @@ class NodeDecisions:
     def _drain(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
+        if broker.is_lost and not broker.is_vacant:
+            return refusal(number, error(ErrorCode.INVALID_REQUEST, still_named(broker.node_id)))
         if request.HasField("successor") and request.successor < 0:
             return refusal(number, self._unknown(request.successor))
         successor = request.successor if request.HasField("successor") else NO_NODE
@@ -111,7 +120,9 @@ class NodeDecisions:
         if heir is None:
             return self._unknown(successor)
         if heir.node_id == broker.node_id:
-            problem = f"node {successor} cannot take over from itself"
+            problem = (
+                f"node {successor} cannot take over from itself, but for a lost disk: that is an action of its own"
+            )
         elif heir.fenced:
             problem = f"node {successor} is down and could take over nothing: start it first"
         elif heir.leaving:
@@ -128,6 +139,10 @@ class NodeDecisions:
         response = admin_pb2.AlterNodeResponse()
         if request.validate_only:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        if broker.is_lost and not broker.leaving:
+            # The disk was found after all.
+            command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_UNSPECIFIED)
+            return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
         partitions = self._image.partitions
         away = [
             group
@@ -172,6 +187,66 @@ class NodeDecisions:
         body = metadata_log_pb2.RemoveNode(node_id=broker.node_id, directory_id=broker.registration.directory_id)
         command = metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, remove_node=body)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    # -- its disk is lost ---------------------------------------------------------------------------------------------
+
+    def _replace_disk(
+        self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
+    ) -> ControllerDecision:
+        plan = self._disks.plan(broker.node_id)
+        # Asked for once more, because an answer was lost, it must not be the next disk that is given up.
+        is_done = self._image.lost_disks.is_given_up(broker.node_id, request.directory_id)
+        problem = None if is_done else self._refuse_loss(broker, plan, request.directory_id)
+        if problem is not None:
+            return refusal(number, problem)
+        response = admin_pb2.AlterNodeResponse(all_moves=len(plan.replicas), voters=plan.voters)
+        for partition in plan.replicas[:MAX_NAMED_MOVES]:
+            response.moves.add(
+                topic=partition.topic.name,
+                partition=partition.number,
+                replicas=[node for node in partition.intended if node != broker.node_id],
+                wanted=partition.intended,
+            )
+        if request.validate_only or is_done:
+            return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
+        command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
+        return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    def _refuse_loss(self, broker: BrokerRecord, plan: LossPlan, directory_id: str) -> errors_pb2.Error | None:
+        node, known = broker.node_id, broker.registration.directory_id
+        if directory_id != known:
+            problem = f"node {node} has data directory {known}, not {directory_id or '(none named)'}: look again"
+            return error(ErrorCode.INVALID_REQUEST, problem)
+        return self._image.lost_disks.refuse_loss(broker) or _check_loss(broker, plan)
+
+
+def _check_loss(broker: BrokerRecord, plan: LossPlan) -> errors_pb2.Error | None:
+    node = broker.node_id
+    if not plan.has_voters:
+        problem = (
+            f"without the disk of node {node} no majority of the metadata quorum would be left: bring back another"
+            " voter with its data first"
+        )
+    elif plan.without_majority:
+        topics = sorted({each.topic.name for each in plan.without_majority})
+        shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
+        problem = (
+            f"{len(plan.without_majority)} partitions would be left without a majority of their replicas, and their"
+            f" records are lost with the disk of node {node}: delete their topics first ({shown}), or bring back"
+            " another node that has them"
+        )
+    else:
+        return None
+    return error(ErrorCode.INVALID_REQUEST, problem)
+
+
+def _disk(
+    wall_ms: int, broker: BrokerRecord, state: metadata_log_pb2.DiskState.ValueType, *, voted: bool = False
+) -> metadata_log_pb2.MetadataCommand:
+    body = metadata_log_pb2.ReplaceDisk(
+        node_id=broker.node_id, directory_id=broker.registration.directory_id, state=state, voted=voted
+    )
+    return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replace_disk=body)
 
 
 def _check_moves(broker: BrokerRecord, moves: Sequence[Move]) -> errors_pb2.Error | None:

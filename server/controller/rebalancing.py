@@ -68,7 +68,8 @@ class Rebalancing:
         """The partitions that change, each with where it is to be: the most worthwhile first."""
         for group, wanted in self._wanted.items():
             partition = self._image.partitions[group]
-            if tuple(wanted) != partition.wanted:
+            # One that lacks a replica since a disk was lost gets that back first.
+            if tuple(wanted) != partition.wanted and not partition.returning:
                 yield partition, tuple(wanted)
 
     def copied_bytes(self) -> int:

@@ -87,7 +87,8 @@ class StandingRepair:
         """Moves off nodes that have been gone for too long. Not while half of the nodes are gone: then it is the
         network, or the power, and their disks are well."""
         image, index = self._image, self._image.replica_index
-        gone = [node for node, broker in image.brokers.items() if broker.fenced]
+        # One whose disk is being replaced gets its replicas back.
+        gone = [node for node, broker in image.brokers.items() if broker.fenced and not broker.is_lost]
         self._gone_since = {node: self._gone_since.get(node, now) for node in gone}
         self._proposed = {group: expires for group, expires in self._proposed.items() if now < expires}
         if not gone or 2 * len(gone) >= len(image.brokers) or image.feature_level < SECOND_FEATURE_LEVEL:
@@ -101,7 +102,8 @@ class StandingRepair:
                 if room <= 0:
                     break
                 group = move.partition.group
-                if move.wanted and group not in self._proposed and not move.partition.is_moving:
+                waits = move.partition.is_moving or move.partition.returning
+                if move.wanted and group not in self._proposed and not waits:
                     commands.append(_command(wall_ms, move.partition, move.wanted))
                     self._proposed[group] = now + self._patience_us
                     room -= 1

@@ -81,6 +81,9 @@ class Departures:
         if command.leaving and command.HasField("successor") and (heir is None or heir.leaving):
             problem = f"node {command.successor} cannot take over: it is leaving itself, or is gone"
             return _altered(error(ErrorCode.INVALID_REQUEST, problem))
+        if command.leaving and broker.is_lost and not broker.is_vacant:
+            # What it had is being taken from it: what is to be where is known once that is done.
+            return _altered(error(ErrorCode.INVALID_REQUEST, still_named(broker.node_id)))
         broker.leaving = command.leaving
         broker.successor = command.successor if command.leaving and command.HasField("successor") else NO_NODE
         broker.throttle = command.bytes_per_second
@@ -139,6 +142,14 @@ class Departures:
     def _known(self, node_id: int, directory_id: str) -> BrokerRecord | None:
         broker = self._brokers.get(node_id)
         return broker if broker is not None and broker.registration.directory_id == directory_id else None
+
+
+def still_named(node_id: int) -> str:
+    """Why nothing else can become of a node whose disk was given up just now."""
+    return (
+        f"the disk of node {node_id} is being given up (quorumlog nodes replace {node_id} --with {node_id}): wait until"
+        " it has no replica and no vote any more"
+    )
 
 
 def _gone(node_id: int) -> errors_pb2.Error:

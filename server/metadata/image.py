@@ -13,6 +13,8 @@ from google.protobuf.message import DecodeError
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.departures import Departures
+from quorumlog.server.metadata.image_snapshot import decode_into, encode_image
+from quorumlog.server.metadata.lost_disks import LostDisks
 from quorumlog.server.metadata.moves import PartitionMoves, reassigned
 from quorumlog.server.metadata.producer_names import NamedProducers
 from quorumlog.server.metadata.quorum import WantedQuorum
@@ -23,11 +25,7 @@ from quorumlog.server.metadata.records import (
     ApplyResult,
     BrokerRecord,
     PartitionRecord,
-    broker_of,
-    broker_record,
     copy_of,
-    topic_of,
-    topic_record,
 )
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.wire_errors import error
@@ -71,7 +69,7 @@ class MetadataImage:
         replica_index: which partitions each node has to do with.
         layout_version: grows when nodes come, go, fail or return, or partitions come, go or move. Who asks something of
             all of them need not ask again before that.
-        membership_version: grows when nodes come or are struck off.
+        membership_version: grows when nodes come or are struck off, and when their disks are given up or replaced.
     """
 
     def __init__(self) -> None:
@@ -83,6 +81,7 @@ class MetadataImage:
         self.replica_index = self.topic_table.index
         self.moves = PartitionMoves(self.partitions, self.replica_index)
         self.departures = Departures(self.brokers, self.partitions, self.replica_index)
+        self.lost_disks = LostDisks(self.brokers, self.partitions)
         self.applied_index = 0
         self.layout_version = 0
         self.membership_version = 0
@@ -161,11 +160,14 @@ class MetadataImage:
             case "restore_producer_names":
                 result = self._restore_producers(command.restore_producer_names)
             case "want_quorum":
-                result = self.quorum.want(command.want_quorum, self.brokers)
+                result = self._want_quorum(command.want_quorum)
             case "want_node":
                 result = self.departures.want(command.want_node)
             case "remove_node":
                 result = self.departures.remove(command.remove_node, self.quorum)
+                self.membership_version += 1
+            case "replace_disk":
+                result = self.lost_disks.replace(index, command.replace_disk, self.quorum.voters)
                 self.membership_version += 1
             case "raise_feature_level":
                 result = self._raise_feature_level(index, command.raise_feature_level.level)
@@ -195,12 +197,16 @@ class MetadataImage:
         removed = self.departures.refuse_removed(registration.node_id)
         if removed is not None:
             return removed
-        known = self.brokers.get(registration.node_id)
-        if known is not None and known.registration.directory_id != registration.directory_id:
+        node, directory = registration.node_id, registration.directory_id
+        lost = self.lost_disks.refuse(node, directory)
+        if lost is not None:
+            return error(ErrorCode.DUPLICATE_BROKER_REGISTRATION, lost)
+        known = self.brokers.get(node)
+        if known is not None and known.registration.directory_id != directory and not known.is_vacant:
             return error(
                 ErrorCode.DUPLICATE_BROKER_REGISTRATION,
-                f"node {registration.node_id} is registered with data directory {known.registration.directory_id}, not"
-                f" {registration.directory_id}: start it on its own directory, or give this node another id",
+                f"node {node} is registered with data directory {known.registration.directory_id}, not {directory}:"
+                " start it on its own directory, or give this node another id",
             )
         if registration.feature_level < self.feature_level:
             return error(
@@ -224,13 +230,20 @@ class MetadataImage:
         broker = BrokerRecord(copy_of(registration), index, fenced)
         if known is not None:
             broker.leaving, broker.successor, broker.throttle = known.leaving, known.successor, known.throttle
-        else:
+        if known is None or known.is_lost:
             self.membership_version += 1
         self.brokers[registration.node_id] = broker
         result = _registered(index, changed=True)
         if fenced:
             # What a process had in memory is gone with it: it must be seen to be caught up before it counts again.
             result.changed_groups = self._leave_isrs({registration.node_id})
+        return result
+
+    def _want_quorum(self, command: metadata_log_pb2.WantQuorum) -> ApplyResult:
+        wishes = self.quorum.wishes
+        result = self.quorum.want(command, self.brokers)
+        if self.quorum.wishes != wishes:
+            self.lost_disks.has_voters(self.quorum.voters, replaces_disk=command.replaces_disk)
         return result
 
     def _fence(self, command: metadata_log_pb2.FenceBrokers) -> ApplyResult:
@@ -419,6 +432,11 @@ class MetadataImage:
         gone = self.departures.refuse_replicas(command.replicas)
         if gone is not None:
             return ApplyResult(reassigned(self.partitions.get(command.group), gone))
+        if command.HasField("lost_node"):
+            broker = self.brokers.get(command.lost_node)
+            if broker is None or not broker.is_lost:
+                problem = f"the disk of node {command.lost_node} counts again"
+                return ApplyResult(reassigned(None, error(ErrorCode.INVALID_UPDATE_VERSION, problem)))
         return self.moves.reassign(command)
 
     def _replicas_moved(self, moved: peer_pb2.ReplicasMoved) -> ApplyResult:
@@ -473,24 +491,7 @@ class MetadataImage:
 
     def to_snapshot(self) -> bytes:
         """The whole image; equal images give equal bytes."""
-        snapshot = metadata_log_pb2.MetadataSnapshot(
-            brokers=[broker_record(broker) for _, broker in sorted(self.brokers.items())],
-            topics=[topic_record(topic) for topic in self.topics.values()],
-            next_group=self.topic_table.next_group,
-            next_producer_id=self.next_producer_id,
-            named_producers=self.named_producers.records(),
-            next_named_producer_id=self.named_producers.next_id,
-            producers_deleted_index=self.named_producers.deleted_index,
-            wanted_voters=self.quorum.voters,
-            quorum_wishes=self.quorum.wishes,
-            removed_nodes=[
-                metadata_log_pb2.RemovedNode(node_id=node, directory_id=directory)
-                for node, directory in sorted(self.departures.removed.items())
-            ],
-            feature_level=self.feature_level,
-            applied_index=self.applied_index,
-        )
-        return snapshot.SerializeToString(deterministic=True)
+        return encode_image(self)
 
     @classmethod
     def from_snapshot(cls, data: bytes) -> MetadataImage:
@@ -499,26 +500,13 @@ class MetadataImage:
         Raises:
             MetadataLogError: bytes that are no snapshot.
         """
-        snapshot = metadata_log_pb2.MetadataSnapshot()
+        image = cls()
         try:
-            snapshot.ParseFromString(data)
+            decode_into(image, data)
         except DecodeError as problem:
             raise MetadataLogError(f"the metadata snapshot cannot be read: {problem}") from None
-        image = cls()
-        for record in snapshot.brokers:
-            image.brokers[record.registration.node_id] = broker_of(record)
-        for row in snapshot.topics:
-            image.topic_table.add(topic_of(row))
-        image.moves.restored()
-        image.departures.restored({each.node_id: each.directory_id for each in snapshot.removed_nodes})
-        image.topic_table.next_group = snapshot.next_group
-        image.next_producer_id = snapshot.next_producer_id
-        image.named_producers = NamedProducers.from_snapshot(snapshot)
-        image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
-        image.feature_level = snapshot.feature_level
         if image.feature_level > FEATURE_LEVEL:
             raise MetadataLogError(_too_old("the metadata snapshot", image.feature_level))
-        image.applied_index = snapshot.applied_index
         for partition in image.partitions.values():
             image._check(partition)
         return image

@@ -56,6 +56,10 @@ class PartitionMoves:
         partition.wishes += 1
         partition.target = wanted or partition.replicas
         partition.throttle = command.bytes_per_second
+        if wanted:
+            partition.returning = tuple(command.returning)
+        elif set(partition.returning) <= set(partition.target):
+            partition.returning = ()
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
         self._index.enter(partition)
         self._groups.add(partition.group)

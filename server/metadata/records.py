@@ -38,6 +38,7 @@ class BrokerRecord:
         leaving: its replicas are to go to other nodes.
         successor: to which one; NO_NODE: to whichever has room.
         throttle: bytes per second that each node sends of them at most; 0: as fast as it goes.
+        disk: whether its data directory counts.
     """
 
     registration: peer_pb2.RegisterBroker
@@ -46,6 +47,17 @@ class BrokerRecord:
     leaving: bool = False
     successor: int = NO_NODE
     throttle: int = 0
+    disk: metadata_log_pb2.DiskState.ValueType = metadata_log_pb2.DISK_STATE_UNSPECIFIED
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether its data directory is given up, and no other has taken its place yet."""
+        return self.disk != metadata_log_pb2.DISK_STATE_UNSPECIFIED
+
+    @property
+    def is_vacant(self) -> bool:
+        """Whether another data directory may take the place of the one that was given up."""
+        return self.disk == metadata_log_pb2.DISK_STATE_VACANT
 
     @property
     def node_id(self) -> int:
@@ -99,6 +111,7 @@ class PartitionRecord:
         moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
         wishes: how often it was wished elsewhere, or back.
         throttle: bytes per second that its leader's node sends of it while it is being moved; 0: as fast as it goes.
+        returning: where its replicas are to be once lost disks have been replaced; empty if none is missing.
     """
 
     topic: Topic
@@ -114,6 +127,7 @@ class PartitionRecord:
     moved_index: int = 0
     wishes: int = 0
     throttle: int = 0
+    returning: tuple[int, ...] = ()
 
     @property
     def is_moving(self) -> bool:
@@ -124,6 +138,11 @@ class PartitionRecord:
     def wanted(self) -> tuple[int, ...]:
         """Where its replicas are to be."""
         return self.target or self.replicas
+
+    @property
+    def intended(self) -> tuple[int, ...]:
+        """Where its replicas are to be once lost disks have been replaced."""
+        return self.returning or self.wanted
 
     @property
     def hosts(self) -> tuple[int, ...]:
@@ -177,6 +196,7 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
         fenced=broker.fenced,
         leaving=broker.leaving,
         bytes_per_second=broker.throttle,
+        disk=broker.disk,
     )
     if broker.successor != NO_NODE:
         record.successor = broker.successor
@@ -186,13 +206,15 @@ def broker_record(broker: BrokerRecord) -> metadata_log_pb2.BrokerRecord:
 def broker_of(record: metadata_log_pb2.BrokerRecord) -> BrokerRecord:
     """The broker that ``broker_record`` wrote."""
     successor = record.successor if record.HasField("successor") else NO_NODE
+    registration = copy_of(record.registration)
     return BrokerRecord(
-        copy_of(record.registration),
+        registration,
         record.broker_epoch,
         record.fenced,
         record.leaving,
         successor,
         record.bytes_per_second,
+        record.disk,
     )
 
 
@@ -215,6 +237,7 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 moved_index=partition.moved_index,
                 wishes=partition.wishes,
                 bytes_per_second=partition.throttle,
+                returning=partition.returning,
             )
             for partition in topic.partitions
         ],
@@ -240,6 +263,7 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 row.moved_index,
                 row.wishes,
                 row.bytes_per_second,
+                tuple(row.returning),
             )
         )
     return topic

@@ -32,7 +32,7 @@ class ReplicaIndex:
 
     def enter(self, partition: PartitionRecord) -> None:
         """A partition is there, or has changed."""
-        for node in partition.hosts:
+        for node in _named(partition):
             self._hosted.setdefault(node, set()).add(partition.group)
         wanted = partition.wanted
         self.wanted.update(wanted)
@@ -40,8 +40,13 @@ class ReplicaIndex:
 
     def leave(self, partition: PartitionRecord) -> None:
         """A partition is gone, or is about to change."""
-        for node in partition.hosts:
+        for node in _named(partition):
             self._hosted[node].discard(partition.group)
         wanted = partition.wanted
         self.wanted.subtract(wanted)
         self.leaders[wanted[0]] -= 1
+
+
+def _named(partition: PartitionRecord) -> set[int]:
+    """The nodes that a partition names: some may have lost their replica with a disk, and are to get it back."""
+    return {*partition.hosts, *partition.returning}

@@ -76,7 +76,9 @@ class ClusterMember:
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
         metadata = self.metadata.replica
         factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
-        self.partitions = Replicas(resources.options.node_id, resources.host, resources.former, factory, metadata)
+        self.partitions = Replicas(
+            resources.options.node_id, resources.directory_id, resources.host, resources.former, factory, metadata
+        )
         self.log_sizes = LogSizes(resources.storage, resources.host, self.partitions)
         self._reports = LeaderReports(resources.options, resources.host, self.partitions, metadata, self.log_sizes)
         self.controller_traffic = ControllerTraffic(resources, metadata, time)
@@ -166,6 +168,7 @@ class ClusterMember:
         """All is put together: the replicas that were found begin, and the metadata group is stepped."""
         membership = self.metadata.membership
         self._endings.may_have_moved(found)
+        self._follow_lost_disks()
         self.metadata.join_rounds()
         self._resources.host.is_host = self.partitions.is_host
         self._resources.pace.throttle_of = self._throttle_of
@@ -239,6 +242,9 @@ class ClusterMember:
             return (
                 f"node {peer.node_id} was removed from the cluster; give it an empty data directory and a new node id"
             )
+        lost = self.metadata.replica.image.lost_disks.refuse(peer.node_id, peer.directory_id)
+        if lost is not None or (peer.node_id, peer.directory_id) in self._resources.refused:
+            return lost or f"data directory {peer.directory_id} of node {peer.node_id} was given up as lost"
         known = self.metadata.directory_of(peer.node_id)
         if known is not None and known != peer.directory_id:
             return (
@@ -263,18 +269,29 @@ class ClusterMember:
             self.partitions.metadata_changed(self._time.now, group)
             self._resources.deliver_early(group)
         self._endings.may_have_moved(result.changed_groups)
-        self.metadata.peers_changed = self.metadata.peers_changed or result.brokers_changed
+        if result.brokers_changed:
+            self.metadata.peers_changed = True
+            self._follow_lost_disks()
         self._topic_requests.on_applied()
 
     def metadata_restored(self) -> None:
         """A snapshot has replaced the metadata."""
         self.metadata.peers_changed = True
+        self._follow_lost_disks()
         self._endings.find_deleted()
         self._endings.may_have_moved(partition.group for partition in self.partitions)
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
         self._topic_requests.on_applied()
+
+    def _follow_lost_disks(self) -> None:
+        """Disks may have been given up: what they send is heard no more, also after a restart."""
+
+        def kept(index: int) -> None:
+            self.broker.lost_index = max(self.broker.lost_index, index)
+
+        self._resources.refused.follow(self.metadata.replica.image, kept)
 
     def _replica_ended(self, hosted: PartitionReplica) -> None:
         """This node has no replica of a partition any more: whoever waits for it is told."""

@@ -28,8 +28,8 @@ class ClusterSeeker(Protocol):
     def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
         """It belongs to a cluster now, and that is durable; ``state`` is that of the metadata group."""
 
-    def refused_by_cluster(self, reason: str) -> None:
-        """It can take no part in the cluster that there is."""
+    def returned_empty(self, reason: str) -> None:
+        """There is a cluster, and it knows the node by another data directory: the node waits to be taken back."""
 
 
 class ClusterSearch:
@@ -57,6 +57,8 @@ class ClusterSearch:
 
     def not_ready(self) -> str:
         """Why a node that still searches does not serve yet, in one line."""
+        if self._formation.returned_empty:
+            return self._formation.returned_empty
         waiting = ", ".join(map(str, self._formation.waiting_for))
         return f"the cluster has not formed; waiting for controllers {waiting}"
 
@@ -76,17 +78,18 @@ class ClusterSearch:
         """A controller answered."""
         # A member has nothing to learn here; whether it is among its own cluster's nodes is the driver's to judge.
         if not self._joined and self._directory.is_durable:
-            self._conclude(self._formation.on_identified(event.identity, event.voters))
+            before = self._formation.returned_empty
+            self._conclude(self._formation.on_identified(event.identity, event.standing))
+            if self._formation.returned_empty and not before:
+                self._seeker.returned_empty(self._formation.returned_empty)
 
     def _consider_forming(self) -> None:
         if not self._joined and self._directory.is_durable and self._options.node_id in self._options.controllers:
             self._conclude(self._formation.decide())
 
-    def _conclude(self, conclusion: Membership | str | None) -> None:
+    def _conclude(self, conclusion: Membership | None) -> None:
         """Founds or joins a cluster, once: answers go on coming until that is durable."""
-        if isinstance(conclusion, str):
-            self._seeker.refused_by_cluster(conclusion)
-        elif conclusion is not None and not self._concluded:
+        if conclusion is not None and not self._concluded:
             self._concluded = True
             voters = tuple(node for node, _, _ in conclusion.voters)
             learners = () if self._options.node_id in voters else (self._options.node_id,)

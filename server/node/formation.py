@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from quorumlog.server.events import PeerIdentity
+from quorumlog.server.events import ClusterStanding, PeerIdentity
 
 #: A voter of the metadata quorum: node id, directory id, address.
 Voter = tuple[int, str, str]
@@ -24,20 +24,25 @@ class Membership:
     Arguments:
         voters: of its metadata quorum: the controllers that formed it, or, for a node that joined later, those that
             voted then.
+        votes_from: an index of the metadata log. The node has a say once it knows that this is committed: under its
+            id there may have been a disk before, and what that helped to commit comes before this.
     """
 
     cluster_id: str
     voters: tuple[Voter, ...]
+    votes_from: int = 0
 
     def encode(self) -> bytes:
         """For the node's own rows."""
-        return json.dumps({"cluster_id": self.cluster_id, "founders": self.voters}).encode()
+        row = {"cluster_id": self.cluster_id, "founders": self.voters}
+        return json.dumps(row | ({"votes_from": self.votes_from} if self.votes_from else {})).encode()
 
     @classmethod
     def decode(cls, row: bytes) -> Membership:
         """From the node's own rows."""
         parsed = json.loads(row)
-        return cls(parsed["cluster_id"], tuple((node, directory, addr) for node, directory, addr in parsed["founders"]))
+        voters = tuple((node, directory, address) for node, directory, address in parsed["founders"])
+        return cls(parsed["cluster_id"], voters, parsed.get("votes_from", 0))
 
     def directory_of(self, node_id: int) -> str | None:
         """The data directory of one of the voters."""
@@ -57,6 +62,8 @@ class Formation:
     directory_id: str
     address: str
     controllers: dict[int, str]
+    #: Why the node waits to be taken back, in one line; empty when it does not.
+    returned_empty: str = ""
     _empty: dict[int, PeerIdentity] = field(default_factory=dict)
 
     @property
@@ -69,20 +76,17 @@ class Formation:
         """Node ids of the controllers that have not answered that they are empty."""
         return [node for node in sorted(self.controllers) if node not in self._empty and node != self.node_id]
 
-    def on_identified(self, identity: PeerIdentity, voters: tuple[Voter, ...]) -> Membership | str | None:
+    def on_identified(self, identity: PeerIdentity, standing: ClusterStanding) -> Membership | None:
         """The node at the address of a controller answered.
 
-        Arguments:
-            voters: of the metadata quorum that it belongs to; empty if it belongs to none.
-
         Returns:
-            The cluster to join or that has just formed; or one line why this node cannot take part; or None: wait.
+            The cluster to join or that has just formed; or None: wait.
         """
         if not identity.directory_id:
             return None
-        if voters:
+        if standing.voters:
             # Whatever its node id: who votes may have changed since the addresses were written down.
-            return self._adopt(identity.cluster_id, voters)
+            return self._adopt(identity.cluster_id, standing)
         if identity.node_id not in self.controllers:
             return None
         self._empty[identity.node_id] = identity
@@ -98,12 +102,32 @@ class Formation:
         digest = hashlib.blake2b(json.dumps(founders).encode(), digest_size=11).hexdigest()
         return Membership(digest, tuple(founders))
 
-    def _adopt(self, cluster_id: str, voters: tuple[Voter, ...]) -> Membership | str:
-        membership = Membership(cluster_id, voters)
-        known = membership.directory_of(self.node_id)
-        if known is not None and known != self.directory_id:
+    def _adopt(self, cluster_id: str, standing: ClusterStanding) -> Membership | None:
+        membership = Membership(cluster_id, standing.voters)
+        own = membership.directory_of(self.node_id)
+        known = own or standing.known_directory
+        if known and known != self.directory_id:
+            # It has forgotten what it acknowledged: until it is struck off, it must not speak for the one it was.
+            self.returned_empty = self._why_it_waits(cluster_id, known, standing.voters)
+            return None
+        return replace(membership, votes_from=0 if own else standing.applied_index)
+
+    def _why_it_waits(self, cluster_id: str, known: str, voters: tuple[Voter, ...]) -> str:
+        node = self.node_id
+        empty = {node, *self._empty}
+        wiped = [voter for voter, directory, _ in voters if voter in empty and directory != self._directory_now(voter)]
+        if 2 * len(wiped) >= len(voters) and len(voters) > 1:
             return (
-                f"cluster {cluster_id} was formed with another data directory of node {self.node_id} ({known}); this"
-                f" one is empty ({self.directory_id}): give it the directory that it had, or another node id"
+                f"nodes {', '.join(map(str, wiped))} of {len(voters)} controllers of cluster {cluster_id} returned with"
+                " empty data directories, and no majority remembers the metadata: give them the directories that they"
+                " had"
             )
-        return membership
+        return (
+            f"node {node} returned with an empty data directory; cluster {cluster_id} knows it by {known}: if that disk"
+            f" is lost, type quorumlog nodes replace {node} --with {node}, else give the node its directory back"
+        )
+
+    def _directory_now(self, node_id: int) -> str:
+        if node_id == self.node_id:
+            return self.directory_id
+        return self._empty[node_id].directory_id

@@ -53,7 +53,7 @@ class MetadataMember(NodeService):
         shared, sealer = self._resources, GroupSealer(METADATA_GROUP)
         raft = raft_groups.make(
             now, state, sealer, applied=state.anchor.index, committed=decode_applied(state.table),
-            snapshot_source=self._snapshot_to_offer,
+            snapshot_source=self._snapshot_to_offer, votes_from=self.membership.votes_from,
         )  # fmt: skip
         groups = shared.options.groups
         options = ControllerOptions(
@@ -122,7 +122,12 @@ class MetadataMember(NodeService):
     def peers(self) -> dict[int, str]:
         """Whom to hold streams to: the voters, and every registered broker where it says it is."""
         addresses = {node: address for node, _, address in self._unregistered_voters()}
-        for broker in self.replica.image.brokers.values():
+        brokers = self.replica.image.brokers
+        for broker in brokers.values():
+            if broker.is_lost:
+                # Whoever answers there is not the one that was meant, or will come by itself.
+                addresses.pop(broker.node_id, None)
+                continue
             addresses[broker.node_id] = f"{broker.host}:{broker.port}"
         addresses.pop(self._resources.options.node_id, None)
         return addresses
@@ -153,5 +158,5 @@ class MetadataMember(NodeService):
         """The data directory under which a node is known."""
         broker = self.replica.image.brokers.get(node_id)
         if broker is not None:
-            return broker.registration.directory_id
+            return None if broker.is_vacant else broker.registration.directory_id
         return next((directory for node, directory, _ in self._unregistered_voters() if node == node_id), None)

@@ -73,13 +73,15 @@ class MetadataQuorum:
         """Makes every registered node that does not vote a learner of the group, and nobody else. Told of every round
         of the group: all nodes are looked at only after some came or went."""
         raft, image = self._replica.raft, self._replica.image
-        known, registered = raft.configuration, image.brokers
+        known = raft.configuration
         agreed = self._agreed
         if agreed is not None and agreed[0] is known and agreed[1:] == (image, image.membership_version):
             return
+        # Not one whose disk is lost: its progress must be gone before another takes its place.
+        registered = {node for node, broker in image.brokers.items() if not broker.is_lost}
         members = set(known.members)
         learners = [node for node in known.learners if node in registered]
-        learners += [node for node in registered if node not in members]
+        learners += [node for node in sorted(registered) if node not in members]
         if set(learners) != set(known.learners):
             self._propose(now, raft, Configuration(known.voters, tuple(learners)))
         else:

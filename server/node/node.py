@@ -19,9 +19,11 @@ from quorumlog.raft.types import (
     VoteRequest,
 )
 from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import (
     ClientGone,
     ClientRequest,
+    ClusterStanding,
     Effects,
     Event,
     FrameReceived,
@@ -49,7 +51,7 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.cluster_member import ClusterMember
 from quorumlog.server.node.cluster_search import ClusterSearch
 from quorumlog.server.node.early_votes import EarlyVotes
-from quorumlog.server.node.formation import Membership, Voter
+from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
 from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.resources import NodeResources
@@ -118,6 +120,7 @@ class Node:
         )
         rows, groups = storage.node_state(), storage.groups()
         self._former = FormerReplicas(options.node_id, self._host, rows)
+        self._refused = RefusedDisks(self._host, rows)
         self._directory = OwnDirectory(options.node_id, rows, self._host, rng)
         self._search = ClusterSearch(options, self._directory, self._host, now, self)
         self._member: ClusterMember | None = None
@@ -141,10 +144,17 @@ class Node:
     def _cluster_id(self) -> str:
         return self._member.metadata.membership.cluster_id if self._member is not None else ""
 
-    @property
-    def voters(self) -> tuple[Voter, ...]:
-        """The voters of the cluster's metadata quorum as this node knows them; empty before it belongs to one."""
-        return self._member.metadata.voters() if self._member is not None else ()
+    def standing(self, asker: int) -> ClusterStanding:
+        """What this node says of its cluster to one that looks for it.
+
+        Arguments:
+            asker: the node id of who asks.
+        """
+        if self._member is None:
+            return ClusterStanding()
+        metadata = self._member.metadata
+        known = metadata.directory_of(asker) or ""
+        return ClusterStanding(metadata.voters(), known, metadata.replica.image.applied_index)
 
     @property
     def replicas(self) -> Mapping[int, HostedReplica]:
@@ -197,7 +207,10 @@ class Node:
     def _dispatch(self, event: Event) -> None:
         match event:
             case FrameReceived():
-                self._on_frame(event.peer, event.frame)
+                # A stream that was welcome may have been that of a disk which is given up since: nothing of it may be
+                # taken for a word of the disk that took its place.
+                if (event.peer, event.directory_id) not in self._refused:
+                    self._on_frame(event.peer, event.frame)
             case ClientRequest():
                 self._on_request(event)
             case StorageDone():
@@ -206,7 +219,8 @@ class Node:
             case StorageFailed():
                 self._on_storage_failed(event)
             case PeerConnected():
-                self._on_connected(event.peer, event.identity)
+                if (event.peer, event.identity.directory_id) not in self._refused:
+                    self._on_connected(event.peer, event.identity)
             case PeerDisconnected():
                 self._on_disconnected(event.peer)
             case PeerIdentified():
@@ -403,9 +417,9 @@ class Node:
         """This node belongs to a cluster now: no replica of a partition is here yet."""
         self._join(membership, state, {})
 
-    def refused_by_cluster(self, reason: str) -> None:
-        """This node can take no part in the cluster that there is."""
-        self._halt(reason)
+    def returned_empty(self, reason: str) -> None:
+        """The cluster that there is knows this node by another data directory: it waits to be taken back."""
+        self._log("warning", "returned_empty", reason=reason)
 
     def _join(self, membership: Membership, state: RaftGroupState, found: dict[int, RaftGroupState]) -> None:
         self._member = ClusterMember(self._resources(), membership, state, found, self._time)
@@ -429,6 +443,7 @@ class Node:
             forget_group=self._forget_group,
             former=self._former,
             pace=self._pace,
+            refused=self._refused,
         )
 
     # -- clients ----------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import Job
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.peer_queues import PeerQueues
@@ -30,6 +31,7 @@ class NodeResources:
         forget_group: a Raft group has no replica here any more.
         former: what is known of replicas that were moved away from here.
         pace: of replicas that are being added elsewhere.
+        refused: data directories that were given up as lost.
     """
 
     options: NodeOptions
@@ -48,3 +50,4 @@ class NodeResources:
     forget_group: Callable[[int], None]
     former: FormerReplicas
     pace: CopyPace
+    refused: RefusedDisks

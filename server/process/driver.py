@@ -13,7 +13,16 @@ import traceback
 from collections.abc import Mapping
 from typing import Protocol
 
-from quorumlog.server.events import Effects, Event, JobDone, LogLine, PeerIdentity, StorageDone, StorageFailed
+from quorumlog.server.events import (
+    ClusterStanding,
+    Effects,
+    Event,
+    JobDone,
+    LogLine,
+    PeerIdentity,
+    StorageDone,
+    StorageFailed,
+)
 from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.job_thread import JobThread
@@ -32,9 +41,8 @@ class DrivenNode(Protocol):
     def identity(self) -> PeerIdentity:
         """Who it is."""
 
-    @property
-    def voters(self) -> tuple[tuple[int, str, str], ...]:
-        """The voters of its metadata quorum; empty before it belongs to a cluster."""
+    def standing(self, asker: int) -> ClusterStanding:
+        """What it says of its cluster to a node that looks for it."""
 
     @property
     def next_deadline(self) -> int:

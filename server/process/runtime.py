@@ -130,7 +130,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
 def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> GrpcServer:
     peers = PeerService(
         identity=lambda: node.identity,
-        voters=lambda: node.voters,
+        standing=node.standing,
         accepts=node.accepts_peer,
         links=driver.links,
         log=log,

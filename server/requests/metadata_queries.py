@@ -68,6 +68,7 @@ class MetadataQueries(NodeService):
             applied_index=image.applied_index,
             feature_level=image.feature_level,
         )
+        missing = image.lost_disks.missing()
         for broker in image.brokers.values():
             response.brokers.add(
                 node_id=broker.node_id,
@@ -79,6 +80,9 @@ class MetadataQueries(NodeService):
                 version=broker.registration.version,
                 leaving=broker.leaving,
                 feature_level=broker.registration.feature_level,
+                lost=broker.is_lost,
+                directory_id=broker.registration.directory_id,
+                returning=missing[broker.node_id],
             )
         for name in image.topics if request.all_topics else request.topics:
             self._describe_topic(name, response.topics.add(name=name))

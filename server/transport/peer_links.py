@@ -19,6 +19,7 @@ import grpc.aio
 from google.protobuf.message import DecodeError
 
 from quorumlog.server.events import (
+    ClusterStanding,
     Event,
     FrameReceived,
     PeerConnected,
@@ -146,7 +147,8 @@ class PeerLinks:
         peer.hurry.set()
         reason = "the peer is gone"
         try:
-            await session.run(stream, context, self._own_id, lambda frame: self._received(peer, frame))
+            directory = session.identity.directory_id
+            await session.run(stream, context, self._own_id, lambda frame: self._received(peer, frame, directory))
         except LinkBrokenError as error:
             reason = str(error)
         finally:
@@ -166,9 +168,9 @@ class PeerLinks:
         peer.inbound = InboundSession(identity, generation)
         return peer.inbound
 
-    def _received(self, peer: _Peer, frame: PeerFrame) -> None:
+    def _received(self, peer: _Peer, frame: PeerFrame, directory_id: str) -> None:
         self._meters.frames_received += 1
-        self._emit(FrameReceived(peer.node_id, frame))
+        self._emit(FrameReceived(peer.node_id, frame, directory_id))
 
     # -- our own streams -------------------------------------------------------------------------------------------
 
@@ -187,7 +189,8 @@ class PeerLinks:
                 was_up = True
                 peer.last_complaint = ""
                 self._emit(PeerConnected(peer.node_id, identity))
-                await session.run(self._own_id, lambda frame: self._received(peer, frame))
+                directory = identity.directory_id
+                await session.run(self._own_id, lambda frame: self._received(peer, frame, directory))  # noqa: B023
             except LinkBrokenError as error:
                 if peer.outbound is session:
                     self._break(peer, str(error))
@@ -271,7 +274,7 @@ class PeerLinks:
             self._identifying.discard(address)
         self._on_cluster(address, identity.cluster_id)
         voters = tuple((member.node_id, member.directory_id, member.address) for member in answer.voters)
-        self._emit(PeerIdentified(identity, voters))
+        self._emit(PeerIdentified(identity, ClusterStanding(voters, answer.known_directory_id, answer.applied_index)))
 
     async def _call_identify(self, address: str) -> peer_pb2.IdentifyResponse:
         request = peer_pb2.IdentifyRequest(identity=encode_identity(self._identity()))

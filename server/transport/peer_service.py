@@ -9,7 +9,7 @@ import grpc
 import grpc.aio
 from google.protobuf.message import DecodeError
 
-from quorumlog.server.events import PeerIdentity, Stream
+from quorumlog.server.events import ClusterStanding, PeerIdentity, Stream
 from quorumlog.server.log_output import Log
 from quorumlog.server.transport.peer_codec import (
     FrameError,
@@ -37,7 +37,7 @@ class PeerService:
 
     Arguments:
         identity: says who this node is now.
-        voters: of the metadata quorum as the node knows them, empty before formation.
+        standing: ``Node.standing``.
         accepts: ``Node.accepts_peer``.
     """
 
@@ -45,13 +45,13 @@ class PeerService:
         self,
         *,
         identity: Callable[[], PeerIdentity],
-        voters: Callable[[], tuple[tuple[int, str, str], ...]],
+        standing: Callable[[int], ClusterStanding],
         accepts: Callable[[PeerIdentity], str | None],
         links: PeerLinks,
         log: Log,
     ) -> None:
         self._identity = identity
-        self._voters = voters
+        self._standing = standing
         self._accepts = accepts
         self._links = links
         self._log = log
@@ -70,14 +70,20 @@ class PeerService:
     async def identify(self, data: bytes, context: Context) -> bytes:
         """Says who this node is."""
         try:
-            peer_pb2.IdentifyRequest.FromString(data)
+            request = peer_pb2.IdentifyRequest.FromString(data)
         except DecodeError:
             await context.abort(grpc.StatusCode.INVALID_ARGUMENT, f"{len(data)} bytes that are not an IdentifyRequest")
+        standing = self._standing(request.identity.node_id)
         voters = [
             peer_pb2.QuorumMember(node_id=node_id, directory_id=directory, address=address)
-            for node_id, directory, address in self._voters()
+            for node_id, directory, address in standing.voters
         ]
-        answer = peer_pb2.IdentifyResponse(identity=encode_identity(self._identity()), voters=voters)
+        answer = peer_pb2.IdentifyResponse(
+            identity=encode_identity(self._identity()),
+            voters=voters,
+            known_directory_id=standing.known_directory,
+            applied_index=standing.applied_index,
+        )
         return answer.SerializeToString()
 
     async def control(self, _unused: object, context: Context) -> None:

@@ -256,7 +256,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("nodes drain", ("1", "--throttle", "0"), 2, ("'0'", "50MB/s")),
     ("nodes undrain", ("9",), 1, ("node 9 is not registered",)),
     ("nodes replace", ("1",), 2, ("--with",)),
-    ("nodes replace", ("1", "--with", "1"), 1, ("cannot take over from itself",)),
+    ("nodes replace", ("1", "--with", "1"), 1, ("node 1 is up, with its data",)),
     ("nodes remove", ("1",), 1, ("node 1 is up", "stop it first")),
     ("features describe", ("-o", "yaml"), 2, ("'yaml'", "'json'")),
     ("features upgrade", ("2",), 2, ("unexpected",)),

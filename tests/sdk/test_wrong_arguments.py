@@ -82,6 +82,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.describe_quorum": {},
     "Admin.drain_node": {"node_id": 1, "to": 2, "throttle_bytes_per_second": 1 << 20, "validate_only": True},
     "Admin.undrain_node": {"node_id": 1},
+    "Admin.replace_disk": {"node_id": 1, "validate_only": True},
     "Admin.remove_node": {"node_id": 1, "validate_only": True},
     "Admin.alter_quorum": {"add": [1], "remove": [2], "validate_only": True},
     "Admin.upgrade_features": {"validate_only": True},

@@ -36,6 +36,10 @@ class _NodeActionEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_NodeAction
     """It is to stay after all. What has left it already stays where it is."""
     NODE_ACTION_REMOVE: _NodeAction.ValueType  # 3
     """It is struck off: it is down, nothing names it, and it never comes back under its id."""
+    NODE_ACTION_REPLACE_DISK: _NodeAction.ValueType  # 4
+    """Its disk is lost: it is down, what it had is taken from it, and it may return under its id with an empty data
+    directory. Its replicas, and its vote in the metadata quorum, are given back to it then.
+    """
 
 class NodeAction(_NodeAction, metaclass=_NodeActionEnumTypeWrapper):
     """What is to become of a node."""
@@ -48,6 +52,10 @@ NODE_ACTION_UNDRAIN: NodeAction.ValueType  # 2
 """It is to stay after all. What has left it already stays where it is."""
 NODE_ACTION_REMOVE: NodeAction.ValueType  # 3
 """It is struck off: it is down, nothing names it, and it never comes back under its id."""
+NODE_ACTION_REPLACE_DISK: NodeAction.ValueType  # 4
+"""Its disk is lost: it is down, what it had is taken from it, and it may return under its id with an empty data
+directory. Its replicas, and its vote in the metadata quorum, are given back to it then.
+"""
 Global___NodeAction: _TypeAlias = NodeAction  # noqa: Y015
 
 @_typing.final
@@ -1303,6 +1311,7 @@ class AlterNodeRequest(_message.Message):
     VALIDATE_ONLY_FIELD_NUMBER: _builtins.int
     TIMEOUT_MS_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     action: Global___NodeAction.ValueType
@@ -1317,6 +1326,8 @@ class AlterNodeRequest(_message.Message):
     """How long the server may take, in milliseconds."""
     bytes_per_second: _builtins.int
     """With NODE_ACTION_DRAIN: bytes that each node sends in a second at most; 0: as fast as it goes."""
+    directory_id: _builtins.str
+    """With NODE_ACTION_REPLACE_DISK: the data directory that is lost. Asked twice, another one may have its place by then."""
     def __init__(
         self,
         *,
@@ -1326,10 +1337,11 @@ class AlterNodeRequest(_message.Message):
         validate_only: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
         bytes_per_second: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
@@ -1358,11 +1370,15 @@ class AlterNodeResponse(_message.Message):
 
     @_builtins.property
     def moves(self) -> _containers.RepeatedCompositeFieldContainer[Global___PlannedMove]:
-        """With NODE_ACTION_DRAIN: the moves as planned now, 1,000 at most. Where they go is decided anew as each begins."""
+        """The moves as planned now, 1,000 at most. With NODE_ACTION_DRAIN, where they go is decided anew as each begins; with
+        NODE_ACTION_REPLACE_DISK, replicas are the nodes that have a copy.
+        """
 
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """With a successor: node ids of those who are to vote in the metadata quorum, where that changes."""
+        """Node ids of those who are to vote in the metadata quorum in the end: with a successor, where that changes; with
+        NODE_ACTION_REPLACE_DISK, where the node is one of them.
+        """
 
     def __init__(
         self,

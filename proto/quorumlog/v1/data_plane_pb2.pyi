@@ -720,6 +720,9 @@ class BrokerMetadata(_message.Message):
     VERSION_FIELD_NUMBER: _builtins.int
     LEAVING_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    LOST_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    RETURNING_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -738,6 +741,12 @@ class BrokerMetadata(_message.Message):
     """True while its replicas are to go to other nodes."""
     feature_level: _builtins.int
     """The highest feature level that it supports."""
+    lost: _builtins.bool
+    """True while its data directory is given up and no other has taken its place."""
+    directory_id: _builtins.str
+    """The data directory with which it registered."""
+    returning: _builtins.int
+    """Partitions of which it is to have a replica again, since its disk was lost."""
     def __init__(
         self,
         *,
@@ -750,10 +759,13 @@ class BrokerMetadata(_message.Message):
         version: _builtins.str = ...,
         leaving: _builtins.bool = ...,
         feature_level: _builtins.int = ...,
+        lost: _builtins.bool = ...,
+        directory_id: _builtins.str = ...,
+        returning: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -7,6 +7,7 @@ from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from quorumlog.v1 import admin_pb2 as _admin_pb2
 from quorumlog.v1 import peer_pb2 as _peer_pb2
 import builtins as _builtins
@@ -19,6 +20,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _DiskState:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _DiskStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_DiskState.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    DISK_STATE_UNSPECIFIED: _DiskState.ValueType  # 0
+    """It counts."""
+    DISK_STATE_LOST: _DiskState.ValueType  # 1
+    """It is given up, and refused; what it had is being taken from it."""
+    DISK_STATE_VACANT: _DiskState.ValueType  # 2
+    """Nothing names it any more: another may register under the node's id."""
+
+class DiskState(_DiskState, metaclass=_DiskStateEnumTypeWrapper):
+    """What the cluster says of a node's data directory."""
+
+DISK_STATE_UNSPECIFIED: DiskState.ValueType  # 0
+"""It counts."""
+DISK_STATE_LOST: DiskState.ValueType  # 1
+"""It is given up, and refused; what it had is being taken from it."""
+DISK_STATE_VACANT: DiskState.ValueType  # 2
+"""Nothing names it any more: another may register under the node's id."""
+Global___DiskState: _TypeAlias = DiskState  # noqa: Y015
 
 @_typing.final
 class MetadataCommand(_message.Message):
@@ -47,6 +72,7 @@ class MetadataCommand(_message.Message):
     WANT_NODE_FIELD_NUMBER: _builtins.int
     REMOVE_NODE_FIELD_NUMBER: _builtins.int
     RESTORE_PRODUCER_NAMES_FIELD_NUMBER: _builtins.int
+    REPLACE_DISK_FIELD_NUMBER: _builtins.int
     timestamp_ms: _builtins.int
     """Milliseconds since the epoch on the controller that proposed it."""
     @_builtins.property
@@ -129,6 +155,10 @@ class MetadataCommand(_message.Message):
     def restore_producer_names(self) -> _admin_pb2.RestoreProducerNamesRequest:
         """Producer names come from a backup."""
 
+    @_builtins.property
+    def replace_disk(self) -> Global___ReplaceDisk:
+        """A lost disk is given up, or the node's id is free for another, or the disk counts again."""
+
     def __init__(
         self,
         *,
@@ -153,12 +183,13 @@ class MetadataCommand(_message.Message):
         want_node: Global___WantNode | None = ...,
         remove_node: Global___RemoveNode | None = ...,
         restore_producer_names: _admin_pb2.RestoreProducerNamesRequest | None = ...,
+        replace_disk: Global___ReplaceDisk | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["add_partitions", b"add_partitions", "allocate_producer_ids", b"allocate_producer_ids", "alter_isr", b"alter_isr", "body", b"body", "change_topic_config", b"change_topic_config", "claim_producer", b"claim_producer", "create_topic", b"create_topic", "delete_producer_claims", b"delete_producer_claims", "delete_producers", b"delete_producers", "delete_topic", b"delete_topic", "fence_brokers", b"fence_brokers", "raise_feature_level", b"raise_feature_level", "reassign_replicas", b"reassign_replicas", "register_broker", b"register_broker", "remove_node", b"remove_node", "replace_disk", b"replace_disk", "replicas_moved", b"replicas_moved", "report_leaders", b"report_leaders", "restore_producer_names", b"restore_producer_names", "timestamp_ms", b"timestamp_ms", "unfence_brokers", b"unfence_brokers", "want_node", b"want_node", "want_quorum", b"want_quorum"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names"]  # noqa: Y015
+    _WhichOneofReturnType_body: _TypeAlias = _typing.Literal["register_broker", "fence_brokers", "unfence_brokers", "create_topic", "report_leaders", "alter_isr", "allocate_producer_ids", "delete_topic", "add_partitions", "change_topic_config", "claim_producer", "reassign_replicas", "replicas_moved", "delete_producers", "delete_producer_claims", "raise_feature_level", "want_quorum", "want_node", "remove_node", "restore_producer_names", "replace_disk"]  # noqa: Y015
     _WhichOneofArgType_body: _TypeAlias = _typing.Literal["body", b"body"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_body) -> _WhichOneofReturnType_body | None: ...
 
@@ -395,6 +426,40 @@ class RemoveNode(_message.Message):
 Global___RemoveNode: _TypeAlias = RemoveNode  # noqa: Y015
 
 @_typing.final
+class ReplaceDisk(_message.Message):
+    """The replacement of a lost disk goes on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    VOTED_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """The node's id."""
+    directory_id: _builtins.str
+    """The data directory that was lost."""
+    state: Global___DiskState.ValueType
+    """What is true from now on."""
+    voted: _builtins.bool
+    """With DISK_STATE_LOST: whether the node is to vote in the metadata quorum again in the end."""
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        directory_id: _builtins.str = ...,
+        state: Global___DiskState.ValueType = ...,
+        voted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "node_id", b"node_id", "state", b"state", "voted", b"voted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ReplaceDisk: _TypeAlias = ReplaceDisk  # noqa: Y015
+
+@_typing.final
 class WantQuorum(_message.Message):
     """Who is to vote in the metadata quorum."""
 
@@ -402,8 +467,11 @@ class WantQuorum(_message.Message):
 
     VOTERS_FIELD_NUMBER: _builtins.int
     WISHES_FIELD_NUMBER: _builtins.int
+    REPLACES_DISK_FIELD_NUMBER: _builtins.int
     wishes: _builtins.int
     """How many of these commands came before, on which this one is based."""
+    replaces_disk: _builtins.bool
+    """Whether it belongs to the replacement of a lost disk. Otherwise nobody is to vote again any more because of one."""
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of registered nodes."""
@@ -413,10 +481,11 @@ class WantQuorum(_message.Message):
         *,
         voters: _abc.Iterable[_builtins.int] | None = ...,
         wishes: _builtins.int = ...,
+        replaces_disk: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["voters", b"voters", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["replaces_disk", b"replaces_disk", "voters", b"voters", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -433,6 +502,8 @@ class ReassignReplicas(_message.Message):
     WISHES_FIELD_NUMBER: _builtins.int
     LEAVING_NODE_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    RETURNING_FIELD_NUMBER: _builtins.int
+    LOST_NODE_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """The partition's Raft group."""
     wishes: _builtins.int
@@ -441,9 +512,15 @@ class ReassignReplicas(_message.Message):
     """Only if this node is to be emptied. Absent: in any case."""
     bytes_per_second: _builtins.int
     """Bytes that the leader's node sends in a second at most, of all moves with the same limit; 0: as fast as it goes."""
+    lost_node: _builtins.int
+    """Only while the data directory of this node is given up. Absent: in any case."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be, the preferred leader first; none: the move under way is cancelled."""
+
+    @_builtins.property
+    def returning(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where its replicas are to be once disks that are lost now have been replaced; empty: where they are to be now."""
 
     def __init__(
         self,
@@ -453,17 +530,23 @@ class ReassignReplicas(_message.Message):
         wishes: _builtins.int | None = ...,
         leaving_node: _builtins.int | None = ...,
         bytes_per_second: _builtins.int = ...,
+        returning: _abc.Iterable[_builtins.int] | None = ...,
+        lost_node: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "leaving_node", b"leaving_node", "wishes", b"wishes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "wishes", b"wishes"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_wishes", b"_wishes", "bytes_per_second", b"bytes_per_second", "group", b"group", "leaving_node", b"leaving_node", "replicas", b"replicas", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "bytes_per_second", b"bytes_per_second", "group", b"group", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "replicas", b"replicas", "returning", b"returning", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving_node: _TypeAlias = _typing.Literal["leaving_node"]  # noqa: Y015
     _WhichOneofArgType__leaving_node: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node"]  # noqa: Y015
+    _WhichOneofReturnType__lost_node: _TypeAlias = _typing.Literal["lost_node"]  # noqa: Y015
+    _WhichOneofArgType__lost_node: _TypeAlias = _typing.Literal["_lost_node", b"_lost_node"]  # noqa: Y015
     _WhichOneofReturnType__wishes: _TypeAlias = _typing.Literal["wishes"]  # noqa: Y015
     _WhichOneofArgType__wishes: _TypeAlias = _typing.Literal["_wishes", b"_wishes"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leaving_node) -> _WhichOneofReturnType__leaving_node | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__lost_node) -> _WhichOneofReturnType__lost_node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__wishes) -> _WhichOneofReturnType__wishes | None: ...
 
@@ -643,6 +726,7 @@ class MetadataSnapshot(_message.Message):
     WANTED_VOTERS_FIELD_NUMBER: _builtins.int
     QUORUM_WISHES_FIELD_NUMBER: _builtins.int
     REMOVED_NODES_FIELD_NUMBER: _builtins.int
+    LOST_DISKS_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -677,6 +761,10 @@ class MetadataSnapshot(_message.Message):
     def removed_nodes(self) -> _containers.RepeatedCompositeFieldContainer[Global___RemovedNode]:
         """Nodes that were struck off, by id."""
 
+    @_builtins.property
+    def lost_disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDisks]:
+        """Data directories that were lost, by node."""
+
     def __init__(
         self,
         *,
@@ -692,10 +780,11 @@ class MetadataSnapshot(_message.Message):
         wanted_voters: _abc.Iterable[_builtins.int] | None = ...,
         quorum_wishes: _builtins.int = ...,
         removed_nodes: _abc.Iterable[Global___RemovedNode] | None = ...,
+        lost_disks: _abc.Iterable[Global___LostDisks] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -751,6 +840,7 @@ class BrokerRecord(_message.Message):
     LEAVING_FIELD_NUMBER: _builtins.int
     SUCCESSOR_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    DISK_FIELD_NUMBER: _builtins.int
     broker_epoch: _builtins.int
     """Its epoch."""
     fenced: _builtins.bool
@@ -761,6 +851,8 @@ class BrokerRecord(_message.Message):
     """To which node, if it is to be one in particular."""
     bytes_per_second: _builtins.int
     """Bytes that each node sends of them in a second at most; 0: as fast as it goes."""
+    disk: Global___DiskState.ValueType
+    """Whether its data directory counts."""
     @_builtins.property
     def registration(self) -> _peer_pb2.RegisterBroker:
         """Its registration."""
@@ -774,16 +866,53 @@ class BrokerRecord(_message.Message):
         leaving: _builtins.bool = ...,
         successor: _builtins.int | None = ...,
         bytes_per_second: _builtins.int = ...,
+        disk: Global___DiskState.ValueType = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "broker_epoch", b"broker_epoch", "bytes_per_second", b"bytes_per_second", "fenced", b"fenced", "leaving", b"leaving", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "broker_epoch", b"broker_epoch", "bytes_per_second", b"bytes_per_second", "disk", b"disk", "fenced", b"fenced", "leaving", b"leaving", "registration", b"registration", "successor", b"successor"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType__successor) -> _WhichOneofReturnType__successor | None: ...
 
 Global___BrokerRecord: _TypeAlias = BrokerRecord  # noqa: Y015
+
+@_typing.final
+class LostDisks(_message.Message):
+    """The data directories that a node has lost."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NODE_ID_FIELD_NUMBER: _builtins.int
+    DIRECTORY_IDS_FIELD_NUMBER: _builtins.int
+    LOST_INDEX_FIELD_NUMBER: _builtins.int
+    VOTED_FIELD_NUMBER: _builtins.int
+    node_id: _builtins.int
+    """Its node id."""
+    lost_index: _builtins.int
+    """The index of the entry that gave up the last of them."""
+    voted: _builtins.bool
+    """Whether the node is to vote in the metadata quorum again."""
+    @_builtins.property
+    def directory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The data directories, the oldest first."""
+
+    def __init__(
+        self,
+        *,
+        node_id: _builtins.int = ...,
+        directory_ids: _abc.Iterable[_builtins.str] | None = ...,
+        lost_index: _builtins.int = ...,
+        voted: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_ids", b"directory_ids", "lost_index", b"lost_index", "node_id", b"node_id", "voted", b"voted"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LostDisks: _TypeAlias = LostDisks  # noqa: Y015
 
 @_typing.final
 class RemovedNode(_message.Message):
@@ -886,6 +1015,7 @@ class PartitionRecord(_message.Message):
     MOVED_INDEX_FIELD_NUMBER: _builtins.int
     WISHES_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
+    RETURNING_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its Raft group."""
     leader: _builtins.int
@@ -916,6 +1046,10 @@ class PartitionRecord(_message.Message):
     def former_targets(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Nodes to which it was to be moved before that was changed, and that may have replicas."""
 
+    @_builtins.property
+    def returning(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Where its replicas are to be once lost disks have been replaced; empty if none is missing."""
+
     def __init__(
         self,
         *,
@@ -930,10 +1064,11 @@ class PartitionRecord(_message.Message):
         moved_index: _builtins.int = ...,
         wishes: _builtins.int = ...,
         bytes_per_second: _builtins.int = ...,
+        returning: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "returning", b"returning", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

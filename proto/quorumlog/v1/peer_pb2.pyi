@@ -55,6 +55,12 @@ class IdentifyResponse(_message.Message):
 
     IDENTITY_FIELD_NUMBER: _builtins.int
     VOTERS_FIELD_NUMBER: _builtins.int
+    KNOWN_DIRECTORY_ID_FIELD_NUMBER: _builtins.int
+    APPLIED_INDEX_FIELD_NUMBER: _builtins.int
+    known_directory_id: _builtins.str
+    """The data directory under which it knows the node id of who asks; empty: under none."""
+    applied_index: _builtins.int
+    """The metadata index that it has applied."""
     @_builtins.property
     def identity(self) -> Global___NodeIdentity:
         """Who answers."""
@@ -70,10 +76,12 @@ class IdentifyResponse(_message.Message):
         *,
         identity: Global___NodeIdentity | None = ...,
         voters: _abc.Iterable[Global___QuorumMember] | None = ...,
+        known_directory_id: _builtins.str = ...,
+        applied_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "identity", b"identity", "known_directory_id", b"known_directory_id", "voters", b"voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1121,6 +1129,7 @@ class BrokerHeartbeat(_message.Message):
     APPLIED_INDEX_FIELD_NUMBER: _builtins.int
     STOPPING_FIELD_NUMBER: _builtins.int
     LOG_SIZES_FIELD_NUMBER: _builtins.int
+    LOST_INDEX_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     broker_epoch: _builtins.int
@@ -1129,6 +1138,8 @@ class BrokerHeartbeat(_message.Message):
     """The metadata index that it has applied."""
     stopping: _builtins.bool
     """True: it is about to stop; fence it now."""
+    lost_index: _builtins.int
+    """The index of the newest entry that gave up a data directory and that it will not forget: what that sends is refused."""
     @_builtins.property
     def log_sizes(self) -> _containers.RepeatedCompositeFieldContainer[Global___LogSize]:
         """Bytes of the logs of some partitions that it leads, a few in each heartbeat."""
@@ -1141,10 +1152,11 @@ class BrokerHeartbeat(_message.Message):
         applied_index: _builtins.int = ...,
         stopping: _builtins.bool = ...,
         log_sizes: _abc.Iterable[Global___LogSize] | None = ...,
+        lost_index: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "log_sizes", b"log_sizes", "node_id", b"node_id", "stopping", b"stopping"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "broker_epoch", b"broker_epoch", "log_sizes", b"log_sizes", "lost_index", b"lost_index", "node_id", b"node_id", "stopping", b"stopping"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

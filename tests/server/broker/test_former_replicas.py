@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from quorumlog.raft.types import Configuration, HardState
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.hosting.raft_host import RaftHost
@@ -46,6 +48,20 @@ def test_a_replica_that_comes_back_begins_in_the_term_after_its_former_life() ->
     assert state.configuration == Configuration((1, 2, 3), (4,)), "a learner until the group says otherwise"
     writes = synced(host, rows)
     assert METADATA_GROUP in writes, "else a restart would destroy it once more for its having gone before"
+    assert FormerReplicas(4, host, rows).votes_from(1000) == 40
+
+
+@pytest.mark.scenario("19b")
+def test_a_replica_on_a_new_disk_has_no_say_before_the_move_that_took_it_out() -> None:
+    """Its former disk may have acknowledged anything up to there, and nothing of that is remembered."""
+    host, rows = host_and_rows()
+    former = FormerReplicas(4, host, rows)
+    partition = PartitionRecord(TOPIC, 0, 1000, (1, 2), (1,), 1, 9, target=(1, 2, 4), moved_index=40)
+    state = former.begin(partition)
+    assert state.configuration == Configuration((1, 2), (4,))
+    assert state.hard_state == HardState(9), "no vote in a term that is decided"
+    assert former.votes_from(1000) == 40
+    synced(host, rows)
     assert FormerReplicas(4, host, rows).votes_from(1000) == 40
 
 

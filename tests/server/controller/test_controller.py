@@ -4,6 +4,7 @@ import random
 
 import pytest
 
+from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.controller import Controller, ControllerOptions
 from quorumlog.server.controller.decision import ControllerDecision
 from quorumlog.server.controller.replica_assignment import TopicLimits
@@ -24,8 +25,9 @@ class Cluster:
         self.image = MetadataImage()
         self.now = 0
         self.options = ControllerOptions(topics=topics or TopicLimits())
-        self.voters: tuple[int, ...] = (1, 2, 3)
         self.quorum_changes = False
+        #: Those of the metadata group.
+        self.members = Configuration((1, 2, 3))
         self.take_over()
         for node in range(1, nodes + 1):
             self.ask(register_broker=registration(node))
@@ -37,8 +39,17 @@ class Cluster:
     def take_over(self) -> None:
         """A new controller, which knows only the image."""
         self.controller = Controller(
-            self.image, self.now, random.Random(1), self.options, lambda: self.voters, lambda: self.quorum_changes
+            self.image, self.now, random.Random(1), self.options, lambda: self.members, lambda: self.quorum_changes
         )
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Of the metadata group."""
+        return self.members.voters
+
+    @voters.setter
+    def voters(self, voters: tuple[int, ...]) -> None:
+        self.members = Configuration(voters)
 
     def decide(self, **body: object) -> ControllerDecision:
         request = peer_pb2.ControllerRequest(request_id=77, **body)  # type: ignore[arg-type]

@@ -7,6 +7,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
+from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.controller import Controller, ControllerOptions
 from quorumlog.server.controller.decision import ControllerDecision
 from quorumlog.server.metadata.image import MetadataImage
@@ -39,7 +40,7 @@ class MetadataMachine(RuleBasedStateMachine):
         self.stale_changes: list[peer_pb2.AlterIsr] = []
 
     def elected(self) -> Controller:
-        return Controller(self.image, self.now, self.rng, ControllerOptions(), lambda: (1, 2, 3))
+        return Controller(self.image, self.now, self.rng, ControllerOptions(), lambda: Configuration((1, 2, 3)))
 
     def ask(self, **body: object) -> ControllerDecision:
         decision = self.controller.handle(self.now, self.now, peer_pb2.ControllerRequest(request_id=1, **body))  # type: ignore[arg-type]

@@ -1,6 +1,8 @@
 """Formation: once, by one, and never over data that exists."""
 
-from quorumlog.server.events import PeerIdentity
+import pytest
+
+from quorumlog.server.events import ClusterStanding, PeerIdentity
 from quorumlog.server.node.formation import Formation, Membership
 
 CONTROLLERS = {1: "a:1", 2: "b:1", 3: "c:1"}
@@ -18,8 +20,8 @@ def identity(node: int, cluster: str = "", directory: str | None = None) -> Peer
 
 def formed() -> Membership:
     first = formation(1)
-    assert first.on_identified(identity(2), ()) is None
-    membership = first.on_identified(identity(3), ())
+    assert first.on_identified(identity(2), ClusterStanding()) is None
+    membership = first.on_identified(identity(3), ClusterStanding())
     assert isinstance(membership, Membership)
     return membership
 
@@ -32,31 +34,65 @@ def test_a_cluster_forms_when_all_controllers_are_empty() -> None:
 
 def test_only_the_lowest_controller_decides() -> None:
     second = formation(2)
-    assert second.on_identified(identity(1), ()) is None
-    assert second.on_identified(identity(3), ()) is None
+    assert second.on_identified(identity(1), ClusterStanding()) is None
+    assert second.on_identified(identity(3), ClusterStanding()) is None
 
 
 def test_the_others_adopt_what_was_decided() -> None:
     membership = formed()
-    adopted = formation(3).on_identified(identity(1, membership.cluster_id), membership.voters)
+    adopted = formation(3).on_identified(identity(1, membership.cluster_id), ClusterStanding(membership.voters))
     assert adopted == membership
 
 
 def test_a_wiped_founder_does_not_join_as_if_it_remembered() -> None:
-    """raft.md 19."""
+
     membership = formed()
     wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
-    refusal = wiped.on_identified(identity(1, membership.cluster_id), membership.voters)
-    assert isinstance(refusal, str)
-    assert "another data directory of node 3" in refusal
+    assert wiped.on_identified(identity(1, membership.cluster_id), ClusterStanding(membership.voters)) is None
+    assert "quorumlog nodes replace 3 --with 3" in wiped.returned_empty
+    assert "dir3" in wiped.returned_empty, "which disk is meant"
 
 
-def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
-    """raft.md 19: the third answers that it is formed."""
+def test_a_node_that_is_no_controller_and_returns_empty_waits_too() -> None:
+    wiped = Formation(4, "another directory", "d:1", CONTROLLERS)
+    standing = ClusterStanding(formed().voters, "dir4", 12)
+    assert wiped.on_identified(identity(1, formed().cluster_id), standing) is None
+    assert "quorumlog nodes replace 4 --with 4" in wiped.returned_empty
+
+
+def test_a_node_whose_former_disk_is_struck_off_joins_and_has_no_say_before_it_has_caught_up() -> None:
+    """What its former disk had acknowledged comes before the index at which it was let in."""
+    others = tuple(voter for voter in formed().voters if voter[0] != 3)
+    wiped = Formation(3, "another directory", "c:1", CONTROLLERS)
+    wiped.on_identified(identity(1, formed().cluster_id), ClusterStanding(formed().voters, "dir3", 12))
+    membership = wiped.on_identified(identity(1, formed().cluster_id), ClusterStanding(others, "", 40))
+    assert membership == Membership(formed().cluster_id, others, 40)
+    assert Membership.decode(membership.encode()) == membership
+
+
+def test_a_founder_votes_from_the_beginning() -> None:
+    third = formation(3)
+    joined = third.on_identified(identity(1, formed().cluster_id), ClusterStanding(formed().voters, "dir3", 12))
+    assert joined is not None
+    assert joined.votes_from == 0, "else the cluster could wait for ever for a third that never was told anything"
+
+
+def test_a_majority_of_controllers_that_returned_empty_is_said_to_be_lost() -> None:
     membership = formed()
     wiped = Formation(1, "new1", "a:1", CONTROLLERS)
-    assert wiped.on_identified(identity(2, directory="new2"), ()) is None
-    assert isinstance(wiped.on_identified(identity(3, membership.cluster_id), membership.voters), str)
+    assert wiped.on_identified(identity(2, directory="new2"), ClusterStanding()) is None
+    assert wiped.on_identified(identity(3, membership.cluster_id), ClusterStanding(membership.voters)) is None
+    assert "no majority remembers the metadata" in wiped.returned_empty
+
+
+@pytest.mark.scenario("19a")
+def test_two_wiped_nodes_of_three_do_not_form_a_new_cluster() -> None:
+    """The third answers that it is formed."""
+    membership = formed()
+    wiped = Formation(1, "new1", "a:1", CONTROLLERS)
+    assert wiped.on_identified(identity(2, directory="new2"), ClusterStanding()) is None
+    assert wiped.on_identified(identity(3, membership.cluster_id), ClusterStanding(membership.voters)) is None
+    assert wiped.decide() is None
 
 
 def test_a_single_controller_forms_at_once() -> None:
@@ -66,22 +102,22 @@ def test_a_single_controller_forms_at_once() -> None:
 
 def test_a_stranger_or_one_without_a_directory_does_not_count() -> None:
     first = formation(1)
-    first.on_identified(identity(9), ())
-    first.on_identified(identity(2, directory=""), ())
+    first.on_identified(identity(9), ClusterStanding())
+    first.on_identified(identity(2, directory=""), ClusterStanding())
     assert first.waiting_for == [2, 3]
 
 
 def test_a_node_that_is_no_controller_joins_a_formed_cluster() -> None:
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
-    assert broker.on_identified(identity(2, membership.cluster_id), membership.voters) == membership
+    assert broker.on_identified(identity(2, membership.cluster_id), ClusterStanding(membership.voters)) == membership
 
 
 def test_a_cluster_formed_anew_by_other_disks_has_another_id() -> None:
     """Otherwise a node of the old cluster would take part in the new one, with the old log."""
     again = formation(1)
-    assert again.on_identified(identity(2), ()) is None
-    wiped = again.on_identified(identity(3, directory="another disk"), ())
+    assert again.on_identified(identity(2), ClusterStanding()) is None
+    wiped = again.on_identified(identity(3, directory="another disk"), ClusterStanding())
     assert isinstance(wiped, Membership)
     assert wiped.cluster_id != formed().cluster_id
     assert formed().cluster_id == formed().cluster_id
@@ -91,4 +127,4 @@ def test_whoever_is_at_the_address_of_a_controller_tells_of_its_cluster() -> Non
     """Who votes may have changed since the addresses were written down, and another node be there now."""
     membership = formed()
     broker = Formation(4, "dir4", "d:1", CONTROLLERS)
-    assert broker.on_identified(identity(9, membership.cluster_id), membership.voters) == membership
+    assert broker.on_identified(identity(9, membership.cluster_id), ClusterStanding(membership.voters)) == membership

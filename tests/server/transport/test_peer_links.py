@@ -23,6 +23,7 @@ from quorumlog.raft.types import (
     Heartbeat,
 )
 from quorumlog.server.events import (
+    ClusterStanding,
     Event,
     FrameReceived,
     PeerConnected,
@@ -70,7 +71,7 @@ class End:
         )
         self.service = PeerService(
             identity=lambda: self.identity,
-            voters=lambda: ((1, "directory-1", "127.0.0.1:1"),),
+            standing=lambda asker: ClusterStanding(((1, "directory-1", "127.0.0.1:1"),), f"directory-{asker}", 7),
             accepts=lambda identity: self.refusal,
             links=self.links,
             log=self.log,
@@ -396,7 +397,9 @@ async def test_identify_finds_a_node_and_its_voters(ends: tuple[End, End]) -> No
     first.links.identify(second.address)
     first.links.identify("127.0.0.1:1")
     await until(lambda: first.of(PeerIdentified))
-    assert first.of(PeerIdentified) == [PeerIdentified(second.identity, ((1, "directory-1", "127.0.0.1:1"),))]
+    assert first.of(PeerIdentified) == [
+        PeerIdentified(second.identity, ClusterStanding(((1, "directory-1", "127.0.0.1:1"),), "directory-1", 7))
+    ]
 
 
 async def test_a_queue_takes_no_more_than_its_bounds() -> None:

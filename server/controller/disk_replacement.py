@@ -1,0 +1,204 @@
+"""Replaces lost disks: what the controller proposes for that, step by step.
+
+There is no state of it but the metadata, so the next controller goes on where the last one was:
+
+1. every partition with a replica on the disk goes on without it, and so does the metadata quorum;
+2. once nothing names the node any more, its place is vacant, and another data directory may register;
+3. each partition gets its replica back, as a new one, and the metadata quorum its voter.
+
+A replica only returns when every other node of its partition has heard of the loss and will not forget it. A node that
+has not might still take the vote of the former disk, and another one that of the new disk: two leaders in one term.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+from quorumlog.raft.types import NO_NODE, Configuration
+from quorumlog.server.controller.broker_liveness import BrokerLiveness
+from quorumlog.server.controller.evacuation import CHECK_INTERVAL_US, MOVES_AT_ONCE, wish_of
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord, PartitionRecord
+from quorumlog.v1 import metadata_log_pb2
+
+_Body = metadata_log_pb2.ReassignReplicas | metadata_log_pb2.WantQuorum | metadata_log_pb2.ReplaceDisk
+
+#: What a proposal is, of what, and how many came before.
+_Key = tuple[str, int, int]
+
+
+@dataclass(slots=True, frozen=True)
+class LossPlan:
+    """What the loss of a node's disk comes to.
+
+    Arguments:
+        replicas: partitions of which the node is to get a copy anew.
+        without_majority: those of them that the loss leaves without a majority of their replicas.
+        voters: who is to vote in the metadata quorum in the end; empty if the node has no vote.
+        has_voters: whether a majority of them is left meanwhile.
+    """
+
+    replicas: tuple[PartitionRecord, ...]
+    without_majority: tuple[PartitionRecord, ...]
+    voters: tuple[int, ...]
+    has_voters: bool
+
+
+class DiskReplacement:
+    """Plans and proposes what replaces lost disks.
+
+    Arguments:
+        image: the controller's, read only here.
+        members: the members of the metadata group at the moment.
+        liveness: knows what each node has heard of.
+        patience_us: after which a proposal that was not applied counts as lost.
+    """
+
+    def __init__(
+        self,
+        image: MetadataImage,
+        members: Callable[[], Configuration],
+        liveness: BrokerLiveness,
+        patience_us: int,
+    ) -> None:
+        self._image = image
+        self._members = members
+        self._liveness = liveness
+        self._patience_us = patience_us
+        self._due = 0
+        #: When each proposal counts as lost, by what it is and what it is based on.
+        self._proposed: dict[_Key, int] = {}
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``due`` is to be called (µs); None while no disk has ever been lost."""
+        return self._due if self._image.lost_disks.by_node else None
+
+    def plan(self, node_id: int) -> LossPlan:
+        """What the loss of a node's disk comes to."""
+        image = self._image
+        gone = {node_id} | {node for node, broker in image.brokers.items() if broker.is_lost}
+        mine = [each for each in image.partitions.values() if node_id in each.hosts or node_id in each.returning]
+        mine.sort(key=lambda each: each.group)
+        stuck = [each for each in mine if not (_is_left(each.replicas, gone) and _is_left(each.target, gone))]
+        before = image.quorum.voters or self._members().electors
+        lost = image.lost_disks.by_node.get(node_id)
+        votes = node_id in before or (lost is not None and lost.voted)
+        voters = tuple(sorted({*before, node_id})) if votes else ()
+        # Not of those that are to vote in the end: who votes now decides on that.
+        has_voters = all(_is_left(tuple(half), gone) for half in self._members().halves)
+        return LossPlan(tuple(mine), tuple(stuck), voters, has_voters)
+
+    def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
+        """What is to be proposed now."""
+        image = self._image
+        if not image.lost_disks.by_node or now < self._due:
+            return []
+        self._due = now + CHECK_INTERVAL_US
+        self._proposed = {key: expires for key, expires in self._proposed.items() if now < expires}
+        lost = [broker for _, broker in sorted(image.brokers.items()) if broker.is_lost and not broker.is_vacant]
+        bodies: list[_Body] = []
+        if lost:
+            bodies += self._shrinks(lost)
+            bodies += self._vacancies(lost)
+        bodies += self._returns()
+        bodies += self._quorum()
+        commands = []
+        for body in bodies:
+            key = _key(body)
+            if key not in self._proposed:
+                self._proposed[key] = now + self._patience_us
+                commands.append(_command(wall_ms, body))
+        return commands
+
+    def _shrinks(self, lost: list[BrokerRecord]) -> Iterator[_Body]:
+        gone = {broker.node_id for broker in lost}
+        for partition in self._image.partitions.values():
+            missing = gone.intersection(partition.wanted)
+            left = tuple(node for node in partition.wanted if node not in gone)
+            if missing and left:
+                yield metadata_log_pb2.ReassignReplicas(
+                    group=partition.group,
+                    replicas=left,
+                    wishes=partition.wishes,
+                    returning=partition.intended,
+                    lost_node=min(missing),
+                )
+
+    def _vacancies(self, lost: list[BrokerRecord]) -> Iterator[_Body]:
+        """Frees the places of nodes that nothing names any more: no partition, and no member of the metadata group. (As
+        a member its progress would be taken over: the leader would believe that the new directory has what the former
+        one had.)"""
+        image = self._image
+        named = {node for each in image.partitions.values() for node in each.hosts}
+        named.update(image.quorum.voters, self._members().members)
+        for broker in lost:
+            if broker.node_id not in named:
+                yield metadata_log_pb2.ReplaceDisk(
+                    node_id=broker.node_id,
+                    directory_id=broker.registration.directory_id,
+                    state=metadata_log_pb2.DISK_STATE_VACANT,
+                )
+
+    def _returns(self) -> Iterator[_Body]:
+        image = self._image
+        room = MOVES_AT_ONCE - sum(
+            image.available_leader(image.partitions[group]) != NO_NODE for group in image.moves.groups()
+        )
+        for partition in image.lost_disks.returning():
+            if room <= 0:
+                break
+            coming = frozenset(
+                node for node in partition.returning if node not in partition.wanted and self._may_return(node)
+            )
+            if coming and not partition.is_moving and self._know_of_loss(partition, coming):
+                yield wish_of(partition, partition.returning, coming)
+                room -= 1
+
+    def _may_return(self, node_id: int) -> bool:
+        broker = self._image.brokers.get(node_id)
+        return broker is not None and not broker.is_lost and not broker.fenced and not broker.leaving
+
+    def _know_of_loss(self, partition: PartitionRecord, coming: frozenset[int]) -> bool:
+        lost = self._image.lost_disks.by_node
+        newest = max((lost[node].lost_index for node in coming if node in lost), default=0)
+        return all(self._liveness.knows_of_loss(node, newest) for node in partition.replicas)
+
+    def _quorum(self) -> Iterator[_Body]:
+        """Takes the voters from the metadata quorum that have lost their disks, and gives those their vote back that
+        have new ones."""
+        image = self._image
+        before = set(image.quorum.voters or self._members().electors)
+        gone = {node for node, broker in image.brokers.items() if broker.is_lost}
+        back = {node for node, lost in image.lost_disks.by_node.items() if lost.voted and self._may_return(node)}
+        # Where only a lost one was to vote, those that vote now go on.
+        left = before.difference(gone) or set(self._members().electors).difference(gone)
+        wanted = left | back
+        if wanted and wanted != before:
+            yield metadata_log_pb2.WantQuorum(voters=sorted(wanted), wishes=image.quorum.wishes, replaces_disk=True)
+
+
+def _is_left(voters: tuple[int, ...], gone: set[int]) -> bool:
+    """Whether a majority remains, if there are any at all."""
+    return not voters or 2 * len([node for node in voters if node not in gone]) > len(voters)
+
+
+def _key(body: _Body) -> _Key:
+    match body:
+        case metadata_log_pb2.ReassignReplicas():
+            return ("partition", body.group, body.wishes)
+        case metadata_log_pb2.WantQuorum():
+            return ("quorum", METADATA_GROUP, body.wishes)
+        case metadata_log_pb2.ReplaceDisk():
+            return (body.directory_id, body.node_id, 0)
+
+
+def _command(wall_ms: int, body: _Body) -> metadata_log_pb2.MetadataCommand:
+    match body:
+        case metadata_log_pb2.ReassignReplicas():
+            return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
+        case metadata_log_pb2.WantQuorum():
+            return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, want_quorum=body)
+        case metadata_log_pb2.ReplaceDisk():
+            return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, replace_disk=body)

@@ -1,0 +1,105 @@
+"""A node's data is deleted under load, and one command brings all of it back from the others."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import time
+
+import pytest
+from command_line import cli, until
+from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
+
+from quorumlog.sdk import Admin, NewTopic
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+
+#: From the command to all replicas in sync: the logs of these tests are short.
+LIMIT_S = 60
+
+
+def health(cluster: LocalCluster) -> str:
+    return cli(cluster, "cluster", "health").stdout
+
+
+def lose_disk(cluster: LocalCluster, node: int) -> None:
+    cluster.kill(node)
+    shutil.rmtree(cluster.data_dir(node))
+    cluster.start(node)
+
+
+@pytest.mark.parametrize("lost", [1, 4], ids=["a controller", "no controller"])
+def test_a_node_whose_data_is_deleted_under_load_is_its_own_replacement(lost: int) -> None:
+    with (
+        LocalCluster(nodes=4, controllers=3) as cluster,
+        Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+    ):
+        admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [lost, 2, 3]})])
+        admin.create_topics([NewTopic("others", num_partitions=8, replication_factor=3)])
+        before = {
+            (topic.name, each.partition): each.replicas
+            for topic in admin.describe_topics(include_internal=True)
+            for each in topic.partitions
+        }
+        with Load(cluster) as load:
+            load.goes_on()
+            lose_disk(cluster, lost)
+            load.goes_on()
+            command = f"quorumlog nodes replace {lost} --with {lost}"
+            until(lambda: command in health(cluster), "health says what to type")
+            assert command in cli(cluster, "nodes", "list").stdout
+            planned = json.loads(cli(cluster, *command.split()[1:], "--dry-run", "-o", "json").stdout)
+            assert planned["all_moves"] == sum(lost in replicas for replicas in before.values())
+            began = time.monotonic()
+            replaced = cli(cluster, *command.split()[1:])
+            took_s = time.monotonic() - began
+            assert (replaced.returncode, replaced.stderr) == (0, ""), replaced.stdout
+            assert replaced.stdout.endswith(f"node {lost} has all of its replicas again\n")
+            assert took_s < LIMIT_S
+            load.goes_on()
+            until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again, by itself")
+            voters = {each.node_id for each in admin.describe_quorum().voters}
+            assert voters == {1, 2, 3}
+        assert_one_copy_each_in_order(cluster, load.acknowledged)
+        after = {
+            (topic.name, each.partition): each.replicas
+            for topic in admin.describe_topics(include_internal=True)
+            for each in topic.partitions
+        }
+        assert after == before, "each is where it was, and prefers the leader that it preferred"
+        # What it has now counts: with another node gone, it is needed for every majority.
+        cluster.kill(2)
+        with Load(cluster) as load:
+            load.goes_on()
+
+
+def test_a_disk_that_was_given_up_does_not_count_when_it_is_found_again() -> None:
+    with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", num_partitions=2, replication_factor=3)])
+        cluster.kill(3)
+        found = cluster.data_dir(3).with_name("found")
+        shutil.move(cluster.data_dir(3), found)
+        given_up = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
+        assert given_up.returncode == 0, given_up.stderr
+        assert "start node 3 with an empty data directory" in given_up.stdout
+        shutil.copytree(found, cluster.data_dir(3))
+        cluster.start(3)
+        until(lambda: "was given up as lost" in cluster.log_path(3).read_text(), "it is told")
+        assert "the disk of node 3 is being replaced" in health(cluster)
+        lose_disk(cluster, 3)
+        until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+
+
+def test_the_only_copy_is_not_given_up() -> None:
+    with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("alone", replica_assignments={0: [3]})])
+        lose_disk(cluster, 3)
+        until(lambda: "returned with an empty data directory" in health(cluster), "it waits")
+        refused = cli(cluster, "nodes", "replace", "3", "--with", "3")
+        assert refused.returncode == 1
+        assert "delete their topics first (alone)" in refused.stderr
+        admin.delete_topics(["alone"])
+        replaced = cli(cluster, "nodes", "replace", "3", "--with", "3")
+        assert replaced.returncode == 0, replaced.stderr
+        until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
