@@ -80,7 +80,7 @@ class AsyncAdmin:
         self._limit_s = config.request_timeout_ms / 1000
         self._fork = ForkGuard("Admin")
         self._closed = False
-        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
+        self._newest: dict[tuple[bytes, int], dict[int, PartitionDescription]] = {}
         self._cluster = Cluster(
             parse_bootstrap_servers(config.bootstrap_servers),
             request_timeout_s=self._limit_s,
@@ -217,7 +217,9 @@ class AsyncAdmin:
         Questions go to one node after the other, and a node that has just restarted answers from an older image.
         Without this check, a caller who waits for an ISR to grow would see it grow and shrink again.
         """
-        seen = self._newest.setdefault(topic.topic_id, {})
+        # One that was restored from a backup has its id again, but other groups.
+        groups = min((each.group_id for each in topic.partitions), default=0)
+        seen = self._newest.setdefault((topic.topic_id, groups), {})
         for heard in _partition_descriptions(topic):
             known = seen.get(heard.partition)
             if known is None or heard.partition_epoch >= known.partition_epoch:
