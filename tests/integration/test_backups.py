@@ -287,6 +287,10 @@ def test_a_backup_that_was_killed_leaves_the_one_before_and_goes_on(
     assert verify_backup(str(tmp_path)).problems == ()
     again = create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["twice"])
     assert again.copied_bytes == 0, "what the killed one had copied is there"
+    manifest = read_manifest(DirectoryStore(tmp_path))
+    assert manifest is not None
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {MANIFEST, *(file.name for file in manifest.files())}, "nothing else is left"
     assert verify_backup(str(tmp_path)).records == 300
 
 
