@@ -18,6 +18,7 @@ from quorumlog.v1.entry import (
     ENVELOPE_BYTES,
     FIRST_NAMED_PRODUCER_ID,
     NO_PRODUCER_ID,
+    SEQUENCE_MODULUS,
     BatchHeader,
     parse_header,
 )
@@ -77,6 +78,8 @@ class CommittedPartition:
         deletable: records below it somebody has asked to delete.
         retentions: what its topic has allowed to go at some time.
         compaction: what its points leave.
+        restored, restoring: whether it comes from a backup; whether that is not finished.
+        restore_began: the entry with which that began, and the offset at which the log began with it.
         most_producers: so many others without a name must have written before one without a name can be forgotten.
     """
 
@@ -87,6 +90,9 @@ class CommittedPartition:
     log_start: int = 0
     deletable: int = 0
     retentions: set[TopicRetention] = field(default_factory=set)
+    restored: bool = False
+    restoring: bool = False
+    restore_began: tuple[int, int] = (0, 0)
     most_producers: int = 1 << 30
     compaction: CompactedContent = field(default_factory=CompactedContent)
     _starts: list[tuple[int, int]] = field(default_factory=lambda: [(0, 0)])
@@ -116,6 +122,21 @@ class CommittedPartition:
                 self.compaction.apply(command.compact_log, self.next_offset)
             elif body == "forget_producers":
                 self._forgotten_up_to = max(self._forgotten_up_to, command.forget_producers.up_to_index)
+            elif body == "begin_restore" and not self.next_offset and not self.restored:
+                self.restored = self.restoring = True
+                self.next_offset = command.begin_restore.next_offset
+                self.restore_began = (entry.index, self.next_offset)
+                self.log_start = command.begin_restore.log_start_offset
+                self._starts.append((entry.index, self.log_start))
+            elif body == "restore_producers":
+                for each in command.restore_producers.producers:
+                    last = each.batches[-1]
+                    following = (last.base_sequence + last.record_count) % SEQUENCE_MODULUS
+                    self._writers[each.producer_id] = _ProducerPlace(each.epoch, following, entry.index)
+            elif body == "finish_restore" and self.restoring:
+                self.restoring = False
+                self.deletable = max(self.deletable, command.finish_restore.log_start_offset)
+                self._trim(entry.index, command.finish_restore.log_start_offset, wall_ms)
 
     def _batch(self, entry: Entry) -> None:
         header = parse_header(entry.data)
@@ -129,7 +150,8 @@ class CommittedPartition:
             raise Violation(
                 f"batch {entry.index} of group {self.group} has {len(values)} values, not {header.record_count}"
             )
-        self._check_writer(entry.index, header)
+        if not self.restoring:  # What a restore brings says itself whom it is of.
+            self._check_writer(entry.index, header)
         before = self.batches_in_order[-1].end_bytes if self.batches_in_order else 0
         batch = CommittedBatch(
             header.base_offset,
@@ -218,7 +240,10 @@ class CommittedPartition:
     def next_offset_at(self, index: int) -> int:
         """The offset after the last record up to the entry at ``index``."""
         place = bisect_right(self.batches_in_order, index, key=attrgetter("index"))
-        return self.batches_in_order[place - 1].last_offset + 1 if place else 0
+        if place:
+            return self.batches_in_order[place - 1].last_offset + 1
+        began, first_offset = self.restore_began
+        return first_offset if self.restored and began <= index else 0
 
     def entries(self) -> Iterator[bytes]:
         """All batches that were ever committed."""

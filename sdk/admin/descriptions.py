@@ -35,11 +35,13 @@ class TopicDescriptions:
     """
 
     def __init__(self) -> None:
-        self._newest: dict[bytes, dict[int, PartitionDescription]] = {}
+        self._newest: dict[tuple[bytes, int], dict[int, PartitionDescription]] = {}
 
     def topic(self, topic: data_plane_pb2.TopicMetadata) -> TopicDescription:
         """One topic, as a node has just described it."""
-        seen = self._newest.setdefault(topic.topic_id, {})
+        # One that was restored from a backup has its id again, but other groups.
+        groups = min((each.group_id for each in topic.partitions), default=0)
+        seen = self._newest.setdefault((topic.topic_id, groups), {})
         for heard in _partition_descriptions(topic):
             known = seen.get(heard.partition)
             if known is None or heard.partition_epoch >= known.partition_epoch:

@@ -123,13 +123,19 @@ class BackupCreation:
             next_named_producer_id=next_named,
         )
         self._store.write(MANIFEST, manifest.encode())
-        if before is not None:
-            named = {file.name for file in manifest.files()}
-            for file in before.files():
-                if file.name not in named:
-                    self._store.delete(file.name)
+        self._sweep(manifest, before)
         all_bytes = sum(s.file.size_bytes for t in manifest.topics for p in t.partitions for s in p.segments)
         return BackupReport(manifest, self._copied_bytes, max(0, all_bytes - self._copied_bytes), tuple(self._notes))
+
+    def _sweep(self, manifest: Manifest, before: Manifest | None) -> None:
+        """Deletes what the backup before had named, or one that was broken off has left, and nobody names any more."""
+        named = {file.name for file in manifest.files()}
+        found = {file.name for file in before.files()} if before is not None else set()
+        for topic in manifest.topics:
+            for partition in topic.partitions:
+                found.update(self._store.names(_folder(topic.name, topic.topic_id, partition.number)))
+        for name in sorted(found - named):
+            self._store.delete(name)
 
     # --- metadata ------------------------------------------------------------------------------------------------
 
@@ -245,7 +251,7 @@ class BackupCreation:
         async def copy(source: _TopicSource, number: int) -> PartitionBackup | None:
             known = None if before is None else before.partition(source.topic_id.hex(), number)
             retention = int(source.configs.get(_DELETE_RETENTION, _DAY_MS))
-            folder = f"topics/{source.name}.{source.topic_id.hex()}/{number}"
+            folder = _folder(source.name, source.topic_id.hex(), number)
             tp = TopicPartition(source.name, number)
             async with turns:
                 try:
@@ -290,6 +296,11 @@ class BackupCreation:
     def _count_bytes(self, size: int) -> None:
         self._copied_bytes += size
         self._progress(self._copied_bytes)
+
+
+def _folder(topic: str, topic_id: str, partition: int) -> str:
+    """Of a partition's files."""
+    return f"topics/{topic}.{topic_id}/{partition}"
 
 
 def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:

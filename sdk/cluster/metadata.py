@@ -118,7 +118,9 @@ class MetadataCache:
     def _describe(self, topic: data_plane_pb2.TopicMetadata, index: int) -> None:
         heard = _topic_view(topic, index)
         known = self.topics.get(topic.name)
-        if known is not None and known.topic_id != heard.topic_id:
+        # One that is restored from a backup has its id again, but other groups. Leader epochs begin anew with them.
+        told = known is not None and heard.first_group not in (0, known.first_group)
+        if known is not None and (told or known.topic_id != heard.topic_id):
             if heard.first_group < known.first_group:
                 return  # The topic was created anew since: the answer is older.
             known = None

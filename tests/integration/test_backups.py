@@ -6,6 +6,7 @@ import asyncio
 import itertools
 import json
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -178,6 +179,27 @@ def test_a_retry_after_the_restore_is_still_a_duplicate(
         assert producer.send("paid", b"on").result(timeout=30).offset == 6
 
 
+def test_a_producer_that_lives_through_a_restore_goes_on(tmp_path: Path) -> None:
+    """Behind its addresses is another cluster then, whose leader epochs begin anew."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    with LocalCluster(nodes=1, base_port=port) as old:
+        with Admin(bootstrap_servers=old.bootstrap_servers) as admin:
+            admin.create_topics([NewTopic("lasting", 1, 1)])
+        for _ in range(3):
+            old.stop(1)
+            old.start(1)
+        producer = Producer(bootstrap_servers=old.bootstrap_servers, linger_ms=0, producer_name="lasting")
+        for value in range(10):
+            assert producer.send("lasting", b"%d" % value).result(timeout=30).offset == value
+        create_backup(str(tmp_path), bootstrap_servers=old.bootstrap_servers)
+    with LocalCluster(nodes=1, base_port=port) as new, producer:
+        restore_backup(str(tmp_path), bootstrap_servers=new.bootstrap_servers)
+        for value in range(10, 15):
+            assert producer.send("lasting", b"%d" % value).result(timeout=60).offset == value
+        assert [value for _, _, value, _ in records(new, "lasting")[0]] == [b"%d" % each for each in range(15)]
+
+
 def send_again(cluster: LocalCluster, topic: str, stored: BackedUpBatch) -> data_plane_pb2.ProduceResult:
     """Sends a stored batch to partition 0 as its producer had sent it."""
     header = stored.header
@@ -265,6 +287,10 @@ def test_a_backup_that_was_killed_leaves_the_one_before_and_goes_on(
     assert verify_backup(str(tmp_path)).problems == ()
     again = create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["twice"])
     assert again.copied_bytes == 0, "what the killed one had copied is there"
+    manifest = read_manifest(DirectoryStore(tmp_path))
+    assert manifest is not None
+    files = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert files == {MANIFEST, *(file.name for file in manifest.files())}, "nothing else is left"
     assert verify_backup(str(tmp_path)).records == 300
 
 
@@ -375,6 +401,33 @@ def test_what_retention_took_is_noted_and_stays_away(source: LocalCluster, fresh
     assert report.notes == ("short-0: offsets 100 to 149 were gone before they were backed up",)
     restore_backup(str(tmp_path), bootstrap_servers=fresh.bootstrap_servers)
     assert [each[0] for each in records(fresh, "short")[0]] == list(range(150, 200))
+
+
+def test_a_restored_partition_moves_and_is_trimmed_like_any_other(source: LocalCluster, tmp_path: Path) -> None:
+    create(source, "settled")
+    write(source, "settled", range(300))
+    with Admin(bootstrap_servers=source.bootstrap_servers) as admin:
+        admin.delete_records({TopicPartition("settled", 0): 20})
+    create_backup(str(tmp_path), bootstrap_servers=source.bootstrap_servers, topics=["settled"])
+    tp = TopicPartition("settled", 0)
+    with LocalCluster(nodes=4) as cluster:
+        restore_backup(str(tmp_path), bootstrap_servers=cluster.bootstrap_servers)
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            write(cluster, "settled", range(50))
+            admin.delete_records({tp: 320})
+            [described] = admin.describe_topics(["settled"])
+            replicas = described.partitions[0].replicas
+            [other] = {1, 2, 3, 4} - set(replicas)
+            admin.reassign_partitions({tp: [other, *replicas[1:]]})
+            until(lambda: not admin.list_partition_reassignments(), "the partition has moved")
+        assert [each[0] for each in records(cluster, "settled")[0]] == list(range(320, 350))
+        for node in cluster.node_ids:
+            cluster.stop(node)
+        for node in cluster.node_ids:
+            cluster.start(node)
+        write(cluster, "settled", range(1))
+        assert [each[0] for each in records(cluster, "settled")[0]] == list(range(320, 351))
+        assert_nodes_are_sound(cluster)
 
 
 def test_a_restore_refuses_a_topic_that_is_there(source: LocalCluster, tmp_path: Path) -> None:

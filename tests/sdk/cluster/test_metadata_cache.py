@@ -97,6 +97,18 @@ def test_another_cluster_behind_the_addresses_has_an_order_of_its_own() -> None:
     assert "t" in cache.merge(answer(OLD, 4, cluster="formed anew"))
 
 
+def test_a_topic_that_was_restored_with_its_id_has_leader_epochs_of_its_own() -> None:
+    """Otherwise a client would go on asking whoever led the topic before."""
+    behind_the_addresses = cache_of(answer(OLD, 40, leader=3, epoch=9), answer(OLD, 3, cluster="restored"))
+    assert behind_the_addresses.partition("t", 0) == PartitionView(0, 1, 1, (1, 2, 3))
+    restored = answer(OLD, 60)
+    restored.topics[0].partitions[0].group_id += 1
+    in_the_same_cluster = cache_of(answer(OLD, 40, leader=3, epoch=9), restored)
+    assert in_the_same_cluster.partition("t", 0) == PartitionView(0, 1, 1, (1, 2, 3))
+    in_the_same_cluster.merge(answer(OLD, 41, leader=3, epoch=9))
+    assert in_the_same_cluster.partition("t", 0) == PartitionView(0, 1, 1, (1, 2, 3)), "an older answer"
+
+
 # -- one topic ------------------------------------------------------------------------------------------------------
 
 
