@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from quorumlog.sdk import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     NewTopic,
+    NodeDescription,
     Producer,
     ReassignmentInProgressError,
     TopicPartition,
