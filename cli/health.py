@@ -165,8 +165,7 @@ def _judge(admin: Admin) -> Health:
     down = [node for node in down if node not in empty and node not in {each.node_id for each in replaced if each.lost}]
     if down:
         reasons.append(f"node{'s' if len(down) > 1 else ''} down: {node_list(down)}")
-        moves = admin.list_partition_reassignments().values() if cluster.controller_id is not None else ()
-        leaving = sum(not set(down).isdisjoint(move.removing_replicas) for move in moves)
+        leaving = 0 if cluster.controller_id in (None, *down) else _made_anew(admin, down)
         if leaving:
             reasons.append(f"{plural(leaving, 'replica')} of what is down being made anew on other nodes")
     for each in replaced:
@@ -186,6 +185,17 @@ def _judge(admin: Admin) -> Health:
             shown = ", ".join(affected[:3]) + (", …" if len(affected) > 3 else "")
             reasons.append(f"{plural(len(affected), 'partition')} {complaint} ({shown})")
     return Health(len(cluster.brokers), len(topics), len(found), tuple(reasons))
+
+
+def _made_anew(admin: Admin, down: list[int]) -> int:
+    """How many partitions are being moved off nodes that are down; 0 where the controller does not say so."""
+    from quorumlog.sdk import QuorumlogError
+
+    try:
+        moves = admin.list_partition_reassignments().values()
+    except QuorumlogError:
+        return 0
+    return sum(not set(down).isdisjoint(move.removing_replicas) for move in moves)
 
 
 def _why_no_nodes(admin: Admin) -> str:

@@ -302,7 +302,8 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
             tell(len(left), _bytes_left(admin, left, sizes, mean) if plan.all_bytes and sys.stderr.isatty() else 0)
             if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
-            brokers = admin.describe_cluster().brokers
+            # As of now: a node that is behind knows nothing of the drain yet.
+            brokers = admin.describe_cluster(linearizable=True).brokers
             if not any(broker.node_id == node and broker.leaving for broker in brokers):
                 raise CommandError(f"node {node} is not being drained any more: somebody has called it off")
             if not left or any(partition.leader is not None for _, partition in left):

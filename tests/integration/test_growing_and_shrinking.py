@@ -27,7 +27,7 @@ def on(admin: Admin, node: int) -> int:
 
 def done(cluster: LocalCluster, *arguments: str) -> str:
     ended = cli(cluster, *arguments)
-    assert (ended.returncode, ended.stderr) == (0, ""), arguments
+    assert (ended.returncode, ended.stderr) == (0, ""), (arguments, ended.stderr)
     return ended.stdout
 
 

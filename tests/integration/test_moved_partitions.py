@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import random
 import threading
 import time
 from pathlib import Path
@@ -17,6 +18,7 @@ from quorumlog.sdk import (
     InvalidReplicaAssignmentError,
     InvalidReplicationFactorError,
     NewTopic,
+    NodeDescription,
     Producer,
     ReassignmentInProgressError,
     TopicPartition,
@@ -166,3 +168,32 @@ def test_wrong_usage_is_one_line_and_status_2(
     lines = capsys.readouterr().err.splitlines()
     assert len(lines) == 1
     assert complaint in lines[0]
+
+
+def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off() -> None:
+    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3]})])
+        rng = random.Random(1)
+        with Producer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+            for future in [producer.send(MOVED.topic, rng.randbytes(100_000), partition=0) for _ in range(400)]:
+                future.result(timeout=PATIENCE_S)
+        asked = ("partitions", "reassign", "--topic", MOVED.topic, "--replicas", "1,2,4", "--throttle", "2MB/s")
+        assert cli(cluster, *asked).returncode == 0
+
+        def lacking() -> int:
+            described = [each for each in admin.describe_nodes() if isinstance(each, NodeDescription)]
+            return max((copy.left_bytes for each in described for copy in each.copies), default=0)
+
+        until(lambda: 0 < lacking() < 40_000_000, "the copy is under way")
+        assert "2.0 MB/s" in cli(cluster, "partitions", "list-reassignments").stdout
+        leader = cluster.leader(MOVED.topic, 0)
+        assert leader is not None
+        cluster.kill(leader)
+        cluster.start(leader)
+        until(lambda: 0 < lacking() < 40_000_000, "the copy goes on")
+        assert admin.list_partition_reassignments()[MOVED].throttle_bytes_per_second == 2_000_000
+        assert cli(cluster, "partitions", "reassign", "--topic", MOVED.topic, "--cancel", "--wait").returncode == 0
+        assert replicas(admin) == (1, 2, 3)
+        # Without the throttle it takes no time.
+        assert cli(cluster, *asked[:-2], "--wait").returncode == 0
+        assert replicas(admin) == (1, 2, 4)
