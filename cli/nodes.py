@@ -195,13 +195,14 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, *, dry_run: boo
 
     with connect(servers) as admin:
         former = _broker(admin, node)
-        if former.returning and not former.lost:
-            # It is on its way back: there is nothing more to be given up.
+        is_on_its_way = bool(former.returning) and not former.lost and not former.fenced
+        if is_on_its_way:
+            # There is nothing more to be given up.
             plan = NodePlan((), former.returning, ())
         else:
             plan = _give_up_disk(admin, former, dry_run=dry_run)
         if wait and not dry_run:
-            _wait_for_disk(admin, former, max(plan.all_moves, former.returning))
+            _wait_for_disk(admin, former, plan.all_moves, may_be_called_off=not is_on_its_way)
     if output is OutputFormat.JSON:
         _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
         return
@@ -250,13 +251,13 @@ def _answers_with(admin: Admin, broker: BrokerDescription) -> bool:
     return any((each.node_id, each.directory_id) == (broker.node_id, broker.directory_id) for each in answers)
 
 
-def _wait_for_disk(admin: Admin, former: BrokerDescription, copies: int) -> None:
+def _wait_for_disk(admin: Admin, former: BrokerDescription, copies: int, *, may_be_called_off: bool) -> None:
     """Waits until a node has another data directory, and on that all that it had on the former one."""
     node, hinted = former.node_id, False
     with progress(f"replacing the disk of node {node}", copies, "replicas copied") as tell:
         while True:
             broker = _broker(admin, node)
-            called_off = not broker.lost and broker.directory_id == former.directory_id and not former.returning
+            called_off = may_be_called_off and not broker.lost and broker.directory_id == former.directory_id
             if called_off:
                 raise CommandError(f"the disk of node {node} counts again: somebody has called its replacement off")
             if broker.lost and not hinted and not _answers_with_another(admin, broker):
