@@ -16,6 +16,7 @@ from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
 from quorumlog.sdk.arguments import (
     check_count,
+    check_int32,
     checked_claim_time,
     checked_commits,
     checked_group,
@@ -297,6 +298,7 @@ class AsyncAdmin:
         """
         self._check_usable()
         check_count(most_moves, "most_moves")
+        check_int32(most_moves, "most_moves")
         throttle = checked_throttle(throttle_bytes_per_second)
         return await self._partitions.rebalance(most_moves, throttle, validate_only=bool(validate_only))
 

@@ -334,7 +334,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("partitions rebalance", ("orders",), 2, ("orders",)),
     ("partitions rebalance", ("--throttle", "fast"), 2, ("'fast'", "50MB/s")),
     ("partitions rebalance", ("--throttle", "1kB/s"), 1, ("too slow",)),
-    ("partitions rebalance", ("--most-moves", "0"), 2, ("--most-moves", "1<=x<=1000")),
+    ("partitions rebalance", ("--most-moves", "0"), 2, ("--most-moves", "greater than or equal to 1")),
     ("partitions list-reassignments", ("orders",), 2, ("orders",)),
     ("leaders balance", ("--topic", "nope"), 1, ("'nope'", "not exist")),
     ("produce", (), 2, ("missing argument",)),
