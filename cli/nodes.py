@@ -202,7 +202,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, *, dry_run: boo
         else:
             plan = _give_up_disk(admin, former, dry_run=dry_run)
         if wait and not dry_run:
-            _wait_for_disk(admin, former, plan.all_moves, may_be_called_off=not is_on_its_way)
+            _wait_for_disk(admin, former, plan, may_be_called_off=not is_on_its_way)
     if output is OutputFormat.JSON:
         _print_plan(node, plan, output, dry_run=dry_run, waited=wait)
         return
@@ -251,10 +251,10 @@ def _answers_with(admin: Admin, broker: BrokerDescription) -> bool:
     return any((each.node_id, each.directory_id) == (broker.node_id, broker.directory_id) for each in answers)
 
 
-def _wait_for_disk(admin: Admin, former: BrokerDescription, copies: int, *, may_be_called_off: bool) -> None:
+def _wait_for_disk(admin: Admin, former: BrokerDescription, plan: NodePlan, *, may_be_called_off: bool) -> None:
     """Waits until a node has another data directory, and on that all that it had on the former one."""
     node, hinted = former.node_id, False
-    with progress(f"replacing the disk of node {node}", copies, "replicas copied") as tell:
+    with progress(f"replacing the disk of node {node}", plan.all_moves, "replicas copied") as tell:
         while True:
             broker = _broker(admin, node)
             called_off = may_be_called_off and not broker.lost and broker.directory_id == former.directory_id
@@ -264,8 +264,8 @@ def _wait_for_disk(admin: Admin, former: BrokerDescription, copies: int, *, may_
                 hinted = True
                 print(f"start node {node} with an empty data directory", file=sys.stderr)
             if not broker.lost and not broker.fenced:
-                tell(copies - broker.returning)
-                if not broker.returning and _is_in_sync(admin, node):
+                tell(plan.all_moves - broker.returning)
+                if not broker.returning and _is_in_sync(admin, node, votes=node in plan.voters):
                     return
             time.sleep(_LOOK_EVERY_S)
 
@@ -277,11 +277,14 @@ def _answers_with_another(admin: Admin, broker: BrokerDescription) -> bool:
     return any(each.node_id == broker.node_id and each.directory_id != broker.directory_id for each in answers)
 
 
-def _is_in_sync(admin: Admin, node: int) -> bool:
-    """Whether a node is in sync in all that it has replicas of, and the metadata quorum is as it is to be."""
+def _is_in_sync(admin: Admin, node: int, *, votes: bool) -> bool:
+    """Whether a node is in sync in all that it has replicas of, and votes on the metadata if it is to."""
     partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]
     in_sync = all(node in each.isr for each in partitions if node in each.replicas)
-    return in_sync and not admin.describe_quorum().wanted_voters
+    if not in_sync or not votes:
+        return in_sync
+    quorum = admin.describe_quorum()
+    return not quorum.wanted_voters and any(voter.node_id == node for voter in quorum.voters)
 
 
 def _held(admin: Admin) -> _Holdings:
