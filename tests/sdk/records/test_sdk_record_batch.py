@@ -202,11 +202,16 @@ def test_a_gap_above_the_compaction_point_is_damage() -> None:
 
 @pytest.mark.parametrize(
     ("deltas", "changes"),
-    [([0, 5, 3], {}), ([1, 2], {}), ([0, 2, 2, 9], {}), ([0, 4], {"last_offset": 9}), ([0, 4], {"record_count": 3})],
+    [([0, 5, 3], {}), ([1, 2], {}), ([0, 2, 2, 9], {}), ([0, 4], {"last_offset": 6}), ([0, 4], {"record_count": 3})],
 )
 def test_a_compacted_batch_that_contradicts_itself_is_refused(deltas: list[int], changes: dict[str, int]) -> None:
     with pytest.raises(CorruptRecordError):
         decode(compacted(3, deltas, **changes))
+
+
+def test_a_restored_batch_may_cover_offsets_behind_its_last_record() -> None:
+    header, _, columns = decode(compacted(3, [0, 4], last_offset=9))
+    assert (header.last_offset, columns.num_rows) == (9, 2)
 
 
 def test_the_header_says_whether_some_record_has_no_key() -> None:
