@@ -6,7 +6,7 @@ read from the store. ``RaftLog`` knows nothing of roles or messages.
 
 from __future__ import annotations
 
-from quorumlog.raft.errors import CompactedError, InvariantViolationError
+from quorumlog.raft.errors import CompactedError, InvariantViolationError, UnreadableEntryError
 from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogStore, Snapshot
 
 
@@ -37,6 +37,7 @@ class RaftLog:
         "_snapshot",
         "_store",
         "_truncate_from",
+        "_unreadable",
         "anchor",
         "applied_index",
         "commit_index",
@@ -70,6 +71,7 @@ class RaftLog:
         self.generation = 0
         self._handed_index = last.index
         self._truncate_from: int | None = None
+        self._unreadable = False
         self._snapshot: Snapshot | None = None
         self._entries: list[Entry] = []
         self._offset = last.index + 1
@@ -287,9 +289,23 @@ class RaftLog:
         first, last = self.applied_index + 1, self.commit_index
         if first > last:
             return []
-        entries = self.slice(first, last, max_bytes)
+        try:
+            entries = self.slice(first, last, max_bytes)
+        except UnreadableEntryError:
+            # Everything else goes on: this log is appended to, acknowledged and voted with, as far as it is known.
+            self._unreadable = True
+            return []
         self.applied_index = entries[-1].index
         return entries
+
+    @property
+    def has_deliverable(self) -> bool:
+        """True when ``deliver`` has something to give."""
+        return self.applied_index < self.commit_index and not self._unreadable
+
+    def mended(self) -> None:
+        """An entry that was damaged in the store can be read again."""
+        self._unreadable = False
 
     def trim(self, keep_bytes: int) -> None:
         """Forgets the oldest entries in memory, as far as they are durable and applied, down to ``keep_bytes``."""

@@ -127,6 +127,23 @@ class PageFile:
         """Whether few enough pages are missing for them to be a transaction's leavings."""
         return self.meta.last_page - self._pages < max(self._pages, 1 << 18)
 
+    def check_free_list(self) -> None:
+        """Checks that the free list names pages that can be free, each once: the engine writes to them.
+
+        Raises:
+            DamageError: it does not.
+        """
+        free: set[int] = set()
+        for _, value in PageCursor(self, self.meta.free, ordered=False):
+            numbers = array("Q", value[: len(value) // 8 * 8])
+            said = set(numbers[1 : 1 + numbers[0]]) if numbers else set()
+            whole = bool(numbers) and len(said) == numbers[0]
+            if not whole or said & free or min(said, default=META_PAGES) < META_PAGES:
+                raise self.damage("its free list names pages that cannot be free")
+            if max(said, default=0) > self.meta.last_page:
+                raise self.damage(f"its free list names pages beyond the last, {self.meta.last_page}")
+            free |= said
+
     def _free_pages(self) -> set[int]:
         free: set[int] = set()
         for _, value in PageCursor(self, self.meta.free, ordered=False):

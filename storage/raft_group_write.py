@@ -15,12 +15,13 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
-from quorumlog.storage.interface import FatalStorageError
+from quorumlog.storage.interface import DamageError, FatalStorageError
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
-from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
+from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, verify
 
 #: Of a batch's header: base offset, record count, largest timestamp.
 _INDEXED = struct.Struct("<qI12xq")
@@ -91,6 +92,8 @@ class RaftGroupWriter:
             log = self._compact(group, log, write.compact_to)
         if write.unstage:
             self._unstage(group, write.unstage)
+        for entry in write.mend:
+            self._mend(group, log, entry)
         return log
 
     def finish(self) -> None:
@@ -209,6 +212,27 @@ class RaftGroupWriter:
             if entry.kind is EntryKind.BATCH:
                 last_batch = self._index_batch(group, index, last_batch, data)
         return RaftGroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
+
+    def _mend(self, group: int, log: RaftGroupLog, entry: Entry) -> None:
+        """Writes an entry once more, if it is the one that was here: its hash is in the entry after it, or known as
+        that of the log's end. A damaged successor vouches for nothing: it has to be mended first."""
+        self._flush()
+        if not log.anchor.index < entry.index <= log.last.index:
+            return
+        # The engine frees the pages of the old rows as their own headers say. A header that is damaged would have it
+        # free those of others, so the way there is gone without it first.
+        with PageFile(self._environment.data_file) as pages:
+            LogReading(pages, self._environment.data_dir).pass_entry(group, entry.index)
+        try:
+            is_last = entry.index == log.last.index
+            known_hash = log.last.hash if is_last else self._reading.hash_before(group, entry.index + 1)
+            verify(entry.data)
+        except (DamageError, CorruptEntryError):
+            return
+        if entry_hash(entry.data) == known_hash:
+            for key, row in cut(rows.position_key(group, entry.index), entry.data):
+                self._txn.put(key, row, db=self._databases[rows.ENTRIES])
+            self.payload_bytes += len(entry.data)
 
     def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
         base, count, max_timestamp_ms = _INDEXED.unpack_from(data, ENVELOPE_BYTES)

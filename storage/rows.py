@@ -25,6 +25,8 @@ SLICES = b"snapshot-slices"
 TABLES = b"tables"
 NODE_STATE = b"node-state"
 DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, SLICES, TABLES, NODE_STATE)
+#: Those whose rows belong to no Raft group.
+OF_THE_NODE = (FORMAT_DB, NODE_STATE)
 #: Version of the layout of databases and keys, in the one row of FORMAT_DB.
 FORMAT = 3
 FORMAT_KEY = b"format"

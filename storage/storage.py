@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar
@@ -12,15 +13,19 @@ import lmdb
 
 from quorumlog.raft.types import Entry
 from quorumlog.storage import environment as env
+from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.entry_rows import KEY_BYTES
 from quorumlog.storage.environment import EngineTransaction, Environment
 from quorumlog.storage.garbage import Garbage
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
+from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, ScrubPosition, ScrubSlice
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
+from quorumlog.storage.scrubbing import scrub_slice
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 
@@ -117,7 +122,7 @@ class Storage:
         return self._read(read)
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
 
         Raises:
             LookupError: the log does not reach there, or no longer.
@@ -175,6 +180,20 @@ class Storage:
     def space(self) -> Space:
         """Use of the storage now. Cheap enough for once a second."""
         return self._room.space()
+
+    def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
+        """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
+        # The meta pages are read while nobody writes them; from then on the reader keeps the commit as it is.
+        with self._commit_lock:
+            reader = self._environment.lmdb.begin()
+            try:
+                pages = PageFile(self._environment.data_file)
+            except DamageError as damage:
+                reader.abort()
+                return ScrubSlice(None, 0, (damage,))
+            logs = self._logs
+        with reader, pages:
+            return scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, logs))
 
     # -- writes ---------------------------------------------------------------------------------------------------
 
@@ -295,6 +314,16 @@ class Storage:
             snapshot=reading.snapshot(group),
             table=reading.table(group),
         )
+
+
+def _matters(logs: Mapping[int, RaftGroupLog], database: bytes, key: bytes) -> bool:
+    """Whether a row means anything: one of the node, or of a replica that exists, and of its log above the anchor."""
+    if database in rows.OF_THE_NODE:
+        return True
+    log = logs.get(rows.group_of(key))
+    if log is None or database != rows.ENTRIES:
+        return log is not None
+    return int.from_bytes(key[4:KEY_BYTES], "big") > log.anchor.index
 
 
 def _require_within(log: RaftGroupLog, group: int, first: int, last: int) -> None:

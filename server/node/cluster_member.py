@@ -70,7 +70,7 @@ class ClusterMember:
         self._known_level = 0
         conditions = ServingConditions(resources, time)
         rounds = HeartbeatRounds(conditions.confirm_leadership)
-        raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng)
+        raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng, resources.mender.take_up)
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
         metadata = self.metadata.replica
         factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
@@ -155,6 +155,7 @@ class ClusterMember:
                 self.logs.producer_expiry,
                 self.logs.deleted_producers,
                 self._coordinators,
+                self._resources.scrub,
             )
         )
 

@@ -8,9 +8,11 @@ from dataclasses import dataclass
 
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.events import Job
+from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
@@ -28,6 +30,7 @@ class NodeResources:
         deliver_early: a Raft group exists now: votes that were asked of it before are to be answered.
         forget_group: a Raft group has no replica here any more.
         former: what is known of replicas that were moved away from here.
+        mender, scrub: mend damaged entries, and look for them.
     """
 
     options: NodeOptions
@@ -37,6 +40,8 @@ class NodeResources:
     links: PeerQueues
     space: SpaceWatch
     snapshots: Snapshots
+    mender: EntryMender
+    scrub: Scrub
     storage: StorageReader
     rng: random.Random
     replies: Replies

@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 
-from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
@@ -247,7 +247,11 @@ class Partition:
         done = self._end_leadership() if self.leading_term else []
         self.leading_term = term
         if term:
-            self._begin_leadership()
+            try:
+                self._begin_leadership()
+            except UnreadableEntryError:
+                # Nothing is led from a log that cannot be read to its end: looked at again once it is mended.
+                self.leading_term = 0
         return done
 
     def _begin_leadership(self) -> None:
@@ -491,8 +495,19 @@ class Partition:
             f"offset {offset} of {self.name} is outside {self.log_start_offset}..{self.log_end_offset}",
         )
 
+    def unreadable(self, damage: UnreadableEntryError) -> errors_pb2.Error:
+        """What whoever would read a damaged entry is told, until it is mended."""
+        return error(
+            ErrorCode.STORAGE_ERROR,
+            f"entry {damage.index} of {self.name} is damaged on this node and has yet to be mended; try again shortly",
+        )
+
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
-        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""
+        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one.
+
+        Raises:
+            UnreadableEntryError: the first of them is damaged.
+        """
         if offset >= self.high_watermark:
             return []
         compacted = self.compacted_log
@@ -505,7 +520,12 @@ class Partition:
         batches: list[bytes] = []
         size = 0
         while index <= self._applied and (size < max_bytes or not batches):
-            entries = self.raft.entries_between(index, self._applied, max(1, max_bytes - size))
+            try:
+                entries = self.raft.entries_between(index, self._applied, max(1, max_bytes - size))
+            except UnreadableEntryError:
+                if not batches:
+                    raise
+                break
             for entry in entries:
                 if entry.kind is EntryKind.BATCH:
                     batches.append(entry.data)

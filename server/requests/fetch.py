@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
@@ -166,7 +167,10 @@ class FetchRequests(NodeService):
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
         entries: list[bytes] = []
         if budget > 0:
-            entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+            try:
+                entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+            except UnreadableEntryError as damage:
+                return Found(partition.unreadable(damage), -1, partition.log_start_offset, partition.raft.term)
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,

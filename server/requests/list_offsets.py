@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -152,7 +153,11 @@ class OffsetRequests(NodeService):
             result.offset, result.unfinished = wanted.first_offset, True
         else:
             lookup.times += 1
-            found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            try:
+                found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            except UnreadableEntryError as damage:
+                result.error.CopyFrom(partition.unreadable(damage))
+                return
             if found is None:
                 return
             result.offset = found.offset

@@ -27,6 +27,8 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.events import (
     ChunkReceipt,
+    EntryFound,
+    EntryWanted,
     Lease,
     PeerFrame,
     PeerIdentity,
@@ -95,6 +97,10 @@ def encode_frame(frame: PeerFrame) -> bytes:
         wire.snapshot_receipts.add(
             group=receipt.group, transfer=receipt.transfer, durable=receipt.durable, refused=receipt.refused
         )
+    for wanted in frame.wanted:
+        wire.entries_wanted.add(group=wanted.group, index=wanted.index)
+    for found in frame.entries_found:
+        wire.entries_found.add(group=found.group, index=found.index, data=found.data, refused=found.refused)
     splice = _size_of_entries(frame) >= SPLICE_BYTES
     pieces: list[bytes] = []
     for group, message in frame.messages:
@@ -262,6 +268,8 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         _read_lease(wire.lease) if wire.HasField("lease") else None,
         [_read_snapshot_chunk(chunk) for chunk in wire.snapshot_chunks],
         [ChunkReceipt(item.group, item.transfer, item.durable, item.refused) for item in wire.snapshot_receipts],
+        [EntryWanted(item.group, item.index) for item in wire.entries_wanted],
+        [EntryFound(item.group, item.index, item.data, item.refused) for item in wire.entries_found],
     )
 
 

@@ -1662,6 +1662,8 @@ class DescribeNodeResponse(_message.Message):
     STORAGE_FREE_BYTES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     GROUPS_LED_FIELD_NUMBER: _builtins.int
+    LAST_SCRUBBED_MS_FIELD_NUMBER: _builtins.int
+    DAMAGED_ENTRIES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1682,6 +1684,10 @@ class DescribeNodeResponse(_message.Message):
     """Raft groups with a replica on it."""
     groups_led: _builtins.int
     """Raft groups that it leads."""
+    last_scrubbed_ms: _builtins.int
+    """When all of its storage had last been read and checked, in milliseconds since the epoch; 0: never yet."""
+    damaged_entries: _builtins.int
+    """Entries of its logs that are damaged and have yet to be mended."""
     def __init__(
         self,
         *,
@@ -1695,10 +1701,12 @@ class DescribeNodeResponse(_message.Message):
         storage_free_bytes: _builtins.int = ...,
         groups: _builtins.int = ...,
         groups_led: _builtins.int = ...,
+        last_scrubbed_ms: _builtins.int = ...,
+        damaged_entries: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "damaged_entries", b"damaged_entries", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "last_scrubbed_ms", b"last_scrubbed_ms", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
