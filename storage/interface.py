@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import NamedTuple, Protocol
 
 from quorumlog.raft.types import Entry
@@ -31,6 +31,32 @@ class ScrubSlice(NamedTuple):
     found: tuple[DamageError, ...]
 
 
+class SetAside(NamedTuple):
+    """A replica that was found damaged at opening, otherwise than in entries that can be mended. It is still on disk.
+
+    Arguments:
+        term: the newest in which it can have voted; None: nobody knows any more.
+        last_index: of its log: it has acknowledged nothing beyond.
+        reason: one line.
+    """
+
+    term: int | None
+    last_index: int
+    reason: str
+
+
+class OpeningDamage(NamedTuple):
+    """What was found damaged at opening, and did not keep the rest from being opened.
+
+    Arguments:
+        entries: of logs that are open.
+        replicas: by Raft group.
+    """
+
+    entries: tuple[DamageError, ...]
+    replicas: Mapping[int, SetAside]
+
+
 class StorageReader(Protocol):
     """Synchronous reads of durable state, from the node's own thread. What they return has been verified.
 
@@ -42,6 +68,12 @@ class StorageReader(Protocol):
 
     def groups(self) -> dict[int, RaftGroupState]:
         """Every Raft group with a replica here, as found at opening (read once, at start)."""
+
+    def opening_damage(self) -> OpeningDamage:
+        """What was found damaged at opening."""
+
+    def pass_replica(self, group: int) -> None:
+        """Checks that a replica's pages can be given back, whatever they hold. May be called on another thread."""
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""

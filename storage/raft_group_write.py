@@ -103,7 +103,7 @@ class RaftGroupWriter:
 
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
         """Puts one of the node's own rows, or with None deletes it."""
-        if not 0 < len(key) <= rows.MAX_KEY_BYTES:
+        if not 0 < len(key) <= rows.MAX_KEY_BYTES or key.startswith(rows.BALLOT_PREFIX):
             raise _refusal(0, f"node state key of {len(key)} bytes")
         if value is None:
             self._txn.delete(key, db=self._databases[rows.NODE_STATE])
@@ -129,6 +129,11 @@ class RaftGroupWriter:
         key = rows.group_key(group)
         for name in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS):
             self._txn.delete(key, db=self._databases[name])
+        self._txn.delete(rows.ballot_key(group), db=self._databases[rows.NODE_STATE])
+
+    def end_damaged(self, group: int) -> None:
+        """Ends a replica that was set aside."""
+        self._drop_rows(group)
 
     def _install(self, group: int, log: RaftGroupLog, snapshot: Snapshot) -> RaftGroupLog:
         # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
@@ -249,6 +254,8 @@ class RaftGroupWriter:
         if state.term < old.term or not kept_vote or not old.commit <= state.commit <= log.last.index:
             raise _refusal(group, f"hard state {state} after {old}, log ends at {log.last.index}")
         self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
+        if (state.term, state.vote) != (old.term, old.vote):
+            self._put_row(rows.NODE_STATE, rows.ballot_key(group), rows.pack_hard_state(state))
         return RaftGroupLog(log.anchor, log.last, state, log.last_batch)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:

@@ -387,7 +387,20 @@ class LogReading:
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""
         with self._source.cursor(rows.NODE_STATE) as cursor:
-            return {key: self.body(rows.NODE_STATE, -1, key, row) for key, row in cursor}
+            return {
+                key: self.body(rows.NODE_STATE, -1, key, row)
+                for key, row in cursor
+                if not key.startswith(rows.BALLOT_PREFIX)
+            }
+
+    def ballot(self, group: int) -> HardState | None:
+        """The second copy of a Raft group's term and vote; None where there is none, or it is damaged too."""
+        key = rows.ballot_key(group)
+        row = self._source.get(rows.NODE_STATE, key)
+        try:
+            return None if row is None else rows.unpack_hard_state(rows.open_row(rows.NODE_STATE, key, row))
+        except rows.RowError:
+            return None
 
     def check_rows(self, database: bytes) -> int:
         """Checks every row of a database of small rows; returns how many there are."""

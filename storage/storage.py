@@ -17,8 +17,15 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.entry_rows import KEY_BYTES
 from quorumlog.storage.environment import EngineTransaction, Environment
-from quorumlog.storage.garbage import Garbage
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, ScrubPosition, ScrubSlice
+from quorumlog.storage.garbage import MANY_PER_GROUP, Garbage
+from quorumlog.storage.interface import (
+    DamageError,
+    DiskFullError,
+    FatalStorageError,
+    OpeningDamage,
+    ScrubPosition,
+    ScrubSlice,
+)
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
@@ -26,6 +33,7 @@ from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
 from quorumlog.storage.scrubbing import scrub_slice
+from quorumlog.storage.suspects import suspect
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 
@@ -52,6 +60,7 @@ class Storage:
         map_size: int = env.MAP_SIZE_BYTES,
         max_deletes: int = MAX_DELETES,
         reserve_bytes: int = RESERVE_BYTES,
+        may_set_aside: Callable[[int], bool] = lambda group: False,
     ) -> None:
         """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
 
@@ -59,13 +68,14 @@ class Storage:
             map_size: most bytes that the environment may take, fixed for the life of the process.
             max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
+            may_set_aside: whether the rest is opened where the replica of a Raft group is damaged.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
             DamageError: what it holds is not what was written.
             StorageError: it cannot be used.
         """
-        self._environment = Environment(Path(data_dir), map_size=map_size)
+        self._environment = Environment(Path(data_dir), map_size=map_size, may_set_aside=may_set_aside)
         self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
@@ -76,6 +86,7 @@ class Storage:
         found = self._environment.found
         self._logs: dict[int, RaftGroupLog] = found.logs if found else {}
         self._garbage = found.garbage if found else Garbage()
+        self._opening_damage = found.damage if found else OpeningDamage((), {})
 
     def __enter__(self) -> Storage:
         return self
@@ -96,8 +107,29 @@ class Storage:
 
     # -- reads ----------------------------------------------------------------------------------------------------
 
+    def opening_damage(self) -> OpeningDamage:
+        """What was found damaged at opening."""
+        return self._opening_damage
+
+    def pass_replica(self, group: int) -> None:
+        """Checks that a replica's pages can be given back, whatever they hold: of a large value the engine frees as
+        many pages as the value's own header says, be they another's.
+
+        Raises:
+            DamageError: they cannot.
+        """
+        prefix = rows.group_key(group)
+        reader, pages = self._open_pages()
+        with reader, pages:
+            for database in MANY_PER_GROUP:
+                with pages.cursor(database) as cursor:
+                    more = cursor.set_range(prefix)
+                    while more and cursor.key().startswith(prefix):
+                        cursor.pass_item()
+                        more = cursor.next()
+
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every Raft group with a replica here."""
+        """Every Raft group with a replica here, without those that were set aside."""
         return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
 
     def node_state(self) -> dict[bytes, bytes]:
@@ -183,17 +215,31 @@ class Storage:
 
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
         """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
-        # The meta pages are read while nobody writes them; from then on the reader keeps the commit as it is.
+        try:
+            reader, pages = self._open_pages()
+        except DamageError as damage:
+            return ScrubSlice(None, 0, (damage,))
+        with reader, pages:
+            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, self._logs))
+        for found in done.found:
+            self._suspect(found)
+        return done
+
+    def _open_pages(self) -> tuple[EngineTransaction, PageFile]:
+        """The data file at its newest commit, which stays as it is until the reader beside it is closed."""
+        # The meta pages are read while nobody writes them.
         with self._commit_lock:
             reader = self._environment.lmdb.begin()
             try:
-                pages = PageFile(self._environment.data_file)
-            except DamageError as damage:
+                return reader, PageFile(self._environment.data_file)
+            except DamageError:
                 reader.abort()
-                return ScrubSlice(None, 0, (damage,))
-            logs = self._logs
-        with reader, pages:
-            return scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, logs))
+                raise
+
+    def _suspect(self, damage: DamageError) -> None:
+        """Damage of a replica that is not one of its entries: the next opening looks at all of that replica."""
+        if damage.group is not None and damage.index is None:
+            suspect(self.data_dir, damage.group)
 
     # -- writes ---------------------------------------------------------------------------------------------------
 
@@ -229,6 +275,10 @@ class Storage:
             if group in changed:
                 raise FatalStorageError(f"refused to write group {group} twice in one transaction")
             old = self._logs.get(group)
+            if old is None and group in self._opening_damage.replicas and write.destroy and write.create is None:
+                writer.end_damaged(group)
+                changed[group] = garbage.logs[group] = None
+                continue
             new = changed[group] = writer.write(old, write)
             if new is None:
                 garbage.logs[group] = None
@@ -294,8 +344,12 @@ class Storage:
             with self._environment.reading() as reading:
                 return read(reading)
         except DamageError:
-            with self._commit_lock, self._environment.reading() as reading:
-                return read(reading)
+            try:
+                with self._commit_lock, self._environment.reading() as reading:
+                    return read(reading)
+            except DamageError as damage:
+                self._suspect(damage)
+                raise
 
     def _log(self, group: int) -> RaftGroupLog:
         log = self._logs.get(group)
@@ -319,7 +373,8 @@ class Storage:
 def _matters(logs: Mapping[int, RaftGroupLog], database: bytes, key: bytes) -> bool:
     """Whether a row means anything: one of the node, or of a replica that exists, and of its log above the anchor."""
     if database in rows.OF_THE_NODE:
-        return True
+        # The second copy of a vote is written anew with the next one.
+        return not key.startswith(rows.BALLOT_PREFIX)
     log = logs.get(rows.group_of(key))
     if log is None or database != rows.ENTRIES:
         return log is not None

@@ -16,7 +16,15 @@ from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
 from quorumlog.storage.batch_row import BatchRow
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError, ScrubPosition, ScrubSlice
+from quorumlog.storage.interface import (
+    DamageError,
+    DiskFullError,
+    FatalStorageError,
+    OpeningDamage,
+    ScrubPosition,
+    ScrubSlice,
+    SetAside,
+)
 from quorumlog.storage.rows import position_key
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, Transaction
 
@@ -69,6 +77,8 @@ class SimDisk:
         self.read_by_node = False
         self.commit_failed = False
         self.found_damage = False
+        #: Replicas that the next process finds damaged otherwise than in entries.
+        self.broken: set[int] = set()
         #: Entries whose bytes are not what was written, by Raft group: until they are written once more, or are gone.
         self.damaged: dict[int, set[int]] = {}
         self._scheduler = scheduler
@@ -150,6 +160,7 @@ class SimDisk:
         self.synced = {}
         self.rows = {}
         self.damaged = {}
+        self.broken = set()
         self._used_bytes = 0
 
     def copies_made(self, group: int) -> list[DurableRaftGroup]:
@@ -175,6 +186,10 @@ class SimDisk:
         if group is not None:
             self._used_bytes -= group.size_bytes
         after = apply_write(group, write)
+        if write.destroy and write.group in self.broken:
+            self.broken.discard(write.group)
+            assert group is not None
+            self.lost.append({write.group: group})
         if write.group in self.damaged:
             self._mend(write, after)
         if after is not None:
@@ -216,7 +231,22 @@ class SimDisk:
                 number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table)
             )
             for number, g in sorted(self.synced.items())
+            if number not in self.broken
         }  # fmt: skip
+
+    def opening_damage(self) -> OpeningDamage:
+        """The replicas that are broken."""
+        return OpeningDamage(
+            (),
+            {
+                number: SetAside(self.synced[number].hard_state.term, self.synced[number].last.index, "it is broken")
+                for number in sorted(self.broken)
+                if number in self.synced
+            },
+        )
+
+    def pass_replica(self, group: int) -> None:
+        """Its pages can be given back."""
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""

@@ -9,6 +9,7 @@ from collections.abc import Container
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
+from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.leader_elections import LeaderElections
 from quorumlog.server.broker.leader_reports import LeaderReports
 from quorumlog.server.broker.reassignments import Reassignments
@@ -93,6 +94,10 @@ class ClusterMember:
         self.broker = Broker(
             options, shared.directory_id, shared.boot_id, controller, self._reports, self.metadata.replica
         )
+        self.damaged_replicas = DamagedReplicas(
+            options.node_id, host, self.partitions, shared.former, self.metadata.replica, shared.storage,
+            shared.start_job, shared.log,
+        )  # fmt: skip
         self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
         self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)
         self._endings = ReplicaEndings(
@@ -156,16 +161,21 @@ class ClusterMember:
                 self.logs.deleted_producers,
                 self._coordinators,
                 self._resources.scrub,
+                self.damaged_replicas,
             )
         )
 
     def _take_part(self, found: dict[int, RaftGroupState]) -> None:
         """All is put together: the replicas that were found begin, and the metadata group is stepped."""
         membership = self.metadata.membership
-        self._endings.may_have_moved(found)
+        self._endings.may_have_moved((*found, *self._resources.storage.opening_damage().replicas))
         self.metadata.join_rounds()
         self._resources.host.is_host = self.partitions.is_host
-        self.partitions.found(found)
+        damage = self._resources.storage.opening_damage()
+        self.partitions.found(found, damage.replicas)
+        self.damaged_replicas.say()
+        for entry in damage.entries:
+            self._resources.mender.take_up(entry)
         self._endings.find_deleted()
         self.partitions.reconcile(self._time.now)
         self._resources.log(
@@ -300,5 +310,6 @@ class ClusterMember:
             "fetch_sessions": len(self.logs.fetches.sessions),
             "producer_names": len(image.named_producers),
             "fenced": float(self.broker.fenced),
+            "replicas_set_aside": len(self.partitions.set_aside),
             **self._coordinators.gauges(),
         }

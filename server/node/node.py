@@ -209,6 +209,7 @@ class Node:
             case JobDone():
                 self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
+                    self._member.damaged_replicas.on_done(self._time.now, event)
                     self._member.logs.compactions.on_done(self._time.now, event)
             case ClientGone():
                 if self._member is not None:

@@ -18,6 +18,7 @@ import uvloop
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Exporter, Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.malloc import keep_freed_memory
@@ -55,7 +56,12 @@ def run(settings: Settings, life_line: int | None = None) -> int:
     keep_freed_memory()
     try:
         check_listening(settings)
-        with Storage(settings.data_dir, map_size=settings.storage_map_size_bytes) as storage:
+        with Storage(
+            settings.data_dir,
+            map_size=settings.storage_map_size_bytes,
+            # Who votes on the metadata is known to nobody but those who have them.
+            may_set_aside=lambda group: group != METADATA_GROUP,
+        ) as storage:
             node = make_node(settings, storage)
             log = open_log(settings.log_level, settings.log_format, settings.node_id)
             take_over_library_logs(log)
