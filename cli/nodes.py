@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -15,7 +16,7 @@ from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, NodePlan
+    from quorumlog.sdk import Admin, NodeDescription, NodePlan
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
@@ -52,11 +53,15 @@ def nodes() -> None:
 def list_nodes(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """All nodes: where they are, whether they are up, what they hold, who votes on the metadata."""
+    """All nodes: where they are, whether they are up, what they hold, who votes on the metadata, when all of their
+    storage had last been read and checked."""
+    from quorumlog.sdk import NodeDescription
+
     with connect(bootstrap_servers) as admin:
         brokers = sorted(admin.describe_cluster().brokers, key=lambda broker: broker.node_id)
         held = _held(admin)
         quorum = admin.describe_quorum()
+        answers = {each.node_id: each for each in admin.describe_nodes() if isinstance(each, NodeDescription)}
     voters = {voter.node_id for voter in quorum.voters}
     rows = [
         {
@@ -68,18 +73,26 @@ def list_nodes(
             "leaders": held.leaders[broker.node_id],
             "votes": broker.node_id in voters,
             "version": broker.version,
+            "last_scrubbed": _last_scrubbed(answers.get(broker.node_id)),
         }
         for broker in brokers
     ]
     if output is OutputFormat.JSON:
         print_json(rows)
         return
-    columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version")
+    columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed")
     print_table(
         columns,
         ((*list(row.values())[:2], row["rack"] or "-", *list(row.values())[3:6], "yes" if row["votes"] else "no",
-          row["version"]) for row in rows),
+          row["version"], row["last_scrubbed"] or "-") for row in rows),
     )  # fmt: skip
+
+
+def _last_scrubbed(node: NodeDescription | None) -> str | None:
+    """When all of a node's storage had last been read, in UTC; None where it does not say, or never was."""
+    if node is None or not node.last_scrubbed_ms:
+        return None
+    return datetime.fromtimestamp(node.last_scrubbed_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @app.command("drain", epilog="Example: quorumlog nodes drain 3 --dry-run")

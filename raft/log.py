@@ -208,7 +208,7 @@ class RaftLog:
         fresh = 0
         if previous_index < self.last.index:
             for entry in entries:
-                if not self.holds(entry.index, entry.term):
+                if not self._has(entry):
                     break
                 fresh += 1
         last_index = previous_index + len(entries)
@@ -220,6 +220,14 @@ class RaftLog:
                 self._truncate(new[0].index)
             self._extend(new)
         return last_index
+
+    def _has(self, entry: Entry) -> bool:
+        """Whether a leader's entry is here. One that is damaged here is known by its hash; it may be one that was never
+        committed, and that nobody else has any more: then it has to make way for the leader's."""
+        try:
+            return self.holds(entry.index, entry.term)
+        except UnreadableEntryError:
+            return self._store.hash_at(entry.index) == entry.hash
 
     def commit_to(self, index: int) -> bool:
         """Entries up to ``index`` are committed. Returns True when that is news; lower indexes change nothing."""

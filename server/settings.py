@@ -146,6 +146,7 @@ class Settings(BaseSettings):
     compaction_interval_ms: Milliseconds = Field(
         15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
     )
+    damaged_storage: Literal["keep", "move-aside"] = Field("keep", description="keep or move-aside")
     scrub_bytes_per_second: ScrubRate = Field(
         4 << 20, description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub"
     )

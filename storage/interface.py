@@ -81,6 +81,9 @@ class StorageReader(Protocol):
     def term_at(self, group: int, index: int) -> int:
         """Term of a durable entry."""
 
+    def hash_at(self, group: int, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged: as the entry after it has it."""
+
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before one that is damaged; at least
         one."""

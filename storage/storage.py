@@ -153,6 +153,22 @@ class Storage:
 
         return self._read(read)
 
+    def hash_at(self, group: int, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged: as the entry after it has it.
+
+        Raises:
+            LookupError: the log does not reach there, or no longer.
+        """
+
+        def read(reading: LogReading) -> int:
+            log = self._log(group)
+            if index == log.last.index:
+                return log.last.hash
+            _require_within(log, group, index, index + 1)
+            return reading.hash_before(group, index + 1)
+
+        return self._read(read)
+
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
 

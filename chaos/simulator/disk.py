@@ -264,6 +264,15 @@ class SimDisk:
         assert entry is not None, f"node {self.node_id} asks the term of entry {index}, which group {group} lacks"
         return entry.term
 
+    def hash_at(self, group: int, index: int) -> int:
+        """Hash of a durable entry, as the one after it has it."""
+        durable = self.synced[group]
+        if index < durable.last.index:
+            self._sound(group, index + 1)
+        entry = durable.entry(index)
+        assert entry is not None
+        return entry.hash
+
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries first..last, cut once ``max_bytes`` is reached; at least one."""
         self._check_read(group, first)

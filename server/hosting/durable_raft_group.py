@@ -37,6 +37,13 @@ class DurableLog:
         except DamageError as damage:
             raise self._unreadable(damage) from damage
 
+    def hash_at(self, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged."""
+        try:
+            return self._reader.hash_at(self._group, index)
+        except DamageError as damage:
+            raise self._unreadable(damage) from damage
+
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -14,7 +15,7 @@ import pytest
 
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, TopicPartition
 from quorumlog.sdk.errors import QuorumlogError
-from quorumlog.server.local import LocalCluster
+from quorumlog.server.local import ClusterError, LocalCluster
 from quorumlog.storage.inspection import EntryRow, Inspection
 from quorumlog.v1.entry import EnvelopeKind
 
@@ -122,6 +123,22 @@ def test_a_replica_with_a_damaged_end_is_set_aside_and_begins_anew_by_itself(tmp
         cluster.stop(2)
         assert [row.problem for row in batches(cluster.data_dir(2))] == [None] * BATCHES
         assert "Traceback" not in log_path.read_text()
+
+
+def test_storage_that_cannot_be_opened_is_moved_aside_only_where_somebody_says_so(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        create_topic(cluster, 1)
+        produce(cluster)
+        cluster.stop(1)
+        data_file = cluster.data_dir(1) / "data.mdb"
+        os.truncate(data_file, data_file.stat().st_size // 2)
+        damaged = data_file.read_bytes()
+        with pytest.raises(ClusterError, match=r"it was cut.*QUORUMLOG_DAMAGED_STORAGE=move-aside"):
+            cluster.start(1)
+        assert data_file.read_bytes() == damaged
+    with LocalCluster(nodes=1, data_dir=tmp_path, settings={"damaged_storage": "move-aside"}) as cluster:
+        assert "moved to" in cluster.log_path(1).read_text()
+        assert (cluster.data_dir(1) / "damaged-1" / "data.mdb").read_bytes() == damaged
 
 
 def test_entries_damaged_on_two_replicas_are_found_by_the_scrub_and_mended_while_all_goes_on(tmp_path: Path) -> None:
