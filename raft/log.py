@@ -263,11 +263,18 @@ class RaftLog:
             return
         if up_to.index > min(self.applied_index, self.durable_index):
             raise InvariantViolationError(f"entries up to {up_to.index} are still needed: applied {self.applied_index}")
-        if self.term_at(up_to.index) != up_to.term:
+        if not self._is(up_to):
             raise InvariantViolationError(f"entry {up_to.index} is of another term than {up_to.term}")
         self.anchor = up_to
         if self._offset <= up_to.index:
             self._forget(up_to.index - self._offset + 1)
+
+    def _is(self, entry: EntryId) -> bool:
+        """Whether that is the entry here, damaged or not."""
+        try:
+            return self.term_at(entry.index) == entry.term
+        except UnreadableEntryError:
+            return self._store.hash_at(entry.index) == entry.hash
 
     # -- durability -------------------------------------------------------------------------------------------
 

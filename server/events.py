@@ -85,12 +85,14 @@ class EntryWanted:
 
 @dataclass(slots=True, frozen=True)
 class EntryFound:
-    """The answer: the entry's sealed bytes, or why there are none, if ``refused``."""
+    """The answer: the entry's sealed bytes, or why there are none, if ``refused``; ``gone``: a snapshot or compaction
+    has taken its place."""
 
     group: int
     index: int
     data: bytes
     refused: str = ""
+    gone: bool = False
 
 
 class Lease(NamedTuple):

@@ -72,6 +72,9 @@ class StorageReader(Protocol):
     def opening_damage(self) -> OpeningDamage:
         """What was found damaged at opening."""
 
+    def suspect(self, group: int) -> None:
+        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside."""
+
     def pass_replica(self, group: int) -> None:
         """Checks that a replica's pages can be given back, whatever they hold. May be called on another thread."""
 

@@ -172,11 +172,13 @@ class _Examination:
         elif snapshot is not None:
             self._reading.check_snapshot_ends(group, snapshot)
         if group in self._suspects:
+            anchor = self._reading.anchor(group)
+            self._check_all_rows(rows.ENTRIES, group, rows.position_key(group, anchor.index + 1))
             for database in (rows.OFFSETS, rows.SLICES):
-                self._check_all_rows(database, group)
+                self._check_all_rows(database, group, rows.group_key(group))
 
-    def _check_all_rows(self, database: bytes, group: int) -> None:
-        for key, _, damage in self._reading.checked_rows(database, rows.group_key(group)):
+    def _check_all_rows(self, database: bytes, group: int, first: bytes) -> None:
+        for key, _, damage in self._reading.checked_rows(database, first):
             if rows.group_of(key) != group:
                 return
             if damage is not None:

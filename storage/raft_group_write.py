@@ -284,7 +284,16 @@ class RaftGroupWriter:
         if not log.anchor.index <= wanted.index <= log.last.index:
             raise _refusal(group, f"{what} {wanted}, log is {log}")
         self._flush()
-        known = log.anchor if wanted.index == log.anchor.index else self._reading.entry_id(group, wanted.index)
+        if wanted.index == log.anchor.index:
+            known = log.anchor
+        else:
+            try:
+                known = self._reading.entry_id(group, wanted.index)
+            except DamageError:
+                # Its bytes are lost, but not which entry it was.
+                is_last = wanted.index == log.last.index
+                known_hash = log.last.hash if is_last else self._reading.hash_before(group, wanted.index + 1)
+                known = wanted._replace(hash=known_hash)
         if known != wanted:
             raise _refusal(group, f"{what} {wanted}, the log has {known}")
 

@@ -111,6 +111,10 @@ class Storage:
         """What was found damaged at opening."""
         return self._opening_damage
 
+    def suspect(self, group: int) -> None:
+        """The next opening looks at all of a replica."""
+        suspect(self.data_dir, group)
+
     def pass_replica(self, group: int) -> None:
         """Checks that a replica's pages can be given back, whatever they hold: of a large value the engine frees as
         many pages as the value's own header says, be they another's.

@@ -245,6 +245,11 @@ class SimDisk:
             },
         )
 
+    def suspect(self, group: int) -> None:
+        """The replica is broken for the next process."""
+        self.broken.add(group)
+        self.found_damage = True
+
     def pass_replica(self, group: int) -> None:
         """Its pages can be given back."""
 

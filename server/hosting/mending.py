@@ -37,12 +37,14 @@ class _Wound:
         due: when to ask, or to ask another one (µs).
         asked: the peer whose answer is awaited, or NO_NODE.
         refused: peers that were asked in vain, in this turn.
+        gone: peers that have a snapshot, or what compaction made of it, in its place.
         writing: what mends it is on its way to the disk.
     """
 
     due: int
     asked: int = NO_NODE
     refused: tuple[int, ...] = ()
+    gone: frozenset[int] = frozenset()
     writing: bool = False
 
     @property
@@ -54,6 +56,7 @@ class EntryMender:
     """The damaged entries of a node.
 
     Arguments:
+        never: the group whose replica never begins anew.
         log: level, event name and fields.
 
     Attributes:
@@ -63,6 +66,7 @@ class EntryMender:
     def __init__(
         self,
         node_id: int,
+        never: int,
         now: int,
         host: RaftHost,
         links: PeerQueues,
@@ -70,6 +74,7 @@ class EntryMender:
         log: Callable[..., None],
     ) -> None:
         self._node_id = node_id
+        self._never = never
         self._now = now
         self._host = host
         self._links = links
@@ -179,8 +184,10 @@ class EntryMender:
         replica = self._host.replicas.get(group)
         if replica is None or not self._host.may_speak(group, peer):
             return EntryFound(group, index, b"", "no such group here, or who asks is no member")
-        if not replica.raft.first_index <= index <= replica.raft.last_id.index:
-            return EntryFound(group, index, b"", "this log does not have it, or no longer")
+        if index < replica.raft.first_index:
+            return EntryFound(group, index, b"", "this log does not have it any more", gone=True)
+        if index > replica.raft.last_id.index:
+            return EntryFound(group, index, b"", "this log does not have it yet")
         try:
             return EntryFound(group, index, replica.raft.entries_between(index, index, 0)[0].data)
         except (CompactedError, UnreadableEntryError) as error:
@@ -189,12 +196,33 @@ class EntryMender:
     def _take_answer(self, found: EntryFound, wound: _Wound) -> None:
         place = (found.group, found.index)
         entry = None if found.refused else _entry_in(found)
-        if entry is None or found.group not in self._host.replicas:
+        replica = self._host.replicas.get(found.group)
+        if entry is None or replica is None:
+            if found.gone and replica is not None:
+                wound.gone |= {wound.asked}
+                self._judge(place, wound, replica)
             self._give_up(wound)
             return
         wound.writing = True
         self._host.mend(found.group, entry)
         self._host.after_durable(lambda: self._written(place, wound))
+
+    def _judge(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
+        """Where a majority has it no longer, nobody will bring it: the others go on from a snapshot, and so must this
+        replica. The metadata's stays, and waits: who votes on them is known to nobody but those who have them.
+
+        Raises:
+            DamageError: the node has to start again without this replica.
+        """
+        group, index = place
+        voters = set(replica.raft.configuration.voters) - {self._node_id}
+        if group != self._never and voters and voters <= wound.gone:
+            self._storage.suspect(group)
+            raise DamageError(
+                f"entry {index} of group {group} is damaged, and the others have a snapshot in its place: start the"
+                " node again, and this replica is set aside and begins anew",
+                group,
+            )
 
     def _written(self, place: tuple[int, int], wound: _Wound) -> None:
         """Storage has written it, unless it is not what was lost: only reading it again tells."""

@@ -107,7 +107,7 @@ class Node:
         self._snapshots = Snapshots(
             options, self._host, storage, rng, lambda: self._space.refusal() is None, self._on_message, self._log
         )
-        self._mender = EntryMender(options.node_id, now, self._host, self._links, storage, self._log)
+        self._mender = EntryMender(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
         rows, groups = storage.node_state(), storage.groups()
         self._scrub = Scrub(options.scrub, rows, self._host, storage, self._mender, self._start_job)
         self._former = FormerReplicas(options.node_id, self._host, rows)

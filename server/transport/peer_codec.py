@@ -100,7 +100,9 @@ def encode_frame(frame: PeerFrame) -> bytes:
     for wanted in frame.wanted:
         wire.entries_wanted.add(group=wanted.group, index=wanted.index)
     for found in frame.entries_found:
-        wire.entries_found.add(group=found.group, index=found.index, data=found.data, refused=found.refused)
+        wire.entries_found.add(
+            group=found.group, index=found.index, data=found.data, refused=found.refused, gone=found.gone
+        )
     splice = _size_of_entries(frame) >= SPLICE_BYTES
     pieces: list[bytes] = []
     for group, message in frame.messages:
@@ -269,7 +271,7 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         [_read_snapshot_chunk(chunk) for chunk in wire.snapshot_chunks],
         [ChunkReceipt(item.group, item.transfer, item.durable, item.refused) for item in wire.snapshot_receipts],
         [EntryWanted(item.group, item.index) for item in wire.entries_wanted],
-        [EntryFound(item.group, item.index, item.data, item.refused) for item in wire.entries_found],
+        [EntryFound(item.group, item.index, item.data, item.refused, item.gone) for item in wire.entries_found],
     )
 
 

@@ -72,6 +72,20 @@ def test_the_last_entry_is_mended_by_what_is_known_of_the_end(tmp_path: Path) ->
         assert storage.entries(GROUP, 12, 12, 1) == entries[-1:]
 
 
+def test_an_entry_is_not_written_over_a_page_whose_header_is_damaged(tmp_path: Path) -> None:
+    """The header says how many pages the engine frees with the old bytes."""
+    entries = log_of(tmp_path, 40_000)
+    with Storage(tmp_path) as storage:
+        whole = (tmp_path / "data.mdb").read_bytes()
+        page = whole.index(entries[4].data[:1_000]) // 4096 * 4096
+        with (tmp_path / "data.mdb").open("r+b") as file:
+            file.seek(page + 12)
+            file.write(bytes([whole[page + 12] ^ 64]))
+        with pytest.raises(DamageError, match="does not begin a value") as raised:
+            storage.commit(transaction(RaftGroupWrite(GROUP, mend=[entries[4]])))
+        assert raised.value.index is None
+
+
 def test_another_entry_than_was_there_is_not_written(tmp_path: Path) -> None:
     """Of another history, or of another place: what is damaged stays damaged, and is said to be."""
     entries = log_of(tmp_path, 500)
@@ -121,6 +135,16 @@ def test_a_scrub_finds_a_damaged_slice_and_says_whose_it_is(tmp_path: Path) -> N
             file.seek(place)
             file.write(bytes([data[9_000] ^ 1]))
         assert [(each.group, each.index) for each in scrub(storage)] == [(GROUP, None)]
+
+
+def test_a_log_is_compacted_to_a_damaged_entry(tmp_path: Path) -> None:
+    """Which entry it was is known, and nobody needs its bytes any more."""
+    entries = log_of(tmp_path, 500)
+    with Storage(tmp_path) as storage:
+        damage(tmp_path, entries[4])
+        storage.commit(transaction(RaftGroupWrite(GROUP, compact_to=identity(entries[4]))))
+        assert storage.groups()[GROUP].anchor == identity(entries[4])
+        assert storage.entries(GROUP, 6, 12, 1 << 30) == entries[5:]
 
 
 def test_a_scrub_passes_garbage_by(tmp_path: Path) -> None:

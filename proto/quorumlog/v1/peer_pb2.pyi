@@ -733,6 +733,7 @@ class EntryFound(_message.Message):
     INDEX_FIELD_NUMBER: _builtins.int
     DATA_FIELD_NUMBER: _builtins.int
     REFUSED_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """The Raft group."""
     index: _builtins.int
@@ -741,6 +742,8 @@ class EntryFound(_message.Message):
     """The sealed entry; empty when it is refused."""
     refused: _builtins.str
     """Why it is not sent; empty when it is."""
+    gone: _builtins.bool
+    """True: a snapshot or a compaction has taken its place here."""
     def __init__(
         self,
         *,
@@ -748,10 +751,11 @@ class EntryFound(_message.Message):
         index: _builtins.int = ...,
         data: _builtins.bytes = ...,
         refused: _builtins.str = ...,
+        gone: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "group", b"group", "index", b"index", "refused", b"refused"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "gone", b"gone", "group", b"group", "index", b"index", "refused", b"refused"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
