@@ -103,14 +103,16 @@ class DamagedReplicas(NodeService):
     def _why_wait(self, group: int, aside: SetAside) -> str:
         """Why one cannot begin anew now; empty when it can. Nothing is deleted on doubt."""
         record, own = self._metadata.image.partitions.get(group), self._node_id
-        if record is None or own not in record.replicas or record.is_moving:
+        if record is None or own not in record.hosts:
             return "the metadata to say that it belongs here"
         if aside.term is None:
             return "its partition to be moved away from this node: nobody knows in which terms it has voted"
         leader = self._metadata.image.available_leader(record)
         if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
             return f"another node to lead {record.name} in term {aside.term} or later"
-        others = [node for node in record.replicas if node != own and not self._metadata.image.is_fenced(node)]
-        if len(others) <= len(record.replicas) // 2:
-            return f"more replicas of {record.name} to be there, without which it cannot be led"
+        # While it is being moved, each half decides; and the move may be waiting for this very replica.
+        for half in (record.replicas, record.wanted):
+            others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
+            if len(others) <= len(half) // 2:
+                return f"more replicas of {record.name} to be there, without which it cannot be led"
         return ""

@@ -11,6 +11,8 @@ from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.log import RaftLog
 from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind
 
+pytestmark = pytest.mark.scenario("20a")
+
 
 @dataclass
 class Store:

@@ -14,6 +14,8 @@ from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite
 
+pytestmark = pytest.mark.scenario("20a")
+
 GROUP = 1000
 SIZES = [100, 3_000, 7_900, 40_000]
 
@@ -92,10 +94,10 @@ def test_another_entry_than_was_there_is_not_written(tmp_path: Path) -> None:
     other = LogBuilder(GROUP, seed=1).batches(12, 500)
     with Storage(tmp_path) as storage:
         damage(tmp_path, entries[4])
-        storage.commit(transaction(RaftGroupWrite(GROUP, mend=[other[4]])))
-        storage.commit(transaction(RaftGroupWrite(GROUP, mend=[entries[4]._replace(data=entries[5].data)])))
-        with pytest.raises(DamageError, match="entry 5 of group 1000"):
-            storage.entries(GROUP, 5, 5, 1)
+        for wrong in (other[4], entries[4]._replace(data=entries[5].data)):
+            storage.commit(transaction(RaftGroupWrite(GROUP, mend=[wrong])))
+            with pytest.raises(DamageError, match="entry 5 of group 1000"):
+                storage.entries(GROUP, 5, 5, 1)
 
 
 def test_a_damaged_successor_vouches_for_nothing(tmp_path: Path) -> None:

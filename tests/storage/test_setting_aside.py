@@ -15,6 +15,8 @@ from quorumlog.storage.storage import Storage
 from quorumlog.storage.suspects import suspects
 from quorumlog.storage.transaction import RaftGroupWrite
 
+pytestmark = pytest.mark.scenario("20b")
+
 DAMAGED, SOUND = 1000, 1001
 
 

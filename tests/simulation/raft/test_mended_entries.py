@@ -9,6 +9,8 @@ from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.server.options import NodeLimits, ScrubOptions
 
+pytestmark = pytest.mark.scenario("20a")
+
 SCRUB = ScrubOptions(bytes_per_second=1 << 30, interval_ms=500)
 
 

@@ -8,6 +8,8 @@ from quiet_cluster import Writing
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
 
+pytestmark = pytest.mark.scenario("20b")
+
 
 def break_replica(writing: Writing, process: SimProcess, group: int) -> None:
     """The node dies, and comes back to a replica whose rows are damaged."""
