@@ -82,7 +82,8 @@ def test_a_replica_with_a_damaged_row_is_set_aside_and_the_other_is_open(tmp_pat
         assert len(storage.entries(SOUND, 1, 100, 1 << 30)) == 100
     # It is still there, and so is what is wrong with it.
     with tolerant(tmp_path) as storage:
-        assert list(storage.opening_damage().replicas) == [DAMAGED]
+        aside = storage.opening_damage().replicas
+        assert [(group, each.last_index) for group, each in aside.items()] == [(DAMAGED, 100)]
 
 
 def test_a_replica_that_was_set_aside_can_be_given_up_and_begin_anew(tmp_path: Path) -> None:
