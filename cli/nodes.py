@@ -7,6 +7,7 @@ import time
 from collections import Counter
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,7 +18,7 @@ from quorumlog.cli.progress import copying, progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, BrokerDescription, NodePlan, PartitionDescription
+    from quorumlog.sdk import Admin, BrokerDescription, NodeDescription, NodePlan, PartitionDescription
 
 app = typer.Typer(no_args_is_help=True, help="Nodes: list, drain, undrain, replace, remove.")
 
@@ -56,12 +57,16 @@ def nodes() -> None:
 def list_nodes(
     *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS, output: Output = OutputFormat.TABLE
 ) -> None:
-    """All nodes: where they are, whether they are up, what they hold, who votes on the metadata."""
+    """All nodes: where they are, whether they are up, what they hold, who votes on the metadata, when all of their
+    storage had last been read and checked."""
+    from quorumlog.sdk import NodeDescription
+
     with connect(bootstrap_servers) as admin:
         brokers = sorted(admin.describe_cluster().brokers, key=lambda broker: broker.node_id)
         held = _held(admin)
         quorum = admin.describe_quorum()
         empty = nodes_returned_empty(admin, brokers)
+        answers = {each.node_id: each for each in admin.describe_nodes() if isinstance(each, NodeDescription)}
     voters = {voter.node_id for voter in quorum.voters}
     rows = [
         {
@@ -73,6 +78,7 @@ def list_nodes(
             "leaders": held.leaders[broker.node_id],
             "votes": broker.node_id in voters,
             "version": broker.version,
+            "last_scrubbed": _last_scrubbed(answers.get(broker.node_id)),
         }
         for broker in brokers
     ]
@@ -81,12 +87,19 @@ def list_nodes(
         return
     for node in sorted(empty):
         print(f"node {node} returned empty; if its disk is lost: quorumlog nodes replace {node} --with {node}")
-    columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version")
+    columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed")
     print_table(
         columns,
         ((*list(row.values())[:2], row["rack"] or "-", *list(row.values())[3:6], "yes" if row["votes"] else "no",
-          row["version"]) for row in rows),
+          row["version"], row["last_scrubbed"] or "-") for row in rows),
     )  # fmt: skip
+
+
+def _last_scrubbed(node: NodeDescription | None) -> str | None:
+    """When all of a node's storage had last been read, in UTC; None where it does not say, or never was."""
+    if node is None or not node.last_scrubbed_ms:
+        return None
+    return datetime.fromtimestamp(node.last_scrubbed_ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 @app.command("drain", epilog="Example: quorumlog nodes drain 3 --dry-run")

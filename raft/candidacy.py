@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from quorumlog.raft.election import Ballot, ElectionTimer, Turn, claim, is_up_to_date, turn_of
-from quorumlog.raft.errors import InvariantViolationError
+from quorumlog.raft.errors import InvariantViolationError, UnreadableEntryError
 from quorumlog.raft.leading import Leading
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.quorum import VoteOutcome
@@ -156,7 +156,11 @@ class Candidacy:
         # A committed configuration that is not applied here may give the group other voters than those whose votes
         # would be counted: two leaders in a term (scenario 9). Delivered entries are applied at once, so this waits
         # only for the next Ready.
-        return not self._has_unapplied_change(state.log.commit_index, state.options.max_apply_bytes)
+        try:
+            return not self._has_unapplied_change(state.log.commit_index, state.options.max_apply_bytes)
+        except UnreadableEntryError:
+            # It may be such a change. Others can lead; this replica's vote stays its own.
+            return False
 
     def _ask_for_votes(self, now: int, *, transfer: bool) -> None:
         state = self._state

@@ -49,6 +49,15 @@ class CompactedError(RaftError):
         self.first_index = first_index
 
 
+class UnreadableEntryError(RaftError):
+    """The store has lost what it was given of an entry: its bytes are damaged. What is asked cannot be done before they
+    are mended; nothing was changed."""
+
+    def __init__(self, index: int, what: str) -> None:
+        super().__init__(what)
+        self.index = index
+
+
 class MalformedMessageError(RaftError):
     """A peer sent what no correct peer sends. Nothing was changed; drop the connection."""
 

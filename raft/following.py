@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from quorumlog.raft.candidacy import Candidacy
-from quorumlog.raft.errors import InvariantViolationError, MalformedMessageError
+from quorumlog.raft.errors import InvariantViolationError, MalformedMessageError, UnreadableEntryError
 from quorumlog.raft.state import ReplicaState
 from quorumlog.raft.types import (
     NO_NODE,
@@ -36,19 +36,30 @@ class Following:
         if request.prev_index < log.commit_index:
             # A delayed duplicate: what is committed is not looked at again (scenario 8).
             self._acknowledge(request.sender, log.commit_index)
-        elif log.holds(request.prev_index, request.prev_term):
+        elif self._holds(request.prev_index, request.prev_term):
             matching = log.merge(request.prev_index, entries)
             log.commit_to(min(request.commit, matching))
             self._acknowledge(request.sender, matching)
         else:
             # Skip all of the terms that the leader cannot have: below the commit index the logs agree in any case.
-            hint = log.last_at_most(min(request.prev_index, log.last.index), request.prev_term, log.commit_index)
+            try:
+                hint = log.last_at_most(min(request.prev_index, log.last.index), request.prev_term, log.commit_index)
+            except UnreadableEntryError:
+                hint = log.commit_index
             hint = max(hint, log.commit_index)
             state.send(
                 AppendResponse(
                     state.node_id, request.sender, state.term, request.prev_index, True, hint, log.term_at(hint)
                 )
             )
+
+    def _holds(self, index: int, term: int) -> bool:
+        """Whether the logs agree there. Of a damaged entry nobody can tell; what is before it tells, with what the
+        leader has in its place."""
+        try:
+            return self._log.holds(index, term)
+        except UnreadableEntryError:
+            return False
 
     def take_heartbeat(self, now: int, heartbeat: Heartbeat) -> None:
         """Learns what is committed, and goes to sleep if the leader calls for it and this replica has everything."""

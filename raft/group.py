@@ -477,7 +477,7 @@ class RaftGroup(ReplicaState):
             self.outbox.has_messages
             or log.has_unhanded
             or (self.term, self.vote) != self._handed_hard_state
-            or log.applied_index < log.commit_index
+            or log.has_deliverable
         )
 
     def take_ready(self) -> Ready:
@@ -515,6 +515,10 @@ class RaftGroup(ReplicaState):
         elif self.role is Role.CANDIDATE:
             self._candidacy.own_vote_is_durable(now, token)
             self._set_deadline()
+
+    def mended(self) -> None:
+        """A damaged entry was mended in the store: what waited for it goes on."""
+        self.log.mended()
 
     def compact(self, up_to: EntryId) -> None:
         """The log up to and including ``up_to`` leaves the store: readers and followers find it no more.

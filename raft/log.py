@@ -6,7 +6,7 @@ read from the store. ``RaftLog`` knows nothing of roles or messages.
 
 from __future__ import annotations
 
-from quorumlog.raft.errors import CompactedError, InvariantViolationError
+from quorumlog.raft.errors import CompactedError, InvariantViolationError, UnreadableEntryError
 from quorumlog.raft.types import ChainCheck, DurableToken, Entry, EntryId, LogStore, Snapshot
 
 
@@ -37,6 +37,7 @@ class RaftLog:
         "_snapshot",
         "_store",
         "_truncate_from",
+        "_unreadable",
         "anchor",
         "applied_index",
         "commit_index",
@@ -70,6 +71,7 @@ class RaftLog:
         self.generation = 0
         self._handed_index = last.index
         self._truncate_from: int | None = None
+        self._unreadable = False
         self._snapshot: Snapshot | None = None
         self._entries: list[Entry] = []
         self._offset = last.index + 1
@@ -206,7 +208,7 @@ class RaftLog:
         fresh = 0
         if previous_index < self.last.index:
             for entry in entries:
-                if not self.holds(entry.index, entry.term):
+                if not self._has(entry):
                     break
                 fresh += 1
         last_index = previous_index + len(entries)
@@ -218,6 +220,14 @@ class RaftLog:
                 self._truncate(new[0].index)
             self._extend(new)
         return last_index
+
+    def _has(self, entry: Entry) -> bool:
+        """Whether a leader's entry is here. One that is damaged here is known by its hash; it may be one that was never
+        committed, and that nobody else has any more: then it has to make way for the leader's."""
+        try:
+            return self.holds(entry.index, entry.term)
+        except UnreadableEntryError:
+            return self._store.hash_at(entry.index) == entry.hash
 
     def commit_to(self, index: int) -> bool:
         """Entries up to ``index`` are committed. Returns True when that is news; lower indexes change nothing."""
@@ -253,11 +263,18 @@ class RaftLog:
             return
         if up_to.index > min(self.applied_index, self.durable_index):
             raise InvariantViolationError(f"entries up to {up_to.index} are still needed: applied {self.applied_index}")
-        if self.term_at(up_to.index) != up_to.term:
+        if not self._is(up_to):
             raise InvariantViolationError(f"entry {up_to.index} is of another term than {up_to.term}")
         self.anchor = up_to
         if self._offset <= up_to.index:
             self._forget(up_to.index - self._offset + 1)
+
+    def _is(self, entry: EntryId) -> bool:
+        """Whether that is the entry here, damaged or not."""
+        try:
+            return self.term_at(entry.index) == entry.term
+        except UnreadableEntryError:
+            return self._store.hash_at(entry.index) == entry.hash
 
     # -- durability -------------------------------------------------------------------------------------------
 
@@ -287,9 +304,23 @@ class RaftLog:
         first, last = self.applied_index + 1, self.commit_index
         if first > last:
             return []
-        entries = self.slice(first, last, max_bytes)
+        try:
+            entries = self.slice(first, last, max_bytes)
+        except UnreadableEntryError:
+            # Everything else goes on: this log is appended to, acknowledged and voted with, as far as it is known.
+            self._unreadable = True
+            return []
         self.applied_index = entries[-1].index
         return entries
+
+    @property
+    def has_deliverable(self) -> bool:
+        """True when ``deliver`` has something to give."""
+        return self.applied_index < self.commit_index and not self._unreadable
+
+    def mended(self) -> None:
+        """An entry that was damaged in the store can be read again."""
+        self._unreadable = False
 
     def trim(self, keep_bytes: int) -> None:
         """Forgets the oldest entries in memory, as far as they are durable and applied, down to ``keep_bytes``."""

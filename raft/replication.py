@@ -143,6 +143,8 @@ class Replication:
         previous = progress.next_index - 1
         if previous < self._log.anchor.index:
             return self._offer_snapshot(to, progress, snapshot_source)
+        # Before anything counts as sent: what has to be read may be damaged.
+        previous_term = self._log.term_at(previous)
         entries: list[Entry] = []
         probing = progress.state is ProgressState.PROBE
         if previous < self._log.last.index and (probing or not progress.inflights.full):
@@ -157,7 +159,7 @@ class Replication:
         progress.recheck = False
         commit = min(self._log.commit_index, sent_to)
         progress.told_commit = max(progress.told_commit, commit)
-        return AppendRequest(self._node_id, to, self.term, previous, self._log.term_at(previous), commit, entries)
+        return AppendRequest(self._node_id, to, self.term, previous, previous_term, commit, entries)
 
     def _offer_snapshot(
         self, to: int, progress: Progress, snapshot_source: SnapshotSource | None

@@ -142,13 +142,20 @@ class EntrySealer(Protocol):
 
 
 class LogStore(Protocol):
-    """The durable part of one Raft group's log, read synchronously. Everything it returns has been verified."""
+    """The durable part of one Raft group's log, read synchronously. Everything it returns has been verified.
+
+    Raises (all methods):
+        UnreadableEntryError: an entry is damaged, and may yet be mended.
+    """
 
     def term_at(self, index: int) -> int:
         """Term of a durable entry."""
 
+    def hash_at(self, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged: the entry after it has it."""
+
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Durable entries first..last inclusive, cut after ``max_bytes``; at least one."""
+        """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
 
 
 #: Builds an entry from its index, its term and the hash of the entry before it.

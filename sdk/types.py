@@ -307,8 +307,15 @@ class QuorumDescription:
 
 @dataclass(slots=True, frozen=True)
 class NodeDescription:
-    """A node about itself. ``reason`` says why it is not ready, or that it refuses appends; empty when all is well.
-    ``copies``: replicas that are being added to partitions which it leads."""
+    """A node about itself.
+
+    Arguments:
+        reason: why it is not ready, or that it refuses appends; empty when all is well.
+        last_scrubbed_ms: when all of its storage had last been read and checked, in milliseconds since the epoch; 0:
+            never yet.
+        damaged_entries: of its logs, found and not mended yet.
+        copies: replicas that are being added to partitions which it leads.
+    """
 
     node_id: int
     directory_id: str
@@ -321,6 +328,8 @@ class NodeDescription:
     groups: int
     groups_led: int
     copies: tuple[ReplicaCopy, ...] = ()
+    last_scrubbed_ms: int = 0
+    damaged_entries: int = 0
 
 
 class GroupState(Enum):

@@ -75,6 +75,26 @@ class ChunkReceipt:
     refused: str = ""
 
 
+@dataclass(slots=True, frozen=True)
+class EntryWanted:
+    """An entry of a group is damaged at the sender: does the receiver have it?"""
+
+    group: int
+    index: int
+
+
+@dataclass(slots=True, frozen=True)
+class EntryFound:
+    """The answer: the entry's sealed bytes, or why there are none, if ``refused``; ``gone``: a snapshot or compaction
+    has taken its place."""
+
+    group: int
+    index: int
+    data: bytes
+    refused: str = ""
+    gone: bool = False
+
+
 class Lease(NamedTuple):
     """One node tells another that it lives (leases.py). ``epoch`` grows whenever the sender stops leading a group;
     ``heard_round`` is the newest of the receiver's rounds that the sender has heard."""
@@ -96,6 +116,7 @@ class PeerFrame:
         messages: (group, message) pairs.
         lease: on CONTROL, once per lease interval.
         chunks: slices of snapshots, on SNAPSHOT; receipts: of such, on SNAPSHOT_ANSWER.
+        wanted: entries to mend damaged ones with, on SNAPSHOT; entries_found: such, on SNAPSHOT_ANSWER.
     """
 
     stream: Stream
@@ -107,6 +128,8 @@ class PeerFrame:
     lease: Lease | None = None
     chunks: list[SnapshotChunk] = field(default_factory=list)
     receipts: list[ChunkReceipt] = field(default_factory=list)
+    wanted: list[EntryWanted] = field(default_factory=list)
+    entries_found: list[EntryFound] = field(default_factory=list)
 
 
 @dataclass(slots=True, frozen=True)

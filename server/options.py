@@ -127,6 +127,19 @@ class ConsumerGroupOptions:
 
 
 @dataclass(slots=True, frozen=True)
+class ScrubOptions:
+    """How a node scrubs.
+
+    Arguments:
+        bytes_per_second: read at most; 0: never.
+        interval_ms: from the beginning of one pass to that of the next, or longer where a pass takes longer.
+    """
+
+    bytes_per_second: int = 4 << 20
+    interval_ms: int = 24 * 3_600_000
+
+
+@dataclass(slots=True, frozen=True)
 class NodeOptions:
     """A node's identity, peers and times. Times are in microseconds.
 
@@ -148,6 +161,7 @@ class NodeOptions:
     raises_features: bool = True
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     repair: RepairOptions = field(default_factory=RepairOptions)
+    scrub: ScrubOptions = field(default_factory=ScrubOptions)
     heartbeat_interval_us: int = 100_000
     replica_lag_time_max_us: int = 10_000_000
     isr_check_interval_us: int = 250_000

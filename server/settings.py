@@ -27,7 +27,14 @@ from pydantic_settings import (
 
 from quorumlog.raft.options import RaftOptions
 from quorumlog.server.consumer_group_limits import ConsumerGroupLimits
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, RepairOptions
+from quorumlog.server.options import (
+    BalanceOptions,
+    ConsumerGroupOptions,
+    NodeLimits,
+    NodeOptions,
+    RepairOptions,
+    ScrubOptions,
+)
 from quorumlog.v1.request_limits import LEAST_THROTTLE
 
 ENV_PREFIX = "QUORUMLOG_"
@@ -96,6 +103,7 @@ Address = Annotated[str, BeforeValidator(_address)]
 Controllers = Annotated[dict[int, str], NoDecode, BeforeValidator(_controllers)]
 Milliseconds = Annotated[int, Field(ge=1, le=86_400_000)]
 SizeBytes = Annotated[int, Field(ge=1024, le=1 << 50)]
+ScrubRate = Annotated[int, Field(ge=0, le=1 << 40)]
 Count = Annotated[int, Field(ge=1, le=1_000_000)]
 
 _A_TIME = "a whole number of milliseconds"
@@ -154,6 +162,13 @@ class Settings(BaseSettings):
     max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
     compaction_interval_ms: Milliseconds = Field(
         15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
+    )
+    damaged_storage: Literal["keep", "move-aside"] = Field("keep", description="keep or move-aside")
+    scrub_bytes_per_second: ScrubRate = Field(
+        4 << 20, description="a whole number of bytes that the scrub of the storage reads in a second; 0: no scrub"
+    )
+    scrub_interval_ms: Milliseconds = Field(
+        24 * 3_600_000, description=f"{_A_TIME}: how often the scrub begins anew with all of the storage"
     )
     compaction_bytes_per_second: SizeBytes = Field(
         32 << 20, description=f"{_A_SIZE}: the most that compaction reads in a second"
@@ -253,6 +268,7 @@ class Settings(BaseSettings):
                 rebalance_interval_us=self.partition_rebalance_interval_ms * _MS,
                 recovery_after_us=self.replica_recovery_after_ms * _MS,
             ),
+            scrub=ScrubOptions(self.scrub_bytes_per_second, self.scrub_interval_ms),
             heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
             replica_lag_time_max_us=self.replica_lag_time_max_ms * _MS,
             broker_heartbeat_interval_us=self.broker_heartbeat_interval_ms * _MS,

@@ -12,7 +12,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TypeAlias
@@ -24,6 +24,7 @@ from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, F
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
+from quorumlog.storage.suspects import keep_suspects, suspects
 
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
@@ -105,10 +106,17 @@ class EngineSource:
 class Environment:
     """An open, locked and checked environment."""
 
-    def __init__(self, data_dir: Path, *, map_size: int = MAP_SIZE_BYTES) -> None:
+    def __init__(
+        self,
+        data_dir: Path,
+        *,
+        map_size: int = MAP_SIZE_BYTES,
+        may_set_aside: Callable[[int], bool] = lambda group: False,
+    ) -> None:
         """Opens the environment, making it if the directory is new.
 
         Arguments:
+            may_set_aside: as for ``Storage``.
             map_size: address space in bytes, fixed for the life of the process; the file is sparse and grows on use.
 
         Raises:
@@ -119,6 +127,7 @@ class Environment:
         self.data_dir = data_dir
         self.data_file = data_dir / DATA_FILE
         self.map_size = map_size
+        self._may_set_aside = may_set_aside
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(data_dir, create=True)
@@ -131,7 +140,10 @@ class Environment:
             raise StorageEngineError(f"cannot use data directory {data_dir}: {error.strerror}") from error
 
     def _open(self) -> None:
-        self.found = examine(self.data_file)
+        suspected = suspects(self.data_dir)
+        self.found = examine(self.data_file, self._may_set_aside, suspected)
+        if suspected:
+            keep_suspects(self.data_dir, suspected.intersection(self.found.damage.replicas if self.found else ()))
         try:
             self.lmdb = lmdb.open(
                 str(self.data_dir),

@@ -117,6 +117,6 @@ def _damage(data_file: Path, what: str) -> DamageError:
 
 #: The advice that ends every report of damage.
 WHAT_TO_DO = (
-    "keep a copy, look with `quorumlog log verify`, then start anew with an empty directory and another node id, and"
-    " move this node's partitions there"
+    "look with `quorumlog log verify`; a node that does not start for it does so with"
+    " QUORUMLOG_DAMAGED_STORAGE=move-aside: it keeps what is there in a folder beside, and begins empty"
 )

@@ -8,13 +8,16 @@ it is read.
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Callable, Container
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.storage import rows
 from quorumlog.storage.garbage import Garbage, find_garbage
-from quorumlog.storage.interface import StorageEngineError
+from quorumlog.storage.interface import DamageError, OpeningDamage, SetAside, StorageEngineError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
@@ -42,14 +45,21 @@ SMALL_DATABASES = (
 
 @dataclass(slots=True, frozen=True)
 class DataFileContent:
-    """What a data file holds: every Raft group's log, and what is left to sweep."""
+    """What a data file holds: every Raft group's log, what is left to sweep, and what is damaged beside that."""
 
     logs: dict[int, RaftGroupLog]
     garbage: Garbage
+    damage: OpeningDamage
 
 
-def examine(data_file: Path) -> DataFileContent | None:
+def examine(
+    data_file: Path, may_set_aside: Callable[[int], bool] = lambda group: False, suspects: Container[int] = ()
+) -> DataFileContent | None:
     """Checks a data file that nobody writes to.
+
+    Arguments:
+        may_set_aside: whether the rest is opened where a Raft group's replica is damaged.
+        suspects: Raft groups of which damage has been found before; more of them is checked.
 
     Returns:
         None when there is nothing in it yet.
@@ -67,27 +77,126 @@ def examine(data_file: Path) -> DataFileContent | None:
         if not pages.databases:
             return None
         check_format(pages)
-        reading = LogReading(pages, data_file.parent)
+        return _Examination(pages, may_set_aside, suspects).carry_out()
+
+
+class _Examination:
+    """The checks of one file, which go on behind damage that concerns one Raft group alone."""
+
+    def __init__(self, pages: PageFile, may_set_aside: Callable[[int], bool], suspects: Container[int]) -> None:
+        self._pages = pages
+        self._reading = LogReading(pages, pages.data_file.parent)
+        self._may_set_aside = may_set_aside
+        self._suspects = suspects
+        self._groups = self._reading.groups()
+        self._left = ALL_SNAPSHOTS_BYTES
+        self._entries: list[DamageError] = []
+        self._replicas: dict[int, SetAside] = {}
+
+    def carry_out(self) -> DataFileContent:
         for database in SMALL_DATABASES:
-            if reading.check_rows(database) != pages.databases[database].entries:
-                raise pages.damage(f"rows of database {database.decode()} are missing")
-        groups = reading.groups()
-        _check_snapshots(reading, groups)
-        logs = {group: load_log(reading, group, len(groups)) for group in groups}
-        return DataFileContent(logs, find_garbage(reading, logs))
+            self._check_small_rows(database)
+        logs: dict[int, RaftGroupLog] = {}
+        for group in self._groups:
+            if group not in self._replicas:
+                try:
+                    self._check_group(group)
+                    logs[group] = load_log(self._reading, group, len(self._groups), self._damaged_entry)
+                except DamageError as damage:
+                    self._judge(damage, group)
+        return DataFileContent(
+            logs, self._find_garbage(logs), OpeningDamage(tuple(self._entries), MappingProxyType(self._replicas))
+        )
 
+    def _check_small_rows(self, database: bytes) -> None:
+        count = 0
+        for key, _, damage in self._reading.checked_rows(database, b""):
+            count += 1
+            if damage is not None and not (database == rows.NODE_STATE and key.startswith(rows.BALLOT_PREFIX)):
+                for group in self._whose(database, key):
+                    self._judge(damage, group)
+        if count != self._pages.databases[database].entries:
+            raise self._pages.damage(f"rows of database {database.decode()} are missing")
 
-def _check_snapshots(reading: LogReading, groups: list[int]) -> None:
-    """Checks small snapshots whole, for as long as that costs little; of the others that both ends are there. A
-    compacted log is a snapshot too, and may have many gigabytes; each slice is checked whenever it is read."""
-    left = ALL_SNAPSHOTS_BYTES
-    for group in groups:
-        snapshot = reading.snapshot(group)
-        if snapshot is not None and snapshot.data.size_bytes <= left:
-            left -= snapshot.data.size_bytes
-            reading.check_snapshot(group)
+    def _whose(self, database: bytes, key: bytes) -> list[int | None]:
+        """Whose a damaged row is. Where a bit of the group's number in its key is flipped, it is another's as well, who
+        would go on without it."""
+        if database in rows.OF_THE_NODE:
+            return [None]
+        found: list[int | None] = [rows.group_of(key)]
+        row = self._pages.get(database, key) or b""
+        for group in self._groups:
+            right = rows.group_key(group) + key[len(rows.group_key(group)) :]
+            if right != key:
+                with contextlib.suppress(rows.RowError):
+                    rows.open_row(database, right, row)
+                    found.append(group)
+        return found
+
+    def _judge(self, damage: DamageError, group: int | None) -> None:
+        """Sets a replica aside, or raises what is no replica's alone."""
+        if group is None or damage.group is None or group not in self._groups or not self._may_set_aside(group):
+            raise damage
+        if group not in self._replicas:
+            self._replicas[group] = self._set_aside(group, damage)
+
+    def _set_aside(self, group: int, damage: DamageError) -> SetAside:
+        reading = self._reading
+        term: int | None
+        known = [reading.last_index(group) or 0]
+        try:
+            state = reading.hard_state(group)
+            term = state.term
+            known.append(state.commit)
+        except DamageError:
+            ballot = reading.ballot(group)
+            term = None if ballot is None else ballot.term
+        with contextlib.suppress(DamageError):
+            known.append(reading.anchor(group).index)
+        return SetAside(term, max(known), str(damage))
+
+    def _damaged_entry(self, damage: DamageError) -> None:
+        """An entry whose hash is known: its log is opened, the entry can be mended."""
+        assert damage.group is not None
+        if not self._may_set_aside(damage.group):
+            raise damage
+        self._entries.append(damage)
+
+    def _check_group(self, group: int) -> None:
+        """Checks a small snapshot whole, for as long as that costs little; of another that both ends are there. A
+        compacted log is a snapshot too, and may have many gigabytes; each slice is checked whenever it is read."""
+        snapshot = self._reading.snapshot(group)
+        if snapshot is not None and snapshot.data.size_bytes <= self._left:
+            self._left -= snapshot.data.size_bytes
+            self._reading.check_snapshot(group)
         elif snapshot is not None:
-            reading.check_snapshot_ends(group, snapshot)
+            self._reading.check_snapshot_ends(group, snapshot)
+        if group in self._suspects:
+            anchor = self._reading.anchor(group)
+            self._check_all_rows(rows.ENTRIES, group, rows.position_key(group, anchor.index + 1))
+            for database in (rows.OFFSETS, rows.SLICES):
+                self._check_all_rows(database, group, rows.group_key(group))
+
+    def _check_all_rows(self, database: bytes, group: int, first: bytes) -> None:
+        for key, _, damage in self._reading.checked_rows(database, first):
+            if rows.group_of(key) != group:
+                return
+            if damage is not None:
+                raise damage
+
+    def _find_garbage(self, logs: dict[int, RaftGroupLog]) -> Garbage:
+        while True:
+            try:
+                garbage = find_garbage(self._reading, logs)
+            except DamageError as damage:
+                self._judge(damage, damage.group)
+                if damage.group is None or logs.pop(damage.group, None) is None:
+                    raise
+                continue
+            # What is set aside is nobody's garbage: nothing is deleted on doubt.
+            for group in self._replicas:
+                garbage.logs.pop(group, None)
+            return garbage
 
 
 def check_format(pages: PageFile) -> None:
@@ -111,11 +220,12 @@ def check_format(pages: PageFile) -> None:
         raise pages.damage(f"database {missing[0]} is missing")
 
 
-def load_log(reading: LogReading, group: int, groups: int) -> RaftGroupLog:
+def load_log(reading: LogReading, group: int, groups: int, damaged: Callable[[DamageError], None]) -> RaftGroupLog:
     """The ends of a Raft group's log, its tail having been verified.
 
     Arguments:
         groups: how many share what may be checked.
+        damaged: is told of a damaged entry of the tail that is not its last: the one after it has its hash.
 
     Raises:
         DamageError: something of it is missing or not what was written.
@@ -127,30 +237,48 @@ def load_log(reading: LogReading, group: int, groups: int) -> RaftGroupLog:
         raise reading.damage(group, last_index + 1, f"it is missing, and entries up to {state.commit} were committed")
     last = anchor
     if last_index > anchor.index:
-        last = _verify_tail(reading, group, anchor, last_index, groups)
+        last = _verify_tail(reading, group, anchor, last_index, groups, damaged)
     return RaftGroupLog(anchor, last, state, reading.last_batch(group, anchor.index))
 
 
-def _verify_tail(reading: LogReading, group: int, anchor: EntryId, last_index: int, groups: int) -> EntryId:
+def _verify_tail(
+    reading: LogReading,
+    group: int,
+    anchor: EntryId,
+    last_index: int,
+    groups: int,
+    damaged: Callable[[DamageError], None],
+) -> EntryId:
     """Walks back from the last entry along the hash chain; returns the last entry."""
     last: EntryId | None = None
     expected_hash: int | None = None
     batch_seen = False
     size = 0
     first = max(anchor.index + 1, last_index + 1 - max(1, min(TAIL_ENTRIES, ALL_TAILS_ENTRIES // groups)))
-    for entry, previous_hash in reading.entries_backwards(group, last_index, first):
-        if expected_hash is not None and entry.hash != expected_hash:
-            raise reading.damage(group, entry.index, "the entry after it follows another one (hash chain)")
-        if entry.kind is EntryKind.BATCH and not batch_seen:
-            batch_seen = True
-            _verify_last_batch(reading, group, entry.index, parse_header(entry.data).last_offset)
-        last = last or EntryId(entry.index, entry.term, entry.hash)
-        expected_hash = previous_hash
-        size += len(entry.data)
-        if entry.index == anchor.index + 1 and previous_hash != anchor.hash:
-            raise reading.damage(group, entry.index, "it does not follow the anchor of its log (hash chain)")
-        if size >= ALL_TAILS_BYTES // groups:
-            break
+    above = last_index + 1
+    while above > first:
+        try:
+            for entry, previous_hash in reading.entries_backwards(group, above - 1, first):
+                if expected_hash is not None and entry.hash != expected_hash:
+                    raise reading.damage(group, entry.index, "the entry after it follows another one (hash chain)")
+                above = entry.index
+                if entry.kind is EntryKind.BATCH and not batch_seen:
+                    batch_seen = True
+                    _verify_last_batch(reading, group, entry.index, parse_header(entry.data).last_offset)
+                last = last or EntryId(entry.index, entry.term, entry.hash)
+                expected_hash = previous_hash
+                size += len(entry.data)
+                if entry.index == anchor.index + 1 and previous_hash != anchor.hash:
+                    said = reading.damage(group, entry.index, "it does not follow the anchor of its log (hash chain)")
+                    raise DamageError(str(said), group)
+                if size >= ALL_TAILS_BYTES // groups:
+                    return last
+        except DamageError as damage:
+            if damage.index is None or last is None:
+                raise
+            damaged(damage)
+            # Its kind is not known: the offset index cannot be compared with a batch that may not be the last.
+            above, expected_hash, batch_seen = damage.index, None, True
     assert last is not None
     return last
 

@@ -127,6 +127,23 @@ class PageFile:
         """Whether few enough pages are missing for them to be a transaction's leavings."""
         return self.meta.last_page - self._pages < max(self._pages, 1 << 18)
 
+    def check_free_list(self) -> None:
+        """Checks that the free list names pages that can be free, each once: the engine writes to them.
+
+        Raises:
+            DamageError: it does not.
+        """
+        free: set[int] = set()
+        for _, value in PageCursor(self, self.meta.free, ordered=False):
+            numbers = array("Q", value[: len(value) // 8 * 8])
+            said = set(numbers[1 : 1 + numbers[0]]) if numbers else set()
+            whole = bool(numbers) and len(said) == numbers[0]
+            if not whole or said & free or min(said, default=META_PAGES) < META_PAGES:
+                raise self.damage("its free list names pages that cannot be free")
+            if max(said, default=0) > self.meta.last_page:
+                raise self.damage(f"its free list names pages beyond the last, {self.meta.last_page}")
+            free |= said
+
     def _free_pages(self) -> set[int]:
         free: set[int] = set()
         for _, value in PageCursor(self, self.meta.free, ordered=False):
@@ -215,9 +232,21 @@ class PageFile:
             return self._overflow(_U64.unpack_from(page.data, start)[0], length)
         return page.data[start : start + length]
 
-    def _overflow(self, number: int, length: int) -> bytes:
+    def pass_value(self, page: TreePage, position: int) -> None:
+        """Checks, without reading it all, that a leaf's value is where its node says."""
+        node = page.nodes[position]
+        low, high, flags, key_length = _NODE.unpack_from(page.data, node)
+        start = node + _NODE.size + key_length
+        if flags == _F_BIGDATA and start + _U64.size <= len(page.data):
+            self._overflow(_U64.unpack_from(page.data, start)[0], low | high << 16, all_of_it=False)
+        else:
+            self.value(page, position)
+
+    def _overflow(self, number: int, length: int, *, all_of_it: bool = True) -> bytes:
         count = (PAGE_HEADER.size - 1 + length) // self.meta.page_size + 1
-        pages = self._read(number, count)
+        if number + count - 1 > self.meta.last_page:
+            raise self.damage(f"something refers to pages {number} to {number + count - 1}, which cannot be in use")
+        pages = self._read(number, count if all_of_it else 1)
         stored, _, flags, _, _ = PAGE_HEADER.unpack_from(pages)
         extent = _U32.unpack_from(pages, PAGE_HEADER.size - _U32.size)[0]
         if stored != number or flags != _P_OVERFLOW or extent != count:
@@ -311,6 +340,11 @@ class PageCursor:
         """The row's key and value."""
         page, position = self._path[-1]
         return page.keys[position], self._pages.value(page, position)
+
+    def pass_item(self) -> None:
+        """Checks that the row's value is where it should be, without reading it all."""
+        page, position = self._path[-1]
+        self._pages.pass_value(page, position)
 
     def _descend_from_root(self, choose: Callable[[TreePage], int]) -> bool:
         self._path = []

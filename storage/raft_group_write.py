@@ -15,12 +15,13 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
-from quorumlog.storage.interface import FatalStorageError
+from quorumlog.storage.interface import DamageError, FatalStorageError
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice
-from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope
+from quorumlog.v1.entry import ENVELOPE_BYTES, CorruptEntryError, entry_hash, parse_envelope, verify
 
 #: Of a batch's header: base offset, record count, largest timestamp, offset delta.
 _INDEXED = struct.Struct("<qI12xq20xI")
@@ -91,6 +92,8 @@ class RaftGroupWriter:
             log = self._compact(group, log, write.compact_to)
         if write.unstage:
             self._unstage(group, write.unstage)
+        for entry in write.mend:
+            self._mend(group, log, entry)
         return log
 
     def finish(self) -> None:
@@ -100,7 +103,7 @@ class RaftGroupWriter:
 
     def set_node_row(self, key: bytes, value: bytes | None) -> None:
         """Puts one of the node's own rows, or with None deletes it."""
-        if not 0 < len(key) <= rows.MAX_KEY_BYTES:
+        if not 0 < len(key) <= rows.MAX_KEY_BYTES or key.startswith(rows.BALLOT_PREFIX):
             raise _refusal(0, f"node state key of {len(key)} bytes")
         if value is None:
             self._txn.delete(key, db=self._databases[rows.NODE_STATE])
@@ -126,6 +129,11 @@ class RaftGroupWriter:
         key = rows.group_key(group)
         for name in (rows.CONFIGURATIONS, rows.ANCHORS, rows.HARD_STATES, rows.SNAPSHOTS):
             self._txn.delete(key, db=self._databases[name])
+        self._txn.delete(rows.ballot_key(group), db=self._databases[rows.NODE_STATE])
+
+    def end_damaged(self, group: int) -> None:
+        """Ends a replica that was set aside."""
+        self._drop_rows(group)
 
     def _install(self, group: int, log: RaftGroupLog, snapshot: Snapshot) -> RaftGroupLog:
         # Keeping what the log holds beyond the snapshot would keep entries that conflict with it; what it holds
@@ -210,6 +218,27 @@ class RaftGroupWriter:
                 last_batch = self._index_batch(group, index, last_batch, data)
         return RaftGroupLog(log.anchor, EntryId(index, term, previous_hash), log.hard_state, last_batch)
 
+    def _mend(self, group: int, log: RaftGroupLog, entry: Entry) -> None:
+        """Writes an entry once more, if it is the one that was here: its hash is in the entry after it, or known as
+        that of the log's end. A damaged successor vouches for nothing: it has to be mended first."""
+        self._flush()
+        if not log.anchor.index < entry.index <= log.last.index:
+            return
+        # The engine frees the pages of the old rows as their own headers say. A header that is damaged would have it
+        # free those of others, so the way there is gone without it first.
+        with PageFile(self._environment.data_file) as pages:
+            LogReading(pages, self._environment.data_dir).pass_entry(group, entry.index)
+        try:
+            is_last = entry.index == log.last.index
+            known_hash = log.last.hash if is_last else self._reading.hash_before(group, entry.index + 1)
+            verify(entry.data)
+        except (DamageError, CorruptEntryError):
+            return
+        if entry_hash(entry.data) == known_hash:
+            for key, row in cut(rows.position_key(group, entry.index), entry.data):
+                self._txn.put(key, row, db=self._databases[rows.ENTRIES])
+            self.payload_bytes += len(entry.data)
+
     def _index_batch(self, group: int, index: int, before: BatchRow | None, data: bytes) -> BatchRow:
         base, count, max_timestamp_ms, delta = _INDEXED.unpack_from(data, ENVELOPE_BYTES)
         # A compacted batch that was restored covers more offsets than it has records.
@@ -226,6 +255,8 @@ class RaftGroupWriter:
         if state.term < old.term or not kept_vote or not old.commit <= state.commit <= log.last.index:
             raise _refusal(group, f"hard state {state} after {old}, log ends at {log.last.index}")
         self._put_row(rows.HARD_STATES, rows.group_key(group), rows.pack_hard_state(state))
+        if (state.term, state.vote) != (old.term, old.vote):
+            self._put_row(rows.NODE_STATE, rows.ballot_key(group), rows.pack_hard_state(state))
         return RaftGroupLog(log.anchor, log.last, state, log.last_batch)
 
     def _set_table_row(self, group: int, key: bytes, value: bytes | None) -> None:
@@ -254,7 +285,16 @@ class RaftGroupWriter:
         if not log.anchor.index <= wanted.index <= log.last.index:
             raise _refusal(group, f"{what} {wanted}, log is {log}")
         self._flush()
-        known = log.anchor if wanted.index == log.anchor.index else self._reading.entry_id(group, wanted.index)
+        if wanted.index == log.anchor.index:
+            known = log.anchor
+        else:
+            try:
+                known = self._reading.entry_id(group, wanted.index)
+            except DamageError:
+                # Its bytes are lost, but not which entry it was.
+                is_last = wanted.index == log.last.index
+                known_hash = log.last.hash if is_last else self._reading.hash_before(group, wanted.index + 1)
+                known = wanted._replace(hash=known_hash)
         if known != wanted:
             raise _refusal(group, f"{what} {wanted}, the log has {known}")
 

@@ -19,7 +19,7 @@ from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.entry_rows import KEY_BYTES, missing_bytes
 from quorumlog.storage.interface import DamageError
 from quorumlog.storage.meta_pages import WHAT_TO_DO
-from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, verify
+from quorumlog.v1.entry import CorruptEntryError, Envelope, entry_hash, parse_envelope, verify
 
 _Value = TypeVar("_Value")
 _KINDS = {int(kind): kind for kind in EntryKind}
@@ -56,10 +56,13 @@ class LogReading:
         self._where = data_dir
 
     def entries(self, group: int, first: int, last: int, max_bytes: int, previous: EntryId | None) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
 
         Arguments:
             previous: the entry before ``first`` where it is known, for the check of the chain.
+
+        Raises:
+            DamageError: the first one is damaged.
         """
         found: list[Entry] = []
         expected = first
@@ -71,9 +74,15 @@ class LogReading:
                 key, data = cursor.item()
                 if key != rows.position_key(group, expected):
                     break
-                entry, envelope = self._checked(group, expected, self._joined(cursor, key, data))
+                try:
+                    entry, envelope = self._checked(group, expected, self._joined(cursor, key, data))
+                except DamageError:
+                    if found:
+                        return found
+                    raise
                 if previous_hash is not None and envelope.previous_hash != previous_hash:
-                    raise self.damage(group, expected, "it does not follow the entry before it (hash chain)")
+                    # Not cut here: whoever read on from this entry alone would not notice.
+                    raise self._chain_damage(group, entry)
                 previous_hash = entry.hash
                 found.append(entry)
                 size += len(entry.data)
@@ -81,7 +90,19 @@ class LogReading:
                 if expected > last or size >= max_bytes:
                     return found
                 more = cursor.next()
+        if found:
+            return found
         raise self.damage(group, expected, "it is missing")
+
+    def _chain_damage(self, group: int, entry: Entry) -> DamageError:
+        """Two entries, each whole, do not belong together: the one after them vouches for the second, or for none."""
+        index = entry.index
+        try:
+            if self.hash_before(group, index + 1) == entry.hash:
+                return self.damage(group, index - 1, "the entry after it follows another one (hash chain)")
+        except DamageError:
+            pass
+        return self.damage(group, index, "it does not follow the entry before it (hash chain)")
 
     def entry(self, group: int, index: int) -> Entry:
         """One entry."""
@@ -94,6 +115,45 @@ class LogReading:
                 self.seek(cursor, key)
                 data = self._joined(cursor, key, data)
         return self._checked(group, index, data)[0]
+
+    def hash_before(self, group: int, index: int) -> int:
+        """The hash of the entry before ``index``, as the entry at ``index`` has it."""
+        return parse_envelope(self.entry(group, index).data).previous_hash
+
+    def pass_entry(self, group: int, index: int) -> None:
+        """Goes to where an entry is, or would be, and takes up its rows, whatever they hold."""
+        key = rows.position_key(group, index)
+        with self._source.cursor(rows.ENTRIES) as cursor:
+            more = self.seek(cursor, key)
+            while more and cursor.key().startswith(key):
+                cursor.item()
+                more = cursor.next()
+
+    def checked_rows(self, database: bytes, key: bytes) -> Iterator[tuple[bytes, int, DamageError | None]]:
+        """Every row of a database from ``key`` on, checked by itself: its key, its bytes, and what is wrong with it.
+        The rows of an entry count as one, under the key of the first.
+
+        Raises:
+            DamageError: the pages that lead to it are damaged.
+        """
+        with self._source.cursor(database) as cursor:
+            more = self.seek(cursor, key) if key else cursor.first()
+            while more:
+                found, row = cursor.item()
+                damage = None
+                try:
+                    if database == rows.ENTRIES:
+                        group, index = self._position(found)
+                        row = self._joined(cursor, found, row)
+                        self._checked(group, index, row)
+                    else:
+                        self.body(database, -1 if database in rows.OF_THE_NODE else rows.group_of(found), found, row)
+                except DamageError as error:
+                    damage = error
+                yield found, len(found) + len(row), damage
+                more = cursor.next()
+                while more and database == rows.ENTRIES and cursor.key()[:KEY_BYTES] == found[:KEY_BYTES]:
+                    more = cursor.next()
 
     def _joined(self, cursor: Cursor, key: bytes, first: bytes) -> bytes:
         """All bytes of the entry whose first row is under the cursor, which moves to its last."""
@@ -327,7 +387,20 @@ class LogReading:
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""
         with self._source.cursor(rows.NODE_STATE) as cursor:
-            return {key: self.body(rows.NODE_STATE, -1, key, row) for key, row in cursor}
+            return {
+                key: self.body(rows.NODE_STATE, -1, key, row)
+                for key, row in cursor
+                if not key.startswith(rows.BALLOT_PREFIX)
+            }
+
+    def ballot(self, group: int) -> HardState | None:
+        """The second copy of a Raft group's term and vote; None where there is none, or it is damaged too."""
+        key = rows.ballot_key(group)
+        row = self._source.get(rows.NODE_STATE, key)
+        try:
+            return None if row is None else rows.unpack_hard_state(rows.open_row(rows.NODE_STATE, key, row))
+        except rows.RowError:
+            return None
 
     def check_rows(self, database: bytes) -> int:
         """Checks every row of a database of small rows; returns how many there are."""
@@ -388,9 +461,11 @@ class LogReading:
 
     def damage(self, group: int, index: int, what: str) -> DamageError:
         """The report of a damaged entry."""
-        return DamageError(f"entry {index} of group {group} in {self._where} is damaged: {what}; {WHAT_TO_DO}")
+        said = f"entry {index} of group {group} in {self._where} is damaged: {what}; {WHAT_TO_DO}"
+        return DamageError(said, group, index)
 
     def row_damage(self, group: int, which: str, what: object) -> DamageError:
         """The report of a damaged row. Group -1 is the node itself."""
         owner = f"group {group}" if group >= 0 else "the node"
-        return DamageError(f"{which} of {owner} in {self._where} is damaged: {what}; {WHAT_TO_DO}")
+        said = f"{which} of {owner} in {self._where} is damaged: {what}; {WHAT_TO_DO}"
+        return DamageError(said, group if group >= 0 else None)

@@ -25,10 +25,15 @@ SLICES = b"snapshot-slices"
 TABLES = b"tables"
 NODE_STATE = b"node-state"
 DATABASES = (FORMAT_DB, ENTRIES, OFFSETS, HARD_STATES, CONFIGURATIONS, ANCHORS, SNAPSHOTS, SLICES, TABLES, NODE_STATE)
+#: Those whose rows belong to no Raft group.
+OF_THE_NODE = (FORMAT_DB, NODE_STATE)
 #: Version of the layout of databases and keys, in the one row of FORMAT_DB.
 FORMAT = 3
 FORMAT_KEY = b"format"
 ROW_VERSION = 1
+#: Among the node's own rows: a second copy of each Raft group's term and vote. Without them a damaged hard state would
+#: leave nobody who knows in which terms its replica has voted.
+BALLOT_PREFIX = b"ballot/"
 #: The highest number of a Raft group that a key can carry.
 MAX_GROUP = (1 << 32) - 1
 #: The highest index or offset that a key can carry.
@@ -59,6 +64,11 @@ def group_key(group: int) -> bytes:
 def group_of(key: bytes) -> int:
     """The Raft group in a key."""
     return int.from_bytes(key[:4], "big")
+
+
+def ballot_key(group: int) -> bytes:
+    """The key of the second copy of a Raft group's term and vote."""
+    return BALLOT_PREFIX + group_key(group)
 
 
 def position_key(group: int, position: int) -> bytes:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import TypeAlias, TypeVar
@@ -12,15 +13,27 @@ import lmdb
 
 from quorumlog.raft.types import Entry
 from quorumlog.storage import environment as env
+from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.entry_rows import KEY_BYTES
 from quorumlog.storage.environment import EngineTransaction, Environment
-from quorumlog.storage.garbage import Garbage
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
+from quorumlog.storage.garbage import MANY_PER_GROUP, Garbage
+from quorumlog.storage.interface import (
+    DamageError,
+    DiskFullError,
+    FatalStorageError,
+    OpeningDamage,
+    ScrubPosition,
+    ScrubSlice,
+)
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.reading import LogReading
 from quorumlog.storage.reserve import RESERVE_BYTES
 from quorumlog.storage.room import Room
+from quorumlog.storage.scrubbing import scrub_slice
+from quorumlog.storage.suspects import suspect
 from quorumlog.storage.sweep import Sweeper
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 
@@ -47,6 +60,7 @@ class Storage:
         map_size: int = env.MAP_SIZE_BYTES,
         max_deletes: int = MAX_DELETES,
         reserve_bytes: int = RESERVE_BYTES,
+        may_set_aside: Callable[[int], bool] = lambda group: False,
     ) -> None:
         """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
 
@@ -54,13 +68,14 @@ class Storage:
             map_size: most bytes that the environment may take, fixed for the life of the process.
             max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
+            may_set_aside: whether the rest is opened where the replica of a Raft group is damaged.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
             DamageError: what it holds is not what was written.
             StorageError: it cannot be used.
         """
-        self._environment = Environment(Path(data_dir), map_size=map_size)
+        self._environment = Environment(Path(data_dir), map_size=map_size, may_set_aside=may_set_aside)
         self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
@@ -71,6 +86,7 @@ class Storage:
         found = self._environment.found
         self._logs: dict[int, RaftGroupLog] = found.logs if found else {}
         self._garbage = found.garbage if found else Garbage()
+        self._opening_damage = found.damage if found else OpeningDamage((), {})
 
     def __enter__(self) -> Storage:
         return self
@@ -91,8 +107,33 @@ class Storage:
 
     # -- reads ----------------------------------------------------------------------------------------------------
 
+    def opening_damage(self) -> OpeningDamage:
+        """What was found damaged at opening."""
+        return self._opening_damage
+
+    def suspect(self, group: int) -> None:
+        """The next opening looks at all of a replica."""
+        suspect(self.data_dir, group)
+
+    def pass_replica(self, group: int) -> None:
+        """Checks that a replica's pages can be given back, whatever they hold: of a large value the engine frees as
+        many pages as the value's own header says, be they another's.
+
+        Raises:
+            DamageError: they cannot.
+        """
+        prefix = rows.group_key(group)
+        reader, pages = self._open_pages()
+        with reader, pages:
+            for database in MANY_PER_GROUP:
+                with pages.cursor(database) as cursor:
+                    more = cursor.set_range(prefix)
+                    while more and cursor.key().startswith(prefix):
+                        cursor.pass_item()
+                        more = cursor.next()
+
     def groups(self) -> dict[int, RaftGroupState]:
-        """Every Raft group with a replica here."""
+        """Every Raft group with a replica here, without those that were set aside."""
         return self._read(lambda reading: {group: self._group_state(reading, group) for group in self._logs})
 
     def node_state(self) -> dict[bytes, bytes]:
@@ -116,8 +157,24 @@ class Storage:
 
         return self._read(read)
 
+    def hash_at(self, group: int, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged: as the entry after it has it.
+
+        Raises:
+            LookupError: the log does not reach there, or no longer.
+        """
+
+        def read(reading: LogReading) -> int:
+            log = self._log(group)
+            if index == log.last.index:
+                return log.last.hash
+            _require_within(log, group, index, index + 1)
+            return reading.hash_before(group, index + 1)
+
+        return self._read(read)
+
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries first..last inclusive, cut once ``max_bytes`` is reached; at least one.
+        """Entries first..last inclusive, cut once ``max_bytes`` is reached, or before a damaged one; at least one.
 
         Raises:
             LookupError: the log does not reach there, or no longer.
@@ -176,6 +233,34 @@ class Storage:
         """Use of the storage now. Cheap enough for once a second."""
         return self._room.space()
 
+    def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
+        """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
+        try:
+            reader, pages = self._open_pages()
+        except DamageError as damage:
+            return ScrubSlice(None, 0, (damage,))
+        with reader, pages:
+            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, self._logs))
+        for found in done.found:
+            self._suspect(found)
+        return done
+
+    def _open_pages(self) -> tuple[EngineTransaction, PageFile]:
+        """The data file at its newest commit, which stays as it is until the reader beside it is closed."""
+        # The meta pages are read while nobody writes them.
+        with self._commit_lock:
+            reader = self._environment.lmdb.begin()
+            try:
+                return reader, PageFile(self._environment.data_file)
+            except DamageError:
+                reader.abort()
+                raise
+
+    def _suspect(self, damage: DamageError) -> None:
+        """Damage of a replica that is not one of its entries: the next opening looks at all of that replica."""
+        if damage.group is not None and damage.index is None:
+            suspect(self.data_dir, damage.group)
+
     # -- writes ---------------------------------------------------------------------------------------------------
 
     def commit(self, transaction: Transaction) -> None:
@@ -210,6 +295,10 @@ class Storage:
             if group in changed:
                 raise FatalStorageError(f"refused to write group {group} twice in one transaction")
             old = self._logs.get(group)
+            if old is None and group in self._opening_damage.replicas and write.destroy and write.create is None:
+                writer.end_damaged(group)
+                changed[group] = garbage.logs[group] = None
+                continue
             new = changed[group] = writer.write(old, write)
             if new is None:
                 garbage.logs[group] = None
@@ -275,8 +364,12 @@ class Storage:
             with self._environment.reading() as reading:
                 return read(reading)
         except DamageError:
-            with self._commit_lock, self._environment.reading() as reading:
-                return read(reading)
+            try:
+                with self._commit_lock, self._environment.reading() as reading:
+                    return read(reading)
+            except DamageError as damage:
+                self._suspect(damage)
+                raise
 
     def _log(self, group: int) -> RaftGroupLog:
         log = self._logs.get(group)
@@ -295,6 +388,17 @@ class Storage:
             snapshot=reading.snapshot(group),
             table=reading.table(group),
         )
+
+
+def _matters(logs: Mapping[int, RaftGroupLog], database: bytes, key: bytes) -> bool:
+    """Whether a row means anything: one of the node, or of a replica that exists, and of its log above the anchor."""
+    if database in rows.OF_THE_NODE:
+        # The second copy of a vote is written anew with the next one.
+        return not key.startswith(rows.BALLOT_PREFIX)
+    log = logs.get(rows.group_of(key))
+    if log is None or database != rows.ENTRIES:
+        return log is not None
+    return int.from_bytes(key[4:KEY_BYTES], "big") > log.anchor.index
 
 
 def _require_within(log: RaftGroupLog, group: int, first: int, last: int) -> None:

@@ -36,6 +36,8 @@ class RaftGroupWrite:
         checkpoint: a snapshot of our own, staged whole, kept beside the log; entries after it stay.
         compact_to: entries up to and including this one are removed; it becomes the log's anchor.
         unstage: stages that nobody will switch to; their slices are garbage, as are those of a superseded snapshot.
+        mend: committed entries, to be written once more where they were damaged. One that is not what the entry after
+            it says it was, or of which that cannot be told, is left out.
     """
 
     group: int
@@ -51,6 +53,7 @@ class RaftGroupWrite:
     checkpoint: Snapshot | None = None
     compact_to: EntryId | None = None
     unstage: list[int] = field(default_factory=list)
+    mend: list[Entry] = field(default_factory=list)
 
 
 @dataclass(slots=True)

@@ -15,6 +15,7 @@ from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.network import Unruliness
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -363,6 +364,46 @@ def disk_read_error(strike: Strike) -> None:
         strike.after(strike.length(SECOND // 2, 3 * SECOND), lambda: strike.start(process.node_id))
 
 
+def flipped_bits(strike: Strike) -> None:
+    """Some entries on one disk are not any more what was written. Another disk has each of them, for now."""
+    process = strike.process()
+    # Of the metadata only what all others have compacted away cannot be mended, and their replica never begins anew.
+    synced = process.disk.synced.items()
+    groups = [group for group, durable in synced if group != METADATA_GROUP and len(durable.entries) > 1]
+    if not groups:
+        return
+    group = strike.rng.choice(groups)
+    durable = process.disk.synced[group]
+    others = [other.disk for other in strike.cluster.processes.values() if other is not process]
+    struck = []
+    first = strike.rng.randrange(len(durable.entries) - 1)
+    for entry in durable.entries[first : first + strike.rng.choice((1, 1, 2, 10))][: len(durable.entries) - 1 - first]:
+        elsewhere = [disk for disk in others if group in disk.synced and disk.synced[group].entry(entry.index) == entry]
+        if any(entry.index not in disk.damaged.get(group, ()) and group not in disk.broken for disk in elsewhere):
+            struck.append(entry.index)
+    if struck:
+        strike.say(f"entries {struck} of group {group} are damaged on node {process.node_id}")
+        process.disk.damaged.setdefault(group, set()).update(struck)
+
+
+def broken_replica(strike: Strike) -> None:
+    """A node starts again, and finds rows of one replica damaged. No other replica of it is broken."""
+    process = strike.process()
+    groups = [
+        group
+        for group in process.disk.synced
+        if group != METADATA_GROUP
+        and not any(group in other.disk.broken for other in strike.cluster.processes.values())
+    ]
+    if not groups or not process.running:
+        return
+    group = strike.rng.choice(groups)
+    strike.say(f"node {process.node_id} dies, and its replica of group {group} breaks")
+    process.die(silent=strike.rng.random() < 0.5)
+    process.disk.broken.add(group)
+    strike.after(strike.length(SECOND // 10, SECOND), lambda: strike.start(process.node_id))
+
+
 def clock_jump(strike: Strike) -> None:
     """The wall clock jumps, within the hour that nodes allow a producer's clock to be ahead of theirs."""
     process = strike.process()
@@ -371,10 +412,11 @@ def clock_jump(strike: Strike) -> None:
 
 
 class FaultKind(NamedTuple):
-    """A kind of fault. ``needs_peers``: it means nothing to a single node."""
+    """A kind of fault. ``needs_peers``: it means nothing to a single node. ``apart``: seeds draw it by itself."""
 
     strike: Callable[[Strike], None]
     needs_peers: bool = False
+    apart: bool = False
 
 
 KINDS: dict[str, FaultKind] = {
@@ -403,4 +445,6 @@ KINDS: dict[str, FaultKind] = {
     "disk-error": FaultKind(disk_error),
     "disk-read-error": FaultKind(disk_read_error),
     "clock-jump": FaultKind(clock_jump),
+    "flipped-bits": FaultKind(flipped_bits, needs_peers=True, apart=True),
+    "broken-replica": FaultKind(broken_replica, needs_peers=True, apart=True),
 }

@@ -17,7 +17,7 @@ from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import BalanceOptions, NodeLimits
+from quorumlog.server.options import BalanceOptions, NodeLimits, ScrubOptions
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
@@ -145,6 +145,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_drains(random.Random(f"{seed}/drains"), plan)
     _draw_balance(random.Random(f"{seed}/balance"), plan)
     _draw_losses(random.Random(f"{seed}/losses"), plan)
+    _draw_damage(random.Random(f"{seed}/damage"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
     return plan
@@ -371,6 +372,18 @@ def _draw_losses(rng: random.Random, plan: Plan) -> None:
         plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
 
 
+def _draw_damage(rng: random.Random, plan: Plan) -> None:
+    """Disks that give other bytes back, in an eighth of the seeds; what nobody reads, scrubs find."""
+    cluster = plan.cluster
+    if cluster.nodes < 3 or cluster.replication_factor < 3 or rng.random() > 0.125:
+        return
+    weights = plan.faults.weights
+    weights["flipped-bits"] = max(1, sum(weights.values()) // rng.choice((1, 3)))
+    if rng.random() < 0.5:
+        weights["broken-replica"] = max(1, sum(weights.values()) // 8)
+    cluster.scrub = ScrubOptions(rng.choice((256 << 10, 8 << 20)), interval_ms=rng.choice((100, 1_000)))
+
+
 def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
     """Consumer groups, in a third of the seeds: there faults go on for some sessions."""
     if rng.random() > 0.33 and not certainly:
@@ -391,7 +404,7 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
 
 
 def _draw_faults(rng: random.Random, nodes: int, long: bool) -> FaultPlan:
-    possible = [name for name, kind in KINDS.items() if nodes > 1 or not kind.needs_peers]
+    possible = [name for name, kind in KINDS.items() if not kind.apart and (nodes > 1 or not kind.needs_peers)]
     chosen = [name for name in possible if rng.random() < 0.4] or ["kill"]
     least, most = rng.choice(((20_000, 80_000), (40_000, 160_000), (50_000, 200_000)))
     if long and rng.random() < 0.5:

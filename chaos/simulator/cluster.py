@@ -27,7 +27,7 @@ from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, P
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, ScrubOptions
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
@@ -59,6 +59,7 @@ class ClusterOptions:
     limits: NodeLimits = field(default_factory=NodeLimits)
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
+    scrub: ScrubOptions = field(default_factory=lambda: ScrubOptions(bytes_per_second=0))
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
@@ -129,6 +130,7 @@ class SimCluster:
                 limits=options.limits,
                 balance=options.balance,
                 groups=options.groups,
+                scrub=options.scrub,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,

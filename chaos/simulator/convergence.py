@@ -13,6 +13,18 @@ from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.partition.partition import Partition
 
 
+def _is_elsewhere(cluster: SimCluster, node: int, group: int, index: int) -> bool:
+    """Whether another node than ``node`` has the entry that it has, and has it whole."""
+    entry = cluster.processes[node].disk.synced[group].entry(index)
+    return any(
+        group in process.disk.synced
+        and process.disk.synced[group].entry(index) == entry
+        and index not in process.disk.damaged.get(group, ())
+        for number, process in cluster.processes.items()
+        if number != node
+    )
+
+
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
     """What is not as it must be in the end; empty when all is well."""
     for producer in producers:
@@ -40,6 +52,13 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
         if image.is_fenced(number) or not present:
             return f"the metadata do not know that node {number} is back"
+    for number, process in cluster.processes.items():
+        if process.disk.broken:
+            return f"groups {sorted(process.disk.broken)} of node {number} have not begun anew"
+        for group, indexes in process.disk.damaged.items():
+            left = [index for index in sorted(indexes) if _is_elsewhere(cluster, number, group, index)]
+            if left:
+                return f"entries {left} of group {group} are still damaged on node {number}"
     wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:

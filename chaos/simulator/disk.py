@@ -16,7 +16,16 @@ from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
 from quorumlog.storage.batch_row import BatchRow
-from quorumlog.storage.interface import DamageError, DiskFullError, FatalStorageError
+from quorumlog.storage.interface import (
+    DamageError,
+    DiskFullError,
+    FatalStorageError,
+    OpeningDamage,
+    ScrubPosition,
+    ScrubSlice,
+    SetAside,
+)
+from quorumlog.storage.rows import position_key
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Space, Transaction
 
 #: Called when a transaction is about to become durable, with the disk as it still is.
@@ -68,6 +77,10 @@ class SimDisk:
         self.read_by_node = False
         self.commit_failed = False
         self.found_damage = False
+        #: Replicas that the next process finds damaged otherwise than in entries.
+        self.broken: set[int] = set()
+        #: Entries whose bytes are not what was written, by Raft group: until they are written once more, or are gone.
+        self.damaged: dict[int, set[int]] = {}
         self._scheduler = scheduler
         self._rng = rng
         self._options = options
@@ -146,6 +159,8 @@ class SimDisk:
         self.lost.append(self.synced)
         self.synced = {}
         self.rows = {}
+        self.damaged = {}
+        self.broken = set()
         self._used_bytes = 0
 
     def copies_made(self, group: int) -> list[DurableRaftGroup]:
@@ -171,9 +186,35 @@ class SimDisk:
         if group is not None:
             self._used_bytes -= group.size_bytes
         after = apply_write(group, write)
+        if write.destroy and write.group in self.broken:
+            self.broken.discard(write.group)
+            assert group is not None
+            self.lost.append({write.group: group})
+        if write.group in self.damaged:
+            self._mend(write, after)
         if after is not None:
             self.synced[write.group] = after
             self._used_bytes += after.size_bytes
+
+    def _mend(self, write: RaftGroupWrite, after: DurableRaftGroup | None) -> None:
+        """As the shipped storage does: an entry is written back if its sound successor has its hash."""
+        damaged = self.damaged[write.group]
+        if after is None or write.snapshot is not None:
+            damaged.clear()
+        else:
+            first = min((entry.index for entry in write.entries), default=after.last.index + 1)
+            floor = first if write.truncate_from is None else min(first, write.truncate_from)
+            damaged.difference_update([index for index in damaged if not after.anchor.index < index < floor])
+            for entry in write.mend:
+                vouched = entry.index == after.last.index or entry.index + 1 not in damaged
+                if vouched and entry == after.entry(entry.index):
+                    damaged.discard(entry.index)
+        if not damaged:
+            del self.damaged[write.group]
+
+    def _sound(self, group: int, index: int) -> None:
+        if index in self.damaged.get(group, ()) and self.read_by_node:
+            raise DamageError(f"entry {index} of group {group} on node {self.node_id} is damaged", group, index)
 
     # -- reading: StorageReader ---------------------------------------------------------------------------------
 
@@ -190,7 +231,27 @@ class SimDisk:
                 number, g.configuration, g.hard_state, g.anchor, g.last, g.snapshot, dict(g.table)
             )
             for number, g in sorted(self.synced.items())
+            if number not in self.broken
         }  # fmt: skip
+
+    def opening_damage(self) -> OpeningDamage:
+        """The replicas that are broken."""
+        return OpeningDamage(
+            (),
+            {
+                number: SetAside(self.synced[number].hard_state.term, self.synced[number].last.index, "it is broken")
+                for number in sorted(self.broken)
+                if number in self.synced
+            },
+        )
+
+    def suspect(self, group: int) -> None:
+        """The replica is broken for the next process."""
+        self.broken.add(group)
+        self.found_damage = True
+
+    def pass_replica(self, group: int) -> None:
+        """Its pages can be given back."""
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""
@@ -202,9 +263,20 @@ class SimDisk:
         durable = self.synced[group]
         if index == durable.anchor.index:
             return durable.anchor.term
+        if index != durable.last.index:
+            self._sound(group, index)
         entry = durable.entry(index)
         assert entry is not None, f"node {self.node_id} asks the term of entry {index}, which group {group} lacks"
         return entry.term
+
+    def hash_at(self, group: int, index: int) -> int:
+        """Hash of a durable entry, as the one after it has it."""
+        durable = self.synced[group]
+        if index < durable.last.index:
+            self._sound(group, index + 1)
+        entry = durable.entry(index)
+        assert entry is not None
+        return entry.hash
 
     def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Entries first..last, cut once ``max_bytes`` is reached; at least one."""
@@ -219,6 +291,12 @@ class SimDisk:
         taken: list[Entry] = []
         size = 0
         for entry in durable.entries[start:stop]:
+            try:
+                self._sound(group, entry.index)
+            except DamageError:
+                if not taken:
+                    raise
+                break
             taken.append(entry)
             size += len(entry.data)
             if size >= max_bytes:
@@ -243,6 +321,24 @@ class SimDisk:
         slices = self.synced[group].slices.get(stage, {})
         assert number in slices, f"node {self.node_id} reads slice {number} of group {group}'s stage {stage:#x}: gone"
         return slices[number]
+
+    def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
+        """Looks at the entries behind ``position``."""
+        size = 0
+        found: list[DamageError] = []
+        for number, durable in sorted(self.synced.items()):
+            for entry in durable.entries:
+                key = position_key(number, entry.index)
+                if key < position.key:
+                    continue
+                if size >= max_bytes:
+                    return ScrubSlice(ScrubPosition(0, key), size, tuple(found))
+                size += len(entry.data)
+                try:
+                    self._sound(number, entry.index)
+                except DamageError as damage:
+                    found.append(damage)
+        return ScrubSlice(None, size, tuple(found))
 
     def space(self) -> Space:
         """Use of the disk now."""

@@ -333,7 +333,9 @@ class ClusterInvariants:
             if write.create is not None and not self.model(write.group).configurations:
                 self.model(write.group).configurations.append(write.create)
             if write.destroy:
-                if (disk.node_id, write.group) not in self._left:
+                if write.group in disk.broken:
+                    self._given_up(disk, write.group)
+                elif (disk.node_id, write.group) not in self._left:
                     raise Violation(f"node {disk.node_id} destroys group {write.group}, which it should hold")
                 self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
@@ -349,6 +351,15 @@ class ClusterInvariants:
                         f"log matching: node {disk.node_id} writes another entry at index {entry.index}, term"
                         f" {entry.term} of group {write.group} than some node had there"
                     )
+
+    def _given_up(self, disk: SimDisk, group: int) -> None:
+        """A damaged replica may only be given up while all that is committed is on another disk."""
+        committed = self.model(group).committed
+        others = [other.synced.get(group) for other in self._disks.values() if other is not disk]
+        if committed and not any(copy is not None and _has(copy, committed[-1]) for copy in others):
+            raise Violation(
+                f"node {disk.node_id} gives up its replica of group {group}: nobody else has {committed[-1]}"
+            )
 
     def _hard_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)

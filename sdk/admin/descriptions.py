@@ -78,6 +78,8 @@ def node_description(reply: admin_pb2.DescribeNodeResponse) -> NodeDescription:
         storage_free_bytes=reply.storage_free_bytes,
         groups=reply.groups,
         groups_led=reply.groups_led,
+        last_scrubbed_ms=reply.last_scrubbed_ms,
+        damaged_entries=reply.damaged_entries,
         copies=tuple(
             ReplicaCopy(each.topic, each.partition, each.node_id, each.size_bytes, each.left_bytes)
             for each in reply.copies

@@ -50,7 +50,7 @@ class FormerReplicas:
         former = self._lives.get(group)
         hard_state = HardState(0 if former is None else former[0] + 1)
         if former is not None:
-            self._keep(group, former[0], record.moved_index)
+            self._keep(group, former[0], max(former[1], record.moved_index))
         elif learns and record.moved_index:
             # There may have been one on a disk that this node has lost, of which nothing is remembered here.
             hard_state = HardState(record.leader_epoch)
@@ -62,6 +62,16 @@ class FormerReplicas:
         """A replica was moved away; with the transaction that destroys it, its term is kept."""
         known, votes_from = self._lives.get(group, (0, 0))
         self._keep(group, max(term, known), votes_from)
+
+    def lost(self, group: int, term: int, last_index: int) -> None:
+        """A replica is given up because it is damaged. The one that takes its place has forgotten what it has helped to
+        commit: it has no say before it knows that all of that is committed, and so has it again.
+
+        Arguments:
+            last_index: it has acknowledged nothing beyond.
+        """
+        known, votes_from = self._lives.get(group, (0, 0))
+        self._keep(group, max(term, known), max(votes_from, last_index))
 
     def votes_from(self, group: int) -> int:
         """The index from which on a replica that came back has a say; 0 of one that was never away. It is as of when

@@ -6,7 +6,7 @@ apart.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.former_replicas import FormerReplicas
@@ -17,6 +17,7 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import Partition
+from quorumlog.storage.interface import SetAside
 from quorumlog.storage.transaction import RaftGroupState
 
 
@@ -31,6 +32,7 @@ class Replicas:
     Attributes:
         logs: those that are logs of records, by Raft group.
         coordinators: those that coordinate consumer groups, by Raft group.
+        set_aside: those that are damaged and take no part, by Raft group.
     """
 
     def __init__(
@@ -53,10 +55,13 @@ class Replicas:
         self.coordinators: dict[int, Coordinator] = {}
         self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
         self._found: dict[int, RaftGroupState] = {}
+        self.set_aside: dict[int, SetAside] = {}
 
-    def found(self, states: dict[int, RaftGroupState]) -> None:
-        """Replicas found on disk at opening. Each begins to take part once the metadata name it."""
+    def found(self, states: dict[int, RaftGroupState], damaged: Mapping[int, SetAside]) -> None:
+        """Replicas found on disk at opening. Each begins to take part once the metadata name it; a damaged one does
+        not."""
         self._found = dict(states)
+        self.set_aside = dict(damaged)
 
     # -- as the metadata say ----------------------------------------------------------------------------------
 
@@ -74,6 +79,8 @@ class Replicas:
         if not self._is_registered:
             # What the metadata said of this node id was meant for another disk: a node that begins anew reads what
             # there was before. A replica made for that would vote as if it were the one that was lost.
+            return
+        if raft_group in self.set_aside:
             return
         if self._host.is_ending(raft_group):
             self._host.after_durable(lambda: self.ensure(now, raft_group))
@@ -118,7 +125,11 @@ class Replicas:
     def deleted(self) -> list[int]:
         """Raft groups of deleted topics of which this node has something, even if only on disk. Nothing is taken for
         deleted because the metadata do not show it yet."""
-        return sorted(raft_group for raft_group in {*self._replicas, *self._found} if self.was_deleted(raft_group))
+        return sorted(
+            raft_group
+            for raft_group in {*self._replicas, *self._found, *self.set_aside}
+            if self.was_deleted(raft_group)
+        )
 
     def was_deleted(self, raft_group: int) -> bool:
         """Whether a Raft group belonged to a topic that is deleted. False of one that is not known yet."""
@@ -137,15 +148,18 @@ class Replicas:
     def term_of(self, raft_group: int) -> int:
         """The term of a replica that is here, even if only on disk."""
         replica = self._replicas.get(raft_group)
+        if replica is None and raft_group in self.set_aside:
+            return self.set_aside[raft_group].term or 0
         return replica.raft.term if replica is not None else self._found[raft_group].hard_state.term
 
     def holds(self, raft_group: int) -> bool:
         """Whether anything of a Raft group is here, even if only on disk."""
-        return raft_group in self._replicas or raft_group in self._found
+        return raft_group in self._replicas or raft_group in self._found or raft_group in self.set_aside
 
     def remove(self, raft_group: int) -> PartitionReplica | None:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""
         self._found.pop(raft_group, None)
+        self.set_aside.pop(raft_group, None)
         self.coordinators.pop(raft_group, None)
         log = self.logs.pop(raft_group, None)
         if log is not None:

@@ -6,31 +6,56 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryId, HardState, RaftLogServices, RestoredReplica, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.options import NodeOptions
-from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.storage.transaction import RaftGroupState
 from quorumlog.v1.entry import CorruptEntryError, parse_envelope
 
 
 class DurableLog:
-    """One Raft group's view of the storage: implements `quorumlog.raft.types.LogStore`."""
+    """One Raft group's view of the storage: implements `quorumlog.raft.types.LogStore`.
 
-    __slots__ = ("_group", "_reader")
+    Arguments:
+        damaged: is told of each damaged entry that is come upon.
+    """
 
-    def __init__(self, group: int, reader: StorageReader) -> None:
+    __slots__ = ("_damaged", "_group", "_reader")
+
+    def __init__(self, group: int, reader: StorageReader, damaged: Callable[[DamageError], None]) -> None:
         self._group = group
         self._reader = reader
+        self._damaged = damaged
 
     def term_at(self, index: int) -> int:
         """Term of a durable entry."""
-        return self._reader.term_at(self._group, index)
+        try:
+            return self._reader.term_at(self._group, index)
+        except DamageError as damage:
+            raise self._unreadable(damage) from damage
+
+    def hash_at(self, index: int) -> int:
+        """Hash of a durable entry, even of one that is damaged."""
+        try:
+            return self._reader.hash_at(self._group, index)
+        except DamageError as damage:
+            raise self._unreadable(damage) from damage
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Durable entries first..last inclusive, cut after ``max_bytes``; at least one."""
-        return self._reader.entries(self._group, first, last, max_bytes)
+        """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
+        try:
+            return self._reader.entries(self._group, first, last, max_bytes)
+        except DamageError as damage:
+            raise self._unreadable(damage) from damage
+
+    def _unreadable(self, damage: DamageError) -> Exception:
+        if damage.index is None:
+            return damage
+        self._damaged(damage)
+        return UnreadableEntryError(damage.index, str(damage))
 
 
 def check_chain(previous: EntryId, entry: Entry) -> None:
@@ -57,11 +82,13 @@ class RaftGroupFactory:
 
     Arguments:
         rng: one for all Raft groups: a generator of its own would cost each of them 2.5 KiB.
+        damaged: is told of damaged entries.
     """
 
     options: NodeOptions
     reader: StorageReader
     rng: random.Random
+    damaged: Callable[[DamageError], None]
 
     def make(
         self,
@@ -95,5 +122,6 @@ class RaftGroupFactory:
             applied=max(applied, state.anchor.index),
             votes_from=votes_from,
         )
-        services = RaftLogServices(DurableLog(state.group, self.reader), sealer, snapshot_source, check_chain)
+        log = DurableLog(state.group, self.reader, self.damaged)
+        services = RaftLogServices(log, sealer, snapshot_source, check_chain)
         return RaftGroup(restored, services, self.options.raft, self.rng, now)

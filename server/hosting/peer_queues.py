@@ -6,10 +6,12 @@ for the next one, so frames fill up by themselves under load.
 
 from __future__ import annotations
 
+import contextlib
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import (
     AppendRequest,
     AppendResponse,
@@ -214,7 +216,9 @@ class PeerQueues:
                     continue
                 room = min(room, PACED_BYTES)
             if replica.raft.wants_append(link.peer, commit_only=not replica.lazy_commit):
-                message = replica.raft.next_append(now, link.peer, room)
+                # Where an entry is damaged, the group is looked at again once that is mended.
+                with contextlib.suppress(UnreadableEntryError):
+                    message = replica.raft.next_append(now, link.peer, room)
             if message is None:
                 del link.ready_groups[group]
             elif isinstance(message, InstallSnapshot):

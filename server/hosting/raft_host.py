@@ -163,6 +163,10 @@ class RaftHost:
         """Nobody will switch to that stage: with the next transaction its slices become garbage."""
         self._write_of(group).unstage.append(stage)
 
+    def mend(self, group: int, entry: Entry) -> None:
+        """Writes a damaged entry once more, with the next transaction."""
+        self._write_of(group).mend.append(entry)
+
     def checkpoint(self, group: int, snapshot: Snapshot) -> None:
         """Keeps a staged snapshot of our own and drops the entries that it replaces, with the next transaction.
 

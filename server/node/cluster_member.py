@@ -9,6 +9,7 @@ from collections.abc import Container
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
+from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.leader_elections import LeaderElections
 from quorumlog.server.broker.leader_reports import LeaderReports
 from quorumlog.server.broker.log_sizes import LogSizes
@@ -72,7 +73,7 @@ class ClusterMember:
         self._known_level = 0
         conditions = ServingConditions(resources, time)
         rounds = HeartbeatRounds(conditions.confirm_leadership)
-        raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng)
+        raft_groups = RaftGroupFactory(resources.options, resources.storage, resources.rng, resources.mender.take_up)
         self.metadata = MetadataMember(resources, membership, raft_groups, state, self, time.now)
         metadata = self.metadata.replica
         factory = ReplicaFactory(raft_groups, resources.snapshots.checkpoints, resources.former, metadata)
@@ -98,6 +99,10 @@ class ClusterMember:
         self.broker = Broker(
             options, shared.directory_id, shared.boot_id, controller, self._reports, self.metadata.replica
         )
+        self.damaged_replicas = DamagedReplicas(
+            options.node_id, host, self.partitions, shared.former, self.metadata.replica, shared.storage,
+            shared.start_job, shared.log,
+        )  # fmt: skip
         self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
         self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)
         self._endings = ReplicaEndings(
@@ -161,18 +166,24 @@ class ClusterMember:
                 self.logs.producer_expiry,
                 self.logs.deleted_producers,
                 self._coordinators,
+                self._resources.scrub,
+                self.damaged_replicas,
             )
         )
 
     def _take_part(self, found: dict[int, RaftGroupState]) -> None:
         """All is put together: the replicas that were found begin, and the metadata group is stepped."""
         membership = self.metadata.membership
-        self._endings.may_have_moved(found)
+        damage = self._resources.storage.opening_damage()
+        self._endings.may_have_moved((*found, *damage.replicas))
         self._follow_lost_disks()
         self.metadata.join_rounds()
         self._resources.host.is_host = self.partitions.is_host
         self._resources.pace.throttle_of = self._throttle_of
-        self.partitions.found(found)
+        self.partitions.found(found, damage.replicas)
+        self.damaged_replicas.say()
+        for entry in damage.entries:
+            self._resources.mender.take_up(entry)
         self._endings.find_deleted()
         self.partitions.reconcile(self._time.now)
         self._resources.log(
@@ -326,5 +337,6 @@ class ClusterMember:
             "fetch_sessions": len(self.logs.fetches.sessions),
             "producer_names": len(image.named_producers),
             "fenced": float(self.broker.fenced),
+            "replicas_set_aside": len(self.partitions.set_aside),
             **self._coordinators.gauges(),
         }

@@ -50,7 +50,7 @@ class LogServices:
         self.retention = LogRetention(host, storage, logs)
         self.compactions = CompactionRunner(
             limits, host, storage, logs, snapshots, resources.start_job, lambda: space.last.free_bytes,
-            resources.log,
+            resources.mender.take_up, resources.log,
         )  # fmt: skip
         self.compaction_proposals = CompactionProposals(
             now, limits, options.compaction_interval_us, host, storage, logs

@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping
 
-from quorumlog.raft.errors import MalformedMessageError
+from quorumlog.raft.errors import MalformedMessageError, UnreadableEntryError
 from quorumlog.raft.types import (
     Heartbeat,
     InstallSnapshot,
@@ -43,6 +43,7 @@ from quorumlog.server.events import (
 )
 from quorumlog.server.hosting.copy_pace import CopyPace
 from quorumlog.server.hosting.leases import Leases
+from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
@@ -55,6 +56,7 @@ from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.leader_heartbeats import LeaderHeartbeats
 from quorumlog.server.node.own_directory import OwnDirectory
 from quorumlog.server.node.resources import NodeResources
+from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.node.stop_handover import Handover
 from quorumlog.server.node.storage_stall import StorageStall
@@ -118,7 +120,9 @@ class Node:
             self._on_message,
             self._log,
         )
+        self._mender = EntryMender(options.node_id, METADATA_GROUP, now, self._host, self._links, storage, self._log)
         rows, groups = storage.node_state(), storage.groups()
+        self._scrub = Scrub(options.scrub, rows, self._host, storage, self._mender, self._start_job)
         self._former = FormerReplicas(options.node_id, self._host, rows)
         self._refused = RefusedDisks(self._host, rows)
         self._directory = OwnDirectory(options.node_id, rows, self._host, rng)
@@ -196,8 +200,8 @@ class Node:
             self._collect_frames(now)
         except CorruptEntryError as damage:
             self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
-        except DamageError as damage:
-            # Never served: a read that cannot be believed ends the node, the other replicas go on.
+        except (DamageError, UnreadableEntryError) as damage:
+            # Never served: a read that cannot be believed, and that cannot wait, ends the node; the others go on.
             self._halt(str(damage))
         self._connect()
         effects, self._effects = self._effects, Effects()
@@ -226,7 +230,9 @@ class Node:
             case PeerIdentified():
                 self._search.on_identified(event)
             case JobDone():
+                self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
+                    self._member.damaged_replicas.on_done(self._time.now, event)
                     self._member.logs.compactions.on_done(self._time.now, event)
             case ClientGone():
                 if self._member is not None:
@@ -260,6 +266,7 @@ class Node:
         slices = self._snapshots.collect(now) if self._pace.snapshots_first else None
         frames.extend(self._links.collect(now, self._host, silent=self._stall.is_silent(now)))
         frames.extend(slices if slices is not None else self._snapshots.collect(now))
+        frames.extend(self._mender.collect())
 
     def _after_round(self, group: int) -> None:
         assert self._member is not None
@@ -293,6 +300,7 @@ class Node:
         self._leases.on_time(now)
         self._host.fire_timers(now)
         self._snapshots.on_time(now)
+        self._mender.on_time(now)
         if now >= self._heartbeats.next_deadline:
             self._heartbeats.give(now, self._member)
         self._member.services.on_time(now, self._time.wall_ms)
@@ -322,6 +330,9 @@ class Node:
             due = min(due, transfers)
         if self._pace.held_until is not None:
             due = min(due, self._pace.held_until)
+        mending = self._mender.next_deadline
+        if mending is not None:
+            due = min(due, mending)
         return min(due, self._handover.next_deadline) if self._handover is not None else due
 
     # -- peers ------------------------------------------------------------------------------------------------
@@ -343,6 +354,7 @@ class Node:
         if self._member is None:
             return
         self._snapshots.on_frame(self._time.now, peer, frame)
+        self._mender.on_frame(self._time.now, peer, frame)
         for request in frame.controller_requests:
             self._member.controller_traffic.on_request(peer, request)
         for response in frame.controller_responses:
@@ -364,6 +376,8 @@ class Node:
             raft.step(self._time.now, message)
         except MalformedMessageError as malformed:
             self._log("error", "malformed_message", group=group, peer=message.sender, reason=str(malformed))
+        except UnreadableEntryError:
+            pass  # as if it were lost on its way: it comes again, or something else does
         self._host.touch(group)
 
     def _offer_snapshot(self, now: int, group: int, message: InstallSnapshot) -> None:
@@ -380,6 +394,7 @@ class Node:
         """There is no replica of a group here any more: what comes late of it finds nothing."""
         self._early_votes.take(group)
         self._leases.forget(group)
+        self._mender.group_gone(group)
 
     def _on_connected(self, peer: int, identity: PeerIdentity) -> None:
         self._links[peer].open(identity, self._time.now)
@@ -434,6 +449,8 @@ class Node:
             links=self._links,
             space=self._space,
             snapshots=self._snapshots,
+            mender=self._mender,
+            scrub=self._scrub,
             storage=self._storage,
             rng=self._rng,
             replies=self._replies,
@@ -509,6 +526,8 @@ class Node:
             groups=len(self._host.replicas),
             groups_led=sum(1 for _ in self._host.led()),
             copies=self._member.log_sizes.copies() if self._member is not None else (),
+            last_scrubbed_ms=self._scrub.last_finished_ms,
+            damaged_entries=len(self._mender),
         )
 
     def gauges(self) -> dict[str, float]:
@@ -518,5 +537,9 @@ class Node:
             "raft_groups_led": sum(1 for _ in self._host.led()),
             "storage_used_bytes": self._space.last.used_bytes,
             "storage_free_bytes": self._space.last.free_bytes,
+            "damaged_entries": len(self._mender),
+            "damage_found": self._mender.found,
+            "damage_mended": self._mender.mended,
+            **self._scrub.gauges(),
         }
         return {**figures, **self._member.gauges()} if self._member is not None else {**figures, "fenced": 1.0}

@@ -10,9 +10,11 @@ from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.refused_disks import RefusedDisks
 from quorumlog.server.events import Job
 from quorumlog.server.hosting.copy_pace import CopyPace
+from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
+from quorumlog.server.node.scrub import Scrub
 from quorumlog.server.node.space_watch import SpaceWatch
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.replies import Replies
@@ -32,6 +34,7 @@ class NodeResources:
         former: what is known of replicas that were moved away from here.
         pace: of replicas that are being added elsewhere.
         refused: data directories that were given up as lost.
+        mender, scrub: mend damaged entries, and look for them.
     """
 
     options: NodeOptions
@@ -41,6 +44,8 @@ class NodeResources:
     links: PeerQueues
     space: SpaceWatch
     snapshots: Snapshots
+    mender: EntryMender
+    scrub: Scrub
     storage: StorageReader
     rng: random.Random
     replies: Replies

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.hosting.snapshots import Snapshots
 from quorumlog.server.node_service import NodeService
@@ -88,9 +89,13 @@ class PartitionCheckpoints(NodeService):
         next_offset = needed.base_offset if needed is not None else last.last_offset + 1
         if anchor <= raft.anchor.index:
             return
+        try:
+            end = raft.entry_id(anchor)
+        except UnreadableEntryError:
+            return  # looked at again with the next entries; until then it may be mended
         checkpoint = self._snapshots.checkpoints.open(group)
         for part in partition.state_slices(next_offset):
             checkpoint.add(part)
         partition.state_bytes = checkpoint.size_bytes
-        checkpoint.finish(raft.entry_id(anchor), raft.configuration, partition.checkpointed)
+        checkpoint.finish(end, raft.configuration, partition.checkpointed)
         self._host.after_durable(self.begin_due)

@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, NamedTuple, cast
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import EntryId, EntryKind
 from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.checkpoint_writer import Checkpoint
@@ -25,7 +26,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import CompactionPoint
 from quorumlog.server.partition.partition import Partition
 from quorumlog.storage.batch_row import BatchRow, any_batch
-from quorumlog.storage.interface import StorageReader
+from quorumlog.storage.interface import DamageError, StorageReader
 from quorumlog.v1.entry import parse_header
 
 if TYPE_CHECKING:
@@ -126,6 +127,7 @@ class CompactionRunner(NodeService):
         logs: the partitions with a replica on this node, by their Raft group.
         start_job: has a piece of work done; answered with ``on_done``.
         free_bytes: how much may still be written to the disk.
+        damaged: is told of damaged entries.
         log: level, event name and fields.
     """
 
@@ -138,6 +140,7 @@ class CompactionRunner(NodeService):
         snapshots: Snapshots,
         start_job: Callable[[Job], None],
         free_bytes: Callable[[], int],
+        damaged: Callable[[DamageError], None],
         log: Callable[..., None],
     ) -> None:
         self._limits = limits
@@ -147,6 +150,7 @@ class CompactionRunner(NodeService):
         self._snapshots = snapshots
         self._start_job = start_job
         self._free_bytes = free_bytes
+        self._damaged = damaged
         self._log = log
         self._due: dict[int, None] = {}
         self._run: _CompactionRun | None = None
@@ -181,10 +185,16 @@ class CompactionRunner(NodeService):
             partition = self._logs.get(group)
             if partition is None or partition.compaction is None or not partition.compaction.pending:
                 del self._due[group]
-            elif self._begin(partition):
+            elif self._may_begin(partition):
                 return
             else:
                 self._look_due = now + RETRY_US
+
+    def _may_begin(self, partition: Partition) -> bool:
+        try:
+            return self._begin(partition)
+        except UnreadableEntryError:
+            return False  # once it is mended
 
     # -- a pass -----------------------------------------------------------------------------------------------
 
@@ -277,6 +287,12 @@ class CompactionRunner(NodeService):
         run.busy = False
         if run.checkpoint.abandoned:
             self._end(run)
+            return
+        if isinstance(event.error, DamageError) and event.error.index is not None:
+            self._damaged(event.error)
+            self._snapshots.checkpoints.abandon(run.partition.group)
+            self._end(run)
+            self._look_due = self._now + RETRY_US
             return
         if event.error is not None:
             raise event.error

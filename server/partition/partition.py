@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
 
-from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
+from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryKind, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
@@ -24,6 +24,7 @@ from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition import refusals
 from quorumlog.server.partition.acknowledgements import ACKS_ALL, ACKS_NONE, Acknowledgements, ProduceCall, Waiter
 from quorumlog.server.partition.batch_admission import admitted
+from quorumlog.server.partition.batch_reading import batches_between
 from quorumlog.server.partition.commands import apply_command, begins_restore
 from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
@@ -289,7 +290,11 @@ class Partition:
         done = self._end_leadership() if self.leading_term else []
         self.leading_term = term
         if term:
-            self._begin_leadership()
+            try:
+                self._begin_leadership()
+            except UnreadableEntryError:
+                # Nothing is led from a log that cannot be read to its end: looked at again once it is mended.
+                self.leading_term = 0
         return done
 
     def _begin_leadership(self) -> None:
@@ -522,7 +527,11 @@ class Partition:
         return refusals.outside(self.name, offset, self.log_start_offset, self.log_end_offset)
 
     def read(self, offset: int, max_bytes: int) -> list[bytes]:
-        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one."""
+        """Committed batches from the one that contains ``offset``, as stored; at least one if there is one.
+
+        Raises:
+            UnreadableEntryError: the first of them is damaged.
+        """
         if offset >= self.high_watermark:
             return []
         compacted = self.compacted_log
@@ -532,18 +541,7 @@ class Partition:
         if index is None:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
         assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
-        batches: list[bytes] = []
-        size = 0
-        while index <= self._applied and (size < max_bytes or not batches):
-            entries = self.raft.entries_between(index, self._applied, max(1, max_bytes - size))
-            for entry in entries:
-                if entry.kind is EntryKind.BATCH:
-                    batches.append(entry.data)
-                    size += len(entry.data)
-            index = entries[-1].index + 1
-        if len(batches) > 1 and size > max_bytes:
-            batches.pop()
-        return batches
+        return batches_between(self.raft, index, self._applied, max_bytes)
 
 
 def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2
@@ -90,4 +91,12 @@ def short_of_copies(name: str, live: int) -> errors_pb2.Error:
         ErrorCode.NOT_ENOUGH_REPLICAS_AFTER_APPEND,
         f"appended to {name}, but only {live} replicas are left to confirm it; send it again later",
         definite=False,
+    )
+
+
+def unreadable(name: str, damage: UnreadableEntryError) -> errors_pb2.Error:
+    """What whoever would read a damaged entry is told, until it is mended."""
+    return error(
+        ErrorCode.STORAGE_ERROR,
+        f"entry {damage.index} of {name} is damaged on this node and has yet to be mended; try again shortly",
     )

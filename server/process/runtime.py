@@ -18,6 +18,7 @@ import uvloop
 from quorumlog.server.events import StopRequested
 from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
+from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Exporter, Meters
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.malloc import keep_freed_memory
@@ -27,7 +28,9 @@ from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.server.transport.peer_service import PeerService
-from quorumlog.storage.interface import StorageEngineError
+from quorumlog.storage.interface import DamageError, StorageEngineError
+from quorumlog.storage.last_words import LastWords, check_all_pages, last_words
+from quorumlog.storage.moved_aside import move_aside
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.writer import StorageWriter
 
@@ -55,7 +58,7 @@ def run(settings: Settings, life_line: int | None = None) -> int:
     keep_freed_memory()
     try:
         check_listening(settings)
-        with Storage(settings.data_dir, map_size=settings.storage_map_size_bytes) as storage:
+        with open_storage(settings) as storage, LastWords(settings.data_dir):
             node = make_node(settings, storage)
             log = open_log(settings.log_level, settings.log_format, settings.node_id)
             take_over_library_logs(log)
@@ -65,6 +68,39 @@ def run(settings: Settings, life_line: int | None = None) -> int:
         print(f"quorumlog: error: {' '.join(str(error).split())}", file=sys.stderr, flush=True)
         return 1
     return 0
+
+
+def open_storage(settings: Settings) -> Storage:
+    """The node's storage, checked as far as its last process gave reason to.
+
+    Raises:
+        StorageEngineError: it cannot be opened; if it is damaged, and not to be moved out of the way.
+    """
+    try:
+        return _open_checked(settings)
+    except DamageError as damage:
+        if settings.damaged_storage != "move-aside":
+            raise
+        place = move_aside(settings.data_dir)
+        why = " ".join(str(damage).split())
+        print(f"quorumlog: warning: {why}; moved to {place}, the node begins empty", file=sys.stderr, flush=True)
+    return _open_checked(settings)
+
+
+def _open_checked(settings: Settings) -> Storage:
+    killed_by = last_words(settings.data_dir)
+    if killed_by:
+        said = (
+            f"the process before this one ended of a signal ({killed_by}): every page of its storage is checked first"
+        )
+        print(f"quorumlog: warning: {said}", file=sys.stderr, flush=True)
+        check_all_pages(settings.data_dir)
+    return Storage(
+        settings.data_dir,
+        map_size=settings.storage_map_size_bytes,
+        # Who votes on the metadata is known to nobody but those who have them.
+        may_set_aside=lambda group: group != METADATA_GROUP,
+    )
 
 
 class NodeError(Exception):

@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.options import NodeLimits
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.restoration import gaps_before
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
@@ -167,7 +169,10 @@ class FetchRequests(NodeService):
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
         entries: list[bytes] = []
         if budget > 0:
-            entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+            try:
+                entries = partition.read(reader.fetch_offset, min(reader.max_bytes or self._limits.fetch_bytes, budget))
+            except UnreadableEntryError as damage:
+                return Found(unreadable(partition.name, damage), -1, partition.log_start_offset, partition.raft.term)
         size = sum(map(len, entries))
         return Found(
             None, partition.high_watermark, partition.log_start_offset, partition.raft.term, entries, size,

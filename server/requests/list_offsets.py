@@ -8,11 +8,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import ClientRequest
 from quorumlog.server.hosting.read_index import HeartbeatRounds
 from quorumlog.server.node_service import NodeService, RequestTable, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.refusals import unreadable
 from quorumlog.server.partition.time_lookup import find_time
 from quorumlog.server.pending_calls import PendingCalls
 from quorumlog.server.replies import Replies
@@ -152,7 +154,11 @@ class OffsetRequests(NodeService):
             result.offset, result.unfinished = wanted.first_offset, True
         else:
             lookup.times += 1
-            found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            try:
+                found = find_time(partition, self._reader, wanted.timestamp_ms, wanted.first_offset)
+            except UnreadableEntryError as damage:
+                result.error.CopyFrom(unreadable(partition.name, damage))
+                return
             if found is None:
                 return
             result.offset = found.offset

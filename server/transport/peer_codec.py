@@ -27,6 +27,8 @@ from quorumlog.raft.types import (
 )
 from quorumlog.server.events import (
     ChunkReceipt,
+    EntryFound,
+    EntryWanted,
     Lease,
     PeerFrame,
     PeerIdentity,
@@ -94,6 +96,12 @@ def encode_frame(frame: PeerFrame) -> bytes:
     for receipt in frame.receipts:
         wire.snapshot_receipts.add(
             group=receipt.group, transfer=receipt.transfer, durable=receipt.durable, refused=receipt.refused
+        )
+    for wanted in frame.wanted:
+        wire.entries_wanted.add(group=wanted.group, index=wanted.index)
+    for found in frame.entries_found:
+        wire.entries_found.add(
+            group=found.group, index=found.index, data=found.data, refused=found.refused, gone=found.gone
         )
     splice = _size_of_entries(frame) >= SPLICE_BYTES
     pieces: list[bytes] = []
@@ -262,6 +270,8 @@ def decode_frame(wire: peer_pb2.Frame, stream: Stream, sender: int, to: int) -> 
         _read_lease(wire.lease) if wire.HasField("lease") else None,
         [_read_snapshot_chunk(chunk) for chunk in wire.snapshot_chunks],
         [ChunkReceipt(item.group, item.transfer, item.durable, item.refused) for item in wire.snapshot_receipts],
+        [EntryWanted(item.group, item.index) for item in wire.entries_wanted],
+        [EntryFound(item.group, item.index, item.data, item.refused, item.gone) for item in wire.entries_found],
     )
 
 

@@ -110,7 +110,7 @@ def test_damaged_data_is_never_served(tmp_path: Path, port: int) -> None:
     said = refusal(data_dir, port)
     assert "damaged" in said
     # On an empty directory it would be refused under its own id: what it has acknowledged is not there.
-    assert "an empty directory and another node id" in said
+    assert "QUORUMLOG_DAMAGED_STORAGE=move-aside" in said
 
 
 def test_a_node_on_another_clusters_data_says_so_and_ends(tmp_path: Path) -> None:

@@ -1,8 +1,9 @@
-"""A node whose disk gave other bytes back than it was given: it says so in one line, and nobody is served them."""
+"""A node whose disk gave other bytes back than it was given: nobody is served them, and they are mended."""
 
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 import subprocess
 import sys
@@ -76,23 +77,27 @@ def flip_a_bit_of(data_dir: Path, row: EntryRow, value: bytes) -> None:
             file.write(bytes([whole[place] ^ 1]))
 
 
-def test_a_replica_with_a_damaged_tail_does_not_start_and_the_others_go_on(tmp_path: Path) -> None:
+def until(said: str, log_path: Path) -> None:
+    """Waits until a node's log has a line with these words."""
+    deadline = time.monotonic() + DEADLINE_S
+    while not any(said in line for line in log_path.read_text().splitlines()):
+        assert time.monotonic() < deadline, f"no {said!r} in {log_path.read_text()[-2_000:]}"
+        time.sleep(0.05)
+
+
+def create_topic(cluster: LocalCluster, factor: int) -> None:
+    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=factor)])
+
+
+def test_a_replica_with_a_damaged_end_is_set_aside_and_begins_anew_by_itself(tmp_path: Path) -> None:
+    """Its node starts, and says so; the replica gets everything from its leader."""
     with LocalCluster(nodes=3, data_dir=tmp_path) as cluster:
-        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
-            admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=3)])
+        create_topic(cluster, 3)
         produce(cluster)
         cluster.stop(2)
         last = batches(cluster.data_dir(2))[-1]
         flip_a_bit_of(cluster.data_dir(2), last, values()[-1])
-
-        with pytest.raises(ClusterError) as refused:
-            cluster.start(2)
-        said = f"entry {last.index} of group {last.group} in {cluster.data_dir(2)} is damaged"
-        assert said in str(refused.value)
-        log = cluster.log_path(2).read_text()
-        assert said in log.splitlines()[-1]
-        assert "quorumlog log verify" in log.splitlines()[-1]
-        assert "Traceback" not in log
 
         verified = subprocess.run(
             [sys.executable, "-m", "quorumlog.cli.main", "log", "verify", "--data-dir", str(cluster.data_dir(2))],
@@ -104,7 +109,61 @@ def test_a_replica_with_a_damaged_tail_does_not_start_and_the_others_go_on(tmp_p
         assert str(last.index) in verified.stdout + verified.stderr
         assert "Traceback" not in verified.stderr
 
+        cluster.start(2)
+        log_path = cluster.log_path(2)
+        until("replica_set_aside", log_path)
+        assert f"entry {last.index} of group {last.group} in {cluster.data_dir(2)} is damaged" in log_path.read_text()
+        until("replica_begins_anew", log_path)
         assert consume(cluster, ends=lambda: False) == values()
+        with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+            deadline = time.monotonic() + DEADLINE_S
+            while sorted(admin.describe_topics([TOPIC])[0].partitions[0].isr) != [1, 2, 3]:
+                assert time.monotonic() < deadline
+                time.sleep(0.1)
+        cluster.stop(2)
+        assert [row.problem for row in batches(cluster.data_dir(2))] == [None] * BATCHES
+        assert "Traceback" not in log_path.read_text()
+
+
+def test_storage_that_cannot_be_opened_is_moved_aside_only_where_somebody_says_so(tmp_path: Path) -> None:
+    with LocalCluster(nodes=1, data_dir=tmp_path) as cluster:
+        create_topic(cluster, 1)
+        produce(cluster)
+        cluster.stop(1)
+        data_file = cluster.data_dir(1) / "data.mdb"
+        os.truncate(data_file, data_file.stat().st_size // 2)
+        damaged = data_file.read_bytes()
+        with pytest.raises(ClusterError, match=r"it was cut.*QUORUMLOG_DAMAGED_STORAGE=move-aside"):
+            cluster.start(1)
+        assert data_file.read_bytes() == damaged
+    with LocalCluster(nodes=1, data_dir=tmp_path, settings={"damaged_storage": "move-aside"}) as cluster:
+        assert "moved to" in cluster.log_path(1).read_text()
+        assert (cluster.data_dir(1) / "damaged-1" / "data.mdb").read_bytes() == damaged
+
+
+def test_entries_damaged_on_two_replicas_are_found_by_the_scrub_and_mended_while_all_goes_on(tmp_path: Path) -> None:
+    settings = {"scrub_bytes_per_second": 64 << 20, "scrub_interval_ms": 500}
+    with LocalCluster(nodes=3, data_dir=tmp_path, settings=settings) as cluster:
+        create_topic(cluster, 3)
+        produce(cluster)
+        struck = {2: range(3, 50, 4), 3: range(5, 110, 7)}
+        for node, numbers in struck.items():
+            cluster.stop(node)
+            rows = batches(cluster.data_dir(node))
+            for number in numbers:
+                flip_a_bit_of(cluster.data_dir(node), rows[number], values()[number])
+        for node in struck:
+            cluster.start(node)
+        assert consume(cluster, ends=lambda: False) == values()
+        for node, numbers in struck.items():
+            deadline = time.monotonic() + DEADLINE_S
+            while cluster.log_path(node).read_text().count("damage_mended") < len(numbers):
+                assert time.monotonic() < deadline, cluster.log_path(node).read_text()[-2_000:]
+                time.sleep(0.1)
+            cluster.stop(node)
+            assert [row.problem for row in batches(cluster.data_dir(node))] == [None] * BATCHES
+            assert "Traceback" not in cluster.log_path(node).read_text()
+            cluster.start(node)
 
 
 def test_a_damaged_entry_is_never_served(tmp_path: Path) -> None:

@@ -101,7 +101,7 @@ def test_a_flipped_bit_in_any_small_row_is_noticed_at_opening(tmp_path: Path, da
         storage.commit(transaction(group, node_state={b"directory": b"d1"}))
         databases = storage._environment.databases
         with storage._environment.writing() as txn, txn.cursor(db=databases[database]) as cursor:
-            assert cursor.first()
+            assert cursor.last()
             key, row = cursor.item()
             txn.put(key, row[:-1] + bytes((row[-1] ^ 1,)), db=databases[database])
     with pytest.raises(DamageError, match="checksum"):

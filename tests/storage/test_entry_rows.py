@@ -71,7 +71,8 @@ def test_a_lost_piece_of_an_entry_is_damage(tmp_path: Path) -> None:
         storage.commit(Transaction(1, [create(3, entries)]))
         with storage._environment.writing() as txn:
             assert txn.delete(key, db=storage._environment.databases[rows.ENTRIES])
+        assert storage.entries(3, 1, 5, 1 << 30) == entries[:1]
         with pytest.raises(DamageError, match="entry 2 of group 3"):
-            storage.entries(3, 1, 5, 1 << 30)
+            storage.entries(3, 2, 5, 1 << 30)
         assert storage.entries(3, 3, 5, 1 << 30) == entries[2:]
     assert [problem.index for problem in verify(tmp_path).problems] == [2]

@@ -77,7 +77,9 @@ def read(data_dir: Path, expected: dict[str, Any]) -> int:
                 found = storage.node_state()
             elif key.endswith(" whole"):
                 group = int(key.split()[0])
-                found = storage.entries(group, value[0].index, value[-1].index, 1 << 40) if value else []
+                found = []
+                while len(found) < len(value):
+                    found += storage.entries(group, value[len(found)].index, value[-1].index, 1 << 40)
             elif "/" in key:
                 group, index = map(int, key.split("/"))
                 found = storage.entries(group, index, index, 1)

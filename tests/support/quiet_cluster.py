@@ -13,7 +13,7 @@ from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.group import RaftGroup
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits
+from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, ScrubOptions
 from quorumlog.v1 import admin_pb2
 
 SECOND = 1_000_000
@@ -35,6 +35,7 @@ class Quiet:
         compaction_interval_s: float = 15,
         nodes: int = 3,
         groups: ConsumerGroupOptions | None = None,
+        scrub: ScrubOptions | None = None,
     ) -> None:
         self.scheduler = Scheduler(seed)
         quiet = ClusterOptions(
@@ -44,6 +45,7 @@ class Quiet:
             limits=limits or NodeLimits(),
             balance=balance or BalanceOptions(),
             groups=groups or ConsumerGroupOptions(),
+            scrub=scrub or ScrubOptions(bytes_per_second=0),
             metadata_checkpoint_entries=checkpoint_entries,
             producer_id_expiration_us=int(producer_id_expiration_s * SECOND),
             compaction_interval_us=int(compaction_interval_s * SECOND),
@@ -109,8 +111,14 @@ class Quiet:
 class Writing(Quiet):
     """The same with one partition, and a producer that sends one record after the other."""
 
-    def __init__(self, seed: int, balance: BalanceOptions | None = None, limits: NodeLimits | None = None) -> None:
-        super().__init__(seed, balance=balance, limits=limits)
+    def __init__(
+        self,
+        seed: int,
+        balance: BalanceOptions | None = None,
+        limits: NodeLimits | None = None,
+        scrub: ScrubOptions | None = None,
+    ) -> None:
+        super().__init__(seed, balance=balance, limits=limits, scrub=scrub)
         options = SimProducerOptions(
             interval_us=(2_000, 4_000), max_in_flight=1, request_timeout_us=200_000, records=(1, 1)
         )

@@ -1922,6 +1922,8 @@ class DescribeNodeResponse(_message.Message):
     STORAGE_FREE_BYTES_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     GROUPS_LED_FIELD_NUMBER: _builtins.int
+    LAST_SCRUBBED_MS_FIELD_NUMBER: _builtins.int
+    DAMAGED_ENTRIES_FIELD_NUMBER: _builtins.int
     COPIES_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
@@ -1943,6 +1945,10 @@ class DescribeNodeResponse(_message.Message):
     """Raft groups with a replica on it."""
     groups_led: _builtins.int
     """Raft groups that it leads."""
+    last_scrubbed_ms: _builtins.int
+    """When all of its storage had last been read and checked, in milliseconds since the epoch; 0: never yet."""
+    damaged_entries: _builtins.int
+    """Entries of its logs that are damaged and have yet to be mended."""
     @_builtins.property
     def copies(self) -> _containers.RepeatedCompositeFieldContainer[Global___ReplicaCopy]:
         """Replicas that are being copied from partitions which it leads."""
@@ -1960,11 +1966,13 @@ class DescribeNodeResponse(_message.Message):
         storage_free_bytes: _builtins.int = ...,
         groups: _builtins.int = ...,
         groups_led: _builtins.int = ...,
+        last_scrubbed_ms: _builtins.int = ...,
+        damaged_entries: _builtins.int = ...,
         copies: _abc.Iterable[Global___ReplicaCopy] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "copies", b"copies", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_id", b"cluster_id", "copies", b"copies", "damaged_entries", b"damaged_entries", "directory_id", b"directory_id", "groups", b"groups", "groups_led", b"groups_led", "last_scrubbed_ms", b"last_scrubbed_ms", "node_id", b"node_id", "ready", b"ready", "reason", b"reason", "storage_free_bytes", b"storage_free_bytes", "storage_used_bytes", b"storage_used_bytes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -170,6 +170,8 @@ class Frame(_message.Message):
     LEASE_FIELD_NUMBER: _builtins.int
     SNAPSHOT_CHUNKS_FIELD_NUMBER: _builtins.int
     SNAPSHOT_RECEIPTS_FIELD_NUMBER: _builtins.int
+    ENTRIES_WANTED_FIELD_NUMBER: _builtins.int
+    ENTRIES_FOUND_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Number of this frame on a data stream, from 1; 0 on control streams and answers."""
     acknowledged: _builtins.int
@@ -202,6 +204,14 @@ class Frame(_message.Message):
     def snapshot_receipts(self) -> _containers.RepeatedCompositeFieldContainer[Global___SnapshotReceipt]:
         """On answers of a snapshot stream: what has become of slices."""
 
+    @_builtins.property
+    def entries_wanted(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryWanted]:
+        """On snapshot streams: entries that are damaged at the sender. A version that does not know this answers nothing."""
+
+    @_builtins.property
+    def entries_found(self) -> _containers.RepeatedCompositeFieldContainer[Global___EntryFound]:
+        """On answers of a snapshot stream: such entries."""
+
     def __init__(
         self,
         *,
@@ -214,10 +224,12 @@ class Frame(_message.Message):
         lease: Global___Lease | None = ...,
         snapshot_chunks: _abc.Iterable[Global___SnapshotChunk] | None = ...,
         snapshot_receipts: _abc.Iterable[Global___SnapshotReceipt] | None = ...,
+        entries_wanted: _abc.Iterable[Global___EntryWanted] | None = ...,
+        entries_found: _abc.Iterable[Global___EntryFound] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["identity", b"identity", "lease", b"lease"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["acknowledged", b"acknowledged", "controller_requests", b"controller_requests", "controller_responses", b"controller_responses", "entries_found", b"entries_found", "entries_wanted", b"entries_wanted", "identity", b"identity", "lease", b"lease", "messages", b"messages", "sequence", b"sequence", "snapshot_chunks", b"snapshot_chunks", "snapshot_receipts", b"snapshot_receipts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -692,6 +704,70 @@ class SnapshotReceipt(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SnapshotReceipt: _TypeAlias = SnapshotReceipt  # noqa: Y015
+
+@_typing.final
+class EntryWanted(_message.Message):
+    """An entry is damaged at the sender, which asks for it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """The Raft group."""
+    index: _builtins.int
+    """The entry's index."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        index: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["group", b"group", "index", b"index"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryWanted: _TypeAlias = EntryWanted  # noqa: Y015
+
+@_typing.final
+class EntryFound(_message.Message):
+    """The answer to it."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GROUP_FIELD_NUMBER: _builtins.int
+    INDEX_FIELD_NUMBER: _builtins.int
+    DATA_FIELD_NUMBER: _builtins.int
+    REFUSED_FIELD_NUMBER: _builtins.int
+    GONE_FIELD_NUMBER: _builtins.int
+    group: _builtins.int
+    """The Raft group."""
+    index: _builtins.int
+    """The entry's index."""
+    data: _builtins.bytes
+    """The sealed entry; empty when it is refused."""
+    refused: _builtins.str
+    """Why it is not sent; empty when it is."""
+    gone: _builtins.bool
+    """True: a snapshot or a compaction has taken its place here."""
+    def __init__(
+        self,
+        *,
+        group: _builtins.int = ...,
+        index: _builtins.int = ...,
+        data: _builtins.bytes = ...,
+        refused: _builtins.str = ...,
+        gone: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "gone", b"gone", "group", b"group", "index", b"index", "refused", b"refused"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___EntryFound: _TypeAlias = EntryFound  # noqa: Y015
 
 @_typing.final
 class GroupConfiguration(_message.Message):

@@ -65,6 +65,24 @@ def test_a_replica_on_a_new_disk_has_no_say_before_the_move_that_took_it_out() -
     assert FormerReplicas(4, host, rows).votes_from(1000) == 40
 
 
+@pytest.mark.scenario("20b")
+def test_a_replica_that_was_given_up_as_damaged_has_no_say_before_all_it_ever_acknowledged_is_committed() -> None:
+    host, rows = host_and_rows()
+    former = FormerReplicas(4, host, rows)
+    partition = PartitionRecord(TOPIC, 0, 1000, (1, 2, 4), (1,))
+    former.begin(partition)
+    synced(host, rows)
+    former.lost(1000, 7, last_index=120)
+    host.destroy(1000, METADATA_GROUP)
+    synced(host, rows)
+    former = FormerReplicas(4, host, rows)
+    state = former.begin(partition)
+    assert former.votes_from(1000) == 120
+    assert state.hard_state == HardState(8), "in no term in which it may have voted"
+    synced(host, rows)
+    assert FormerReplicas(4, host, rows).votes_from(1000) == 120
+
+
 def test_a_partition_that_is_deleted_is_forgotten() -> None:
     host, rows = host_and_rows()
     former = FormerReplicas(4, host, rows)

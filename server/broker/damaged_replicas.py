@@ -1,0 +1,118 @@
+"""Replicas that were found damaged when the node started, otherwise than in entries that can be mended.
+
+Such a replica is set aside: it takes no part, neither votes nor acknowledges, and what is on disk of it stays there.
+Once its partition is led without it, by a leader that has all it can have helped to commit, and a majority of the other
+replicas is there, it is given up and begins anew with nothing. What it gets of its leader makes it whole again. It has
+no say before it knows that everything is committed that it has ever acknowledged (see ``FormerReplicas``): otherwise
+its vote could elect a leader without that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import Job, JobDone
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.metadata.image import CurrentImage
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.node_service import NodeService
+from quorumlog.storage.interface import SetAside, StorageReader
+
+#: How often to look whether one can begin anew.
+LOOK_EVERY_US = 500_000
+#: Its jobs have the numbers below this one.
+_JOBS_BELOW = -(1 << 40)
+
+
+class DamagedReplicas(NodeService):
+    """The replicas that are set aside.
+
+    Arguments:
+        log: level, event name and fields.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        host: RaftHost,
+        replicas: Replicas,
+        former: FormerReplicas,
+        metadata: CurrentImage,
+        storage: StorageReader,
+        start_job: Callable[[Job], None],
+        log: Callable[..., None],
+    ) -> None:
+        self._node_id = node_id
+        self._host = host
+        self._replicas = replicas
+        self._former = former
+        self._metadata = metadata
+        self._storage = storage
+        self._start_job = start_job
+        self._log = log
+        self._due = 0
+        self._checking: int | None = None
+
+    def say(self) -> None:
+        """Tells of each that it is set aside, and why."""
+        for group, aside in self._replicas.set_aside.items():
+            waits_for = self._why_wait(group, aside)
+            self._log("error", "replica_set_aside", group=group, reason=aside.reason, waits_for=waits_for)
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return self._due if self._replicas.set_aside and self._checking is None else None
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Looks which of them can begin anew; one at a time."""
+        if now < self._due or self._checking is not None:
+            return
+        self._due = now + LOOK_EVERY_US
+        for group, aside in self._replicas.set_aside.items():
+            if not self._why_wait(group, aside):
+                self._checking = group
+                self._start_job(Job(_JOBS_BELOW - group, partial(self._storage.pass_replica, group)))
+                return
+
+    def on_done(self, now: int, event: JobDone) -> None:
+        """The pages of one have been looked at.
+
+        Raises:
+            DamageError: the engine could not give them back without harm to others.
+        """
+        group = self._checking
+        if group is None or event.number != _JOBS_BELOW - group:
+            return
+        self._checking = None
+        aside = self._replicas.set_aside.get(group)
+        if aside is None or aside.term is None or self._why_wait(group, aside):
+            return
+        if event.error is not None:
+            raise event.error
+        self._former.lost(group, aside.term, aside.last_index)
+        self._replicas.remove(group)
+        self._host.destroy(group, decided_by=METADATA_GROUP)
+        self._log("warning", "replica_begins_anew", group=group, last_index=aside.last_index)
+        self._replicas.ensure(now, group)
+
+    def _why_wait(self, group: int, aside: SetAside) -> str:
+        """Why one cannot begin anew now; empty when it can. Nothing is deleted on doubt."""
+        record, own = self._metadata.image.partitions.get(group), self._node_id
+        if record is None or own not in record.hosts:
+            return "the metadata to say that it belongs here"
+        if aside.term is None:
+            return "its partition to be moved away from this node: nobody knows in which terms it has voted"
+        leader = self._metadata.image.available_leader(record)
+        if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
+            return f"another node to lead {record.name} in term {aside.term} or later"
+        # While it is being moved, each half decides; and the move may be waiting for this very replica.
+        for half in (record.replicas, record.wanted):
+            others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
+            if len(others) <= len(half) // 2:
+                return f"more replicas of {record.name} to be there, without which it cannot be led"
+        return ""

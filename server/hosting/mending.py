@@ -1,0 +1,268 @@
+"""Mends damaged entries: each is fetched again from a peer and written back, while its replica goes on.
+
+What an entry was is known although its bytes are lost: the entry after it has its hash. So whoever has an entry of that
+hash has that very entry, whether it is known to be committed or not, and storage writes back no other. The replica's
+term, its vote and the end of its log are sound meanwhile, and what it has acknowledged it did have: its votes and
+acknowledgements count as before. Only what would need the lost bytes waits: a read, an append to a follower that is
+behind, the application of the entry.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from quorumlog.raft.errors import CompactedError, UnreadableEntryError
+from quorumlog.raft.types import NO_NODE, Entry, EntryKind
+from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.storage.interface import DamageError, StorageReader
+from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
+
+#: An answer is awaited for so long, then another peer is asked.
+ANSWER_US = 1_000_000
+#: After every peer was asked in vain, or nobody is there to be asked.
+PAUSE_US = 2_000_000
+#: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
+MAX_UNDER_WAY = 8
+MAX_KNOWN = 1_000
+
+
+@dataclass(slots=True)
+class _Wound:
+    """A damaged entry.
+
+    Attributes:
+        due: when to ask, or to ask another one (µs).
+        asked: the peer whose answer is awaited, or NO_NODE.
+        refused: peers that were asked in vain, in this turn.
+        gone: peers that have a snapshot, or what compaction made of it, in its place.
+        writing: what mends it is on its way to the disk.
+    """
+
+    due: int
+    asked: int = NO_NODE
+    refused: tuple[int, ...] = ()
+    gone: frozenset[int] = frozenset()
+    writing: bool = False
+
+    @property
+    def under_way(self) -> bool:
+        return self.writing or self.asked != NO_NODE
+
+
+class EntryMender:
+    """The damaged entries of a node.
+
+    Arguments:
+        never: the group whose replica never begins anew.
+        log: level, event name and fields.
+
+    Attributes:
+        found, mended: how many entries, since the process began.
+    """
+
+    def __init__(
+        self,
+        node_id: int,
+        never: int,
+        now: int,
+        host: RaftHost,
+        links: PeerQueues,
+        storage: StorageReader,
+        log: Callable[..., None],
+    ) -> None:
+        self._node_id = node_id
+        self._never = never
+        self._now = now
+        self._host = host
+        self._links = links
+        self._storage = storage
+        self._log = log
+        self._wounds: dict[tuple[int, int], _Wound] = {}
+        self._frames: dict[tuple[int, Stream], PeerFrame] = {}
+        self.found = 0
+        self.mended = 0
+
+    def __len__(self) -> int:
+        return len(self._wounds)
+
+    def take_up(self, damage: DamageError) -> None:
+        """An entry was found to be damaged. Known ones are no news."""
+        assert damage.group is not None and damage.index is not None
+        place = (damage.group, damage.index)
+        if place not in self._wounds and len(self._wounds) < MAX_KNOWN:
+            self._wounds[place] = _Wound(self._now)
+            self.found += 1
+            self._log("error", "damage_found", group=place[0], index=place[1], reason=str(damage))
+
+    def group_gone(self, group: int) -> None:
+        """There is no replica of a group here any more."""
+        for place in [place for place in self._wounds if place[0] == group]:
+            del self._wounds[place]
+
+    # -- asking -----------------------------------------------------------------------------------------------
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return min((wound.due for wound in self._wounds.values() if not wound.writing), default=None)
+
+    def on_time(self, now: int) -> None:
+        """Asks for what is due: of a group the last entry first, for each is vouched for by the one after it."""
+        self._now = now
+        due = self.next_deadline
+        if due is None or due > now:
+            return
+        busy = sum(wound.under_way for wound in self._wounds.values())
+        for place in sorted(self._wounds, reverse=True):
+            wound = self._wounds[place]
+            if wound.writing or wound.due > now:
+                continue
+            if wound.asked != NO_NODE:
+                self._give_up(wound)
+                busy -= 1
+            if busy >= MAX_UNDER_WAY:
+                wound.due = now + ANSWER_US
+            elif self._ask(now, place, wound):
+                busy += 1
+
+    def _ask(self, now: int, place: tuple[int, int], wound: _Wound) -> bool:
+        group, index = place
+        replica = self._host.replicas.get(group)
+        if replica is None or self._is_readable(group, index, replica):
+            # It was truncated, or given up, or its replica is gone: nothing is left to mend.
+            self._heal(place, mended=False)
+            return False
+        raft = replica.raft
+        asked = [raft.leader_id, *raft.configuration.members]
+        for peer in dict.fromkeys(asked):
+            link = self._links.find(peer)
+            if peer != self._node_id and peer not in wound.refused and link is not None and link.up:
+                wound.asked, wound.due = peer, now + ANSWER_US
+                self._frame(peer, Stream.SNAPSHOT).wanted.append(EntryWanted(group, index))
+                return True
+        wound.refused, wound.due = (), now + PAUSE_US
+        return False
+
+    def _is_readable(self, group: int, index: int, replica: HostedReplica) -> bool:
+        """Whether nothing is wrong any more: neither with the entry, nor between it and those beside it."""
+        first, last = replica.raft.first_index, replica.raft.durable_index
+        if not first <= index <= last:
+            return True
+        for begin in {max(first, index - 1), index}:
+            try:
+                self._storage.entries(group, begin, min(begin + 1, last), 1 << 62)
+                if begin == index - 1:
+                    self._storage.entries(group, index, index, 0)
+            except LookupError:
+                return True
+            except DamageError as damage:
+                if damage.index == index:
+                    return False
+        return True
+
+    def _give_up(self, wound: _Wound) -> None:
+        wound.refused += (wound.asked,)
+        wound.asked, wound.due = NO_NODE, self._now
+
+    # -- answers ----------------------------------------------------------------------------------------------
+
+    def on_frame(self, now: int, peer: int, frame: PeerFrame) -> None:
+        """Takes what a frame brings of damaged entries: a peer's, or our own."""
+        self._now = now
+        for wanted in frame.wanted[:MAX_UNDER_WAY]:
+            self._frame(peer, Stream.SNAPSHOT_ANSWER).entries_found.append(self._look_up(peer, wanted))
+        for found in frame.entries_found:
+            wound = self._wounds.get((found.group, found.index))
+            if wound is not None and wound.asked == peer and not wound.writing:
+                self._take_answer(found, wound)
+
+    def _look_up(self, peer: int, wanted: EntryWanted) -> EntryFound:
+        group, index = wanted.group, wanted.index
+        replica = self._host.replicas.get(group)
+        if replica is None or not self._host.may_speak(group, peer):
+            return EntryFound(group, index, b"", "no such group here, or who asks is no member")
+        if index < replica.raft.first_index:
+            return EntryFound(group, index, b"", "this log does not have it any more", gone=True)
+        if index > replica.raft.last_id.index:
+            return EntryFound(group, index, b"", "this log does not have it yet")
+        try:
+            return EntryFound(group, index, replica.raft.entries_between(index, index, 0)[0].data)
+        except (CompactedError, UnreadableEntryError) as error:
+            return EntryFound(group, index, b"", " ".join(str(error).split()))
+
+    def _take_answer(self, found: EntryFound, wound: _Wound) -> None:
+        place = (found.group, found.index)
+        entry = None if found.refused else _entry_in(found)
+        replica = self._host.replicas.get(found.group)
+        if entry is None or replica is None:
+            if found.gone and replica is not None:
+                wound.gone |= {wound.asked}
+                self._judge(place, wound, replica)
+            self._give_up(wound)
+            return
+        wound.writing = True
+        self._host.mend(found.group, entry)
+        self._host.after_durable(lambda: self._written(place, wound))
+
+    def _judge(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
+        """Where a majority has it no longer, nobody will bring it: the others go on from a snapshot, and so must this
+        replica. The metadata's stays, and waits: who votes on them is known to nobody but those who have them.
+
+        Raises:
+            DamageError: the node has to start again without this replica.
+        """
+        group, index = place
+        voters = set(replica.raft.configuration.voters) - {self._node_id}
+        if group != self._never and voters and voters <= wound.gone:
+            self._storage.suspect(group)
+            raise DamageError(
+                f"entry {index} of group {group} is damaged, and the others have a snapshot in its place: start the"
+                " node again, and this replica is set aside and begins anew",
+                group,
+            )
+
+    def _written(self, place: tuple[int, int], wound: _Wound) -> None:
+        """Storage has written it, unless it is not what was lost: only reading it again tells."""
+        if self._wounds.get(place) is not wound:
+            return
+        wound.writing = False
+        replica = self._host.replicas.get(place[0])
+        if replica is None or self._is_readable(*place, replica):
+            self._heal(place, mended=replica is not None)
+        else:
+            self._give_up(wound)
+
+    def _heal(self, place: tuple[int, int], *, mended: bool) -> None:
+        del self._wounds[place]
+        group, index = place
+        if mended:
+            self.mended += 1
+            self._log("warning", "damage_mended", group=group, index=index)
+        replica = self._host.replicas.get(group)
+        if replica is not None:
+            replica.raft.mended()
+            self._host.touch(group)
+
+    # -- frames -----------------------------------------------------------------------------------------------
+
+    def _frame(self, peer: int, stream: Stream) -> PeerFrame:
+        return self._frames.setdefault((peer, stream), PeerFrame(stream))
+
+    def collect(self) -> list[tuple[int, PeerFrame]]:
+        """Questions and answers that may leave now."""
+        frames, self._frames = self._frames, {}
+        return [(peer, frame) for (peer, _), frame in frames.items()]
+
+
+def _entry_in(found: EntryFound) -> Entry | None:
+    """The entry in an answer; None if it is damaged too, or another one."""
+    try:
+        envelope = verify(found.data)
+    except CorruptEntryError:
+        return None
+    if (envelope.group, envelope.index) != (found.group, found.index):
+        return None
+    return Entry(found.index, envelope.term, EntryKind(int(envelope.kind)), entry_hash(found.data), found.data)

@@ -1,0 +1,121 @@
+"""The scrub of a node: everything on its disk is read again from time to time, slowly, in the background.
+
+Damage that nobody reads is found while the other replicas still have what was lost. How far the scrub has come is kept
+on disk, so a node that restarts often comes through all the same.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import cast
+
+from quorumlog.server.events import Job, JobDone
+from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.raft_host import RaftHost
+from quorumlog.server.node_service import NodeService
+from quorumlog.server.options import ScrubOptions
+from quorumlog.storage.interface import ScrubPosition, ScrubSlice, StorageReader
+
+SCRUB_ROW = b"scrub"
+_ROW = struct.Struct("<QQB")
+#: Bytes of rows that one job reads: a few milliseconds, and as long a commit stays readable.
+SLICE_BYTES = 256 << 10
+#: Read since the position was last kept: so much is read again after a restart.
+KEPT_AFTER_BYTES = 64 << 20
+
+
+class Scrub(NodeService):
+    """Reads on, slice by slice, at its pace.
+
+    Arguments:
+        rows: of the node's own state, as found on disk.
+        start_job: has a slice read; answered with ``on_done``. Its jobs have negative numbers.
+
+    Attributes:
+        read_bytes: in this process's life.
+        last_finished_ms: when the last whole pass ended, in milliseconds since the epoch; 0: never.
+    """
+
+    def __init__(
+        self,
+        options: ScrubOptions,
+        rows: Mapping[bytes, bytes],
+        host: RaftHost,
+        storage: StorageReader,
+        mender: EntryMender,
+        start_job: Callable[[Job], None],
+    ) -> None:
+        self._options = options
+        self._host = host
+        self._storage = storage
+        self._mender = mender
+        self._start_job = start_job
+        self.read_bytes = 0
+        self._position = ScrubPosition()
+        self._began_ms = self.last_finished_ms = 0
+        row = rows.get(SCRUB_ROW)
+        if row is not None:
+            self._began_ms, self.last_finished_ms, database = _ROW.unpack_from(row)
+            self._position = ScrubPosition(database, row[_ROW.size :])
+        self._kept_at = 0
+        self._job = 0
+        self._busy = False
+        self._due: int | None = 0 if options.bytes_per_second else None
+
+    @property
+    def next_deadline(self) -> int | None:
+        """When ``on_time`` is due."""
+        return None if self._busy else self._due
+
+    def on_time(self, now: int, wall_ms: int) -> None:
+        """Reads the next slice, if its time has come."""
+        if self._due is None or self._busy or now < self._due:
+            return
+        if self._position == ScrubPosition():
+            wait_ms = self._began_ms + self._options.interval_ms - wall_ms
+            # A clock that was ahead when the last pass began must not put the next one off for years.
+            if self._began_ms and 0 < wait_ms <= self._options.interval_ms:
+                self._due = now + wait_ms * 1_000
+                return
+            self._began_ms = wall_ms
+        self._job -= 1
+        self._busy = True
+        self._due = now
+        self._start_job(Job(self._job, partial(self._storage.scrub, self._position, SLICE_BYTES)))
+
+    def on_done(self, now: int, wall_ms: int, event: JobDone) -> None:
+        """A slice has been read.
+
+        Raises:
+            DamageError: something is damaged that is no entry of a log.
+        """
+        if event.number != self._job or not self._busy:
+            return
+        self._busy = False
+        if event.error is not None:
+            raise event.error
+        done = cast("ScrubSlice", event.result)
+        for damage in done.found:
+            if damage.index is None:
+                raise damage
+            self._mender.take_up(damage)
+        self.read_bytes += done.read_bytes
+        assert self._due is not None
+        self._due = max(now, self._due + done.read_bytes * 1_000_000 // self._options.bytes_per_second)
+        self._position = done.position or ScrubPosition()
+        if done.position is None:
+            self.last_finished_ms = wall_ms
+            self._keep()
+        elif self.read_bytes - self._kept_at >= KEPT_AFTER_BYTES:
+            self._keep()
+
+    def _keep(self) -> None:
+        self._kept_at = self.read_bytes
+        row = _ROW.pack(self._began_ms, self.last_finished_ms, self._position.database) + self._position.key
+        self._host.set_node_state(SCRUB_ROW, row)
+
+    def gauges(self) -> dict[str, float]:
+        """Figures for metrics, by name."""
+        return {"scrub_read_bytes": self.read_bytes, "scrub_last_finished_seconds": self.last_finished_ms / 1_000}

@@ -1,0 +1,36 @@
+"""Reads the batches of a partition out of its Raft log."""
+
+from __future__ import annotations
+
+from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import EntryKind
+
+
+def batches_between(raft: RaftGroup, index: int, last: int, max_bytes: int) -> list[bytes]:
+    """The batches from one entry to another, as stored; at least one if there is one.
+
+    Arguments:
+        index, last: of the first and the last entry, both in the log.
+        max_bytes: of them together, unless the first is larger.
+
+    Raises:
+        UnreadableEntryError: the first of them is damaged. A later one only ends what is read.
+    """
+    batches: list[bytes] = []
+    size = 0
+    while index <= last and (size < max_bytes or not batches):
+        try:
+            entries = raft.entries_between(index, last, max(1, max_bytes - size))
+        except UnreadableEntryError:
+            if not batches:
+                raise
+            break
+        for entry in entries:
+            if entry.kind is EntryKind.BATCH:
+                batches.append(entry.data)
+                size += len(entry.data)
+        index = entries[-1].index + 1
+    if len(batches) > 1 and size > max_bytes:
+        batches.pop()
+    return batches

@@ -1,0 +1,118 @@
+"""What the core does with entries that its store has lost: what needs them waits, nothing else does."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+import pytest
+from raft_cluster import Cluster, Disk, chained_hash
+
+from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.raft.log import RaftLog
+from quorumlog.raft.types import ORIGIN, Entry, EntryId, EntryKind
+
+pytestmark = pytest.mark.scenario("20a")
+
+
+@dataclass
+class Store:
+    """A durable log, of which some entries are damaged."""
+
+    kept: list[Entry]
+    damaged: set[int] = field(default_factory=set)
+
+    def term_at(self, index: int) -> int:
+        return self.entries(index, index, 0)[0].term
+
+    def hash_at(self, index: int) -> int:
+        return self.kept[index - 1].hash
+
+    def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        if first in self.damaged:
+            raise UnreadableEntryError(first, "damaged")
+        found = []
+        for entry in self.kept[first - 1 : last]:
+            if entry.index in self.damaged:
+                break
+            found.append(entry)
+        return found
+
+
+def entries(count: int, terms: dict[int, int] | None = None, previous: EntryId = ORIGIN) -> list[Entry]:
+    """Entries of term 1, or as ``terms`` have them by their index."""
+    made = []
+    for index in range(previous.index + 1, previous.index + count + 1):
+        term, data = (terms or {}).get(index, 1), b"x%d" % index
+        entry = Entry(index, term, EntryKind.BATCH, chained_hash(previous.hash, index, term, data), data)
+        made.append(entry)
+        previous = EntryId(entry.index, entry.term, entry.hash)
+    return made
+
+
+def log_of(store: Store, commit: int, applied: int) -> RaftLog:
+    last = store.kept[-1]
+    end = EntryId(last.index, last.term, last.hash)
+    return RaftLog(store=store, anchor=ORIGIN, last=end, commit=commit, applied=applied)
+
+
+def test_a_damaged_entry_is_not_delivered_and_nothing_behind_it_until_it_is_mended() -> None:
+    store = Store(entries(6), {4})
+    log = log_of(store, commit=6, applied=0)
+    assert [entry.index for entry in log.deliver(1 << 20)] == [1, 2, 3]
+    assert log.has_deliverable
+    assert log.deliver(1 << 20) == []
+    assert not log.has_deliverable
+    store.damaged.clear()
+    log.mended()
+    assert [entry.index for entry in log.deliver(1 << 20)] == [4, 5, 6]
+
+
+def test_a_damaged_entry_that_is_the_leaders_stays_with_all_behind_it() -> None:
+    store = Store(entries(6), {4})
+    log = log_of(store, commit=2, applied=2)
+    assert log.merge(2, store.kept[2:5]) == 5
+    assert log.last.index == 6
+
+
+def test_a_damaged_entry_that_is_not_the_leaders_makes_way_for_it() -> None:
+    """It was never committed, and perhaps nobody else has it: to wait for its mending would be to wait for ever."""
+    store = Store(entries(6), {4})
+    log = log_of(store, commit=2, applied=2)
+    third = store.kept[2]
+    leaders = entries(1, {4: 3}, EntryId(third.index, third.term, third.hash))
+    assert log.merge(3, leaders) == 4
+    assert log.last == EntryId(4, 3, leaders[0].hash)
+
+
+def test_a_log_is_compacted_to_a_damaged_entry_and_to_no_other() -> None:
+    store = Store(entries(6), {4})
+    log = log_of(store, commit=6, applied=6)
+    fourth = store.kept[3]
+    with pytest.raises(Exception, match="of another term"):
+        log.compact(EntryId(4, 1, fourth.hash ^ 1))
+    log.compact(EntryId(4, fourth.term, fourth.hash))
+    assert log.anchor.index == 4
+
+
+class _DamagedDisk(Disk):
+    """A disk that has lost the bytes of everything that a replica would have to apply again."""
+
+    def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
+        raise UnreadableEntryError(first, "damaged")
+
+
+def test_a_replica_that_cannot_read_what_is_committed_does_not_campaign() -> None:
+    """What it cannot read may be a change of the members whose votes it would count."""
+    cluster = Cluster((1, 2, 3))
+    cluster.elect(1)
+    cluster.propose(1, b"a")
+    cluster.settle()
+    raft = cluster.core(2)
+    raft.log.trim(0)
+    raft.log.applied_index -= 1
+    disk = raft.log._store
+    raft.log._store = _DamagedDisk.__new__(_DamagedDisk)
+    raft.log._store.__dict__.update(vars(disk))
+    raft.campaign(10**9)
+    assert not raft.outbox.has_messages
+    assert raft.role.value == "follower"

@@ -1,0 +1,120 @@
+"""Damaged entries on simulated disks: nobody is served them, nobody ends of them, and peers mend them."""
+
+from __future__ import annotations
+
+import pytest
+from quiet_cluster import Writing
+
+from quorumlog.chaos.checkers.history import OperationOutcome
+from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.server.options import NodeLimits, ScrubOptions
+
+pytestmark = pytest.mark.scenario("20a")
+
+SCRUB = ScrubOptions(bytes_per_second=1 << 30, interval_ms=500)
+
+
+def damage(process: SimProcess, group: int, indexes: list[int]) -> None:
+    """These entries cannot be read on that node from now on."""
+    process.disk.damaged.setdefault(group, set()).update(indexes)
+
+
+def forget_in_memory(writing: Writing, group: int) -> None:
+    """From now on what the replicas have is what is on their disks."""
+    for raft in writing.replicas_of(group).values():
+        raft.log.trim(0)
+
+
+def followers(writing: Writing) -> list[SimProcess]:
+    leader = writing.leader()
+    return [process for process in writing.cluster.processes.values() if process is not leader]
+
+
+def acknowledged_sends(writing: Writing) -> int:
+    return len(list(writing.history.sends(OperationOutcome.OK)))
+
+
+def assert_all_went_well(writing: Writing, before: int) -> None:
+    acknowledged = [send.offset for send in writing.history.sends(OperationOutcome.OK)]
+    assert acknowledged == list(range(len(acknowledged)))
+    assert len(acknowledged) > before + 50
+    assert all(process.running for process in writing.cluster.processes.values())
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_entries_damaged_on_every_replica_in_turn_are_found_by_the_scrub_and_mended(seed: int) -> None:
+    """Different ones on each, consecutive ones too: the partition goes on meanwhile."""
+    writing = Writing(seed, scrub=SCRUB)
+    (group,) = writing.groups()
+    before = acknowledged_sends(writing)
+    terms = {process.replicas[group].raft.term for process in writing.cluster.processes.values()}
+    for number, process in writing.cluster.processes.items():
+        damage(process, group, [number * 20, number * 20 + 1, number * 20 + 7])
+    writing.until(lambda: not any(process.disk.damaged for process in writing.cluster.processes.values()), 10)
+    writing.run(1)
+    assert_all_went_well(writing, before)
+    assert {process.replicas[group].raft.term for process in writing.cluster.processes.values()} == terms
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_restarted_replica_goes_on_with_a_damaged_tail(seed: int) -> None:
+    """What it would have to apply again is damaged: it follows and acknowledges, and applies once that is mended."""
+    writing = Writing(seed, scrub=SCRUB)
+    (group,) = writing.groups()
+    victim = followers(writing)[0]
+    victim.die(silent=False)
+    last = victim.disk.synced[group].last.index
+    damage(victim, group, list(range(last - 20, last)))
+    before = acknowledged_sends(writing)
+    writing.cluster.start(victim.node_id)
+    writing.until(lambda: not victim.disk.damaged, 10)
+    writing.run(1)
+    assert_all_went_well(writing, before)
+    raft = victim.replicas[group].raft
+    assert raft.applied_index == raft.commit_index > last
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_leader_mends_what_a_follower_needs(seed: int) -> None:
+    """A follower comes back and lacks entries that are damaged at its leader; the third has them."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    leader, late = writing.leader(), followers(writing)[0]
+    late.die(silent=False)
+    start = late.disk.synced[group].last.index
+    writing.run(1)
+    end = leader.disk.synced[group].last.index
+    assert end > start + 100
+    damage(leader, group, list(range(start + 1, start + 60, 7)))
+    before = acknowledged_sends(writing)
+    forget_in_memory(writing, group)
+    writing.cluster.start(late.node_id)
+    writing.until(lambda: not leader.disk.damaged, 10)
+    writing.run(2)
+    assert_all_went_well(writing, before)
+    assert late.disk.synced[group].last.index > end
+
+
+def test_an_entry_that_is_lost_everywhere_is_never_served_and_ends_nobody() -> None:
+    writing = Writing(1, scrub=SCRUB)
+    (group,) = writing.groups()
+    forget_in_memory(writing, group)
+    for process in writing.cluster.processes.values():
+        damage(process, group, [30])
+    before = acknowledged_sends(writing)
+    writing.run(5)
+    assert_all_went_well(writing, before)
+    assert all(process.disk.damaged == {group: {30}} for process in writing.cluster.processes.values())
+    for process in writing.cluster.processes.values():
+        assert process.node is not None
+        assert process.node.gauges()["damaged_entries"] == 1
+
+
+def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:
+    """At this pace a pass takes longer than the node ever lives."""
+    writing = Writing(1, scrub=ScrubOptions(bytes_per_second=256 << 10, interval_ms=1_000), limits=NodeLimits())
+    (group,) = writing.groups()
+    victim = followers(writing)[0]
+    writing.run(3)
+    damage(victim, group, [victim.disk.synced[group].last.index - 5])
+    writing.until(lambda: not victim.disk.damaged, 30)

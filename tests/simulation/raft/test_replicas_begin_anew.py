@@ -1,0 +1,98 @@
+"""Replicas that were found damaged when their node started: set aside, and made whole by their leader."""
+
+from __future__ import annotations
+
+import pytest
+from quiet_cluster import Writing
+
+from quorumlog.chaos.checkers.history import OperationOutcome
+from quorumlog.chaos.simulator.process import SimProcess
+
+pytestmark = pytest.mark.scenario("20b")
+
+
+def break_replica(writing: Writing, process: SimProcess, group: int) -> None:
+    """The node dies, and comes back to a replica whose rows are damaged."""
+    process.die(silent=False)
+    process.disk.broken.add(group)
+    writing.cluster.start(process.node_id)
+
+
+def acknowledged(writing: Writing) -> list[int]:
+    return [send.offset for send in writing.history.sends(OperationOutcome.OK)]
+
+
+@pytest.mark.parametrize("leads", [True, False])
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_broken_replica_begins_anew_without_a_hand(seed: int, leads: bool) -> None:
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    leader = writing.leader()
+    victim = leader if leads else next(p for p in writing.cluster.processes.values() if p is not leader)
+    last = victim.disk.synced[group].last.index
+    break_replica(writing, victim, group)
+    assert group not in victim.replicas
+    writing.until(lambda: group in victim.replicas, 15)
+    writing.until(lambda: victim.replicas[group].raft.commit_index > last, 15)
+    before = len(acknowledged(writing))
+    writing.run(2)
+    found = acknowledged(writing)
+    assert found == list(range(len(found)))
+    assert len(found) > before + 50
+    # It has its say again: with another one gone, the partition goes on.
+    other = next(p for p in writing.cluster.processes.values() if p is not victim)
+    other.die(silent=False)
+    writing.run(5)
+    assert len(acknowledged(writing)) > len(found) + 50
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> None:
+    """What it has may be the last there is of it."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    leader = writing.leader()
+    victim, third = (process for process in writing.cluster.processes.values() if process is not leader)
+    third.die(silent=True)
+    writing.run(5)
+    break_replica(writing, victim, group)
+    writing.run(10)
+    assert group in victim.disk.broken
+    assert group not in victim.replicas
+    assert victim.node is not None
+    assert victim.node.gauges()["replicas_set_aside"] == 1
+    writing.cluster.start(third.node_id)
+    writing.until(lambda: group in victim.replicas, 20)
+
+
+@pytest.mark.parametrize("seed", range(1, 6))
+def test_a_replica_that_began_anew_has_no_say_before_it_has_caught_up(seed: int) -> None:
+    """Its leader and it have acknowledged what the third has never heard of. With its forgetful vote the third would
+    lead, and truncate that."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    leader = writing.leader()
+    victim, third = (process for process in writing.cluster.processes.values() if process is not leader)
+    third.die(silent=False)
+    writing.run(1)
+    writing.cluster.start(third.node_id)
+    promised = len(acknowledged(writing))
+    last = victim.disk.synced[group].last.index
+    victim.die(silent=False)
+    victim.disk.broken.add(group)
+    writing.cluster.start(victim.node_id)
+    until_anew = 0
+    while group not in victim.replicas and until_anew < 20_000:
+        writing.run(0.001)
+        until_anew += 1
+    raft = victim.replicas[group].raft
+    if raft.commit_index < last:
+        raft.campaign(raft.next_deadline)
+        assert not raft.is_leader
+    leader.die(silent=False)
+    writing.run(3)
+    writing.cluster.start(leader.node_id)
+    writing.run(3)
+    found = acknowledged(writing)
+    assert found == list(range(len(found)))
+    assert len(found) > promised
