@@ -8,7 +8,7 @@ from __future__ import annotations
 from quorumlog.raft.candidacy import Candidacy
 from quorumlog.raft.errors import ProposalRefusedError, Refusal
 from quorumlog.raft.leading import Leading
-from quorumlog.raft.membership import next_step
+from quorumlog.raft.membership import after_joint, next_step
 from quorumlog.raft.replication import Replication
 from quorumlog.raft.state import ReplicaState
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind, EntrySealer, TimeoutNow
@@ -65,7 +65,7 @@ class ConfigurationChanges:
             and self._leading.transfer.to == NO_NODE
             and not self.is_pending
         ):
-            self.append(Configuration(configuration.voters, configuration.learners))
+            self.append(after_joint(configuration))
 
     # -- applying ---------------------------------------------------------------------------------------------
 
@@ -84,10 +84,11 @@ class ConfigurationChanges:
         configuration = self._sealer.configuration_of(entry)
         state.configuration = configuration
         state.configuration_index = entry.index
+        state.check_kind()
         if replication is None:
             return
         now = replication.configure(configuration)
-        if self._leading.transfer.to not in configuration.voters:
+        if self._leading.transfer.to not in configuration.data_voters:
             self._leading.transfer.end()
         if state.is_voter:
             # Fewer voters may be content with what there is.
@@ -100,7 +101,7 @@ class ConfigurationChanges:
     def _abdicate(self, now: int, replication: Replication) -> None:
         """A leader that was removed asks the voter with the longest log to campaign, and leads no more."""
         state, progress = self._state, replication.progress
-        heir = max(state.configuration.voters, key=lambda voter: progress[voter].match_index)
+        heir = max(state.configuration.data_voters, key=lambda voter: progress[voter].match_index)
         state.send(TimeoutNow(state.node_id, heir, state.term))
         self._candidacy.become_follower(now, state.term, NO_NODE)
 

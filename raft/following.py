@@ -9,6 +9,7 @@ from quorumlog.raft.types import (
     NO_NODE,
     AppendRequest,
     AppendResponse,
+    EntryKind,
     Heartbeat,
     HeartbeatResponse,
     InstallSnapshot,
@@ -109,8 +110,9 @@ class Following:
         waiting.append(AppendResponse(state.node_id, leader, state.term, index))
 
 
-def check_sequence(request: AppendRequest) -> None:
+def check_sequence(request: AppendRequest, *, for_witness: bool) -> None:
     """Entries of a request follow each other and its predecessor, in terms that never fall and are not the future's.
+    Those for a witness are traces, but for changes of members, and no others are.
 
     Raises:
         MalformedMessageError: they do not.
@@ -121,5 +123,10 @@ def check_sequence(request: AppendRequest) -> None:
         if entry.index != index or not term <= entry.term <= request.term:
             raise MalformedMessageError(
                 f"node {request.sender} sent entry {entry[:2]} after {(index - 1, term)} in term {request.term}"
+            )
+        kind = entry.kind
+        if kind is not EntryKind.CONFIG and (kind is EntryKind.TRACE) != for_witness:
+            raise MalformedMessageError(
+                f"node {request.sender} sent entry {entry[:3]} to {'a witness' if for_witness else 'no witness'}"
             )
         term = entry.term

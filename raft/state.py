@@ -18,6 +18,7 @@ class ReplicaState:
 
     Attributes:
         node_id: this replica's node.
+        is_witness: it keeps no payload: it votes and counts, and never leads.
         group: the Raft group's id.
         options: limits and times.
         log: the entries, with commit and applied index.
@@ -38,6 +39,7 @@ class ReplicaState:
         "configuration_index",
         "durable_term",
         "group",
+        "is_witness",
         "leader_id",
         "log",
         "node_id",
@@ -61,6 +63,7 @@ class ReplicaState:
                 f"group {group}: the log ends in term {last.term}, the hard state is of term {hard_state.term}"
             )
         self.node_id = restored.node_id
+        self.is_witness = restored.is_witness
         self.group = group
         self.options = options
         self.term = self.durable_term = hard_state.term
@@ -79,11 +82,30 @@ class ReplicaState:
             check_chain=services.check_chain,
         )
         self.outbox = Outbox()
+        self.check_kind()
 
     @property
     def is_voter(self) -> bool:
-        """True when this replica's configuration counts its vote, and so lets it campaign."""
+        """True when this replica's configuration counts its vote."""
         return self.node_id in self.configuration.electors
+
+    @property
+    def may_lead(self) -> bool:
+        """True when this replica's configuration lets it campaign, and it has what a leader gives."""
+        return not self.is_witness and self.node_id in self.configuration.candidates
+
+    def check_kind(self) -> None:
+        """A witness stays one, and so does a replica with data, for as long as it exists.
+
+        Raises:
+            InvariantViolationError: the members say otherwise. A witness that was taken for a replica with data would
+                be elected, and serve nothing for what was acknowledged.
+        """
+        configuration = self.configuration
+        named = self.node_id in configuration.witnesses
+        if named != self.is_witness and self.node_id in configuration.members:
+            kind = "a witness" if self.is_witness else "no witness"
+            raise InvariantViolationError(f"group {self.group}: node {self.node_id} is {kind}, unlike {configuration}")
 
     def send(self, message: Message) -> None:
         """Sends a message that speaks of nothing but the term: at once if the term is durable.
