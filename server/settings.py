@@ -211,6 +211,8 @@ class Settings(BaseSettings):
             raft=RaftOptions(
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+                # A data replica is silent once it has missed three heartbeats.
+                witness_silence_us=max(RaftOptions().witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
             ),
             limits=NodeLimits(
                 request_bytes=self.max_request_bytes,

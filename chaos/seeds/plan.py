@@ -129,6 +129,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
         quiet_us=10 * SECOND if rng.random() < 0.02 else 2 * cluster.raft.election_timeout_us + SECOND // 5,
         metadata_probe=rng.random() < 0.25,
     )
+    _draw_witnesses(random.Random(f"{seed}/witnesses"), plan.cluster)
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
@@ -184,6 +185,14 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
     )
 
 
+def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
+    """In a quarter of the seeds that have the nodes for it, every partition has two copies, or four, and a witness."""
+    if options.nodes < 3 or options.replication_factor < 3 or rng.random() > 0.25:
+        return
+    options.replication_factor = 4 if options.nodes == 5 and rng.random() < 0.5 else 2
+    options.min_insync_replicas = min(options.min_insync_replicas, options.replication_factor)
+
+
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
     """Snapshots that come often; small slices make many of every transfer, so that faults fall between them."""
     options.limits = replace(
@@ -201,6 +210,7 @@ def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
     """Limits small enough to be met, in some seeds."""
     times = RaftOptions(
         heartbeat_interval_us=int(100_000 * pace),
+        witness_silence_us=int(300_000 * pace),
         election_timeout_us=int(rng.choice((300_000, 600_000, 600_000, 1_200_000)) * pace),
     )
     if rng.random() < 0.5:

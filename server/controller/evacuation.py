@@ -25,10 +25,12 @@ CHECK_INTERVAL_US = 500_000
 
 @dataclass(slots=True, frozen=True)
 class Move:
-    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere."""
+    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere; ``witness``: where
+    its witness is to be, NO_NODE if it has none."""
 
     partition: PartitionRecord
     wanted: tuple[int, ...]
+    witness: int = NO_NODE
 
 
 class Evacuation:
@@ -82,6 +84,7 @@ class Evacuation:
                         replicas=move.wanted,
                         wishes=move.partition.wishes,
                         leaving_node=broker.node_id,
+                        witness=move.witness if move.witness != NO_NODE else None,
                     )
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
@@ -104,26 +107,28 @@ class Evacuation:
                 that has the fewest, if possible in a rack without another replica.
         """
         image = self._image
-        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted]
+        mine = [partition for partition in image.partitions.values() if node_id in partition.wanted_voters]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
-        carried = Counter(node for each in image.partitions.values() for node in each.wanted)
+        carried = Counter(node for each in image.partitions.values() for node in each.wanted_voters)
         able = [
             broker
             for broker in image.brokers.values()
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
         ]
         for partition in mine:
-            wanted = list(partition.wanted)
-            for place, node in enumerate(partition.wanted):
+            wanted = list(partition.wanted_voters)
+            for place, node in enumerate(partition.wanted_voters):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
                     heir = self._heir(wanted, node, successor, able, carried)
                     if heir != NO_NODE:
                         wanted[place] = heir
                         carried[heir] += 1
-            yield Move(partition, tuple(wanted) if node_id not in wanted else ())
+            replicas = tuple(wanted[: len(partition.wanted)])
+            witness = wanted[-1] if len(wanted) > len(replicas) else NO_NODE
+            yield Move(partition, replicas if node_id not in wanted else (), witness)
 
     def _heir(
         self, wanted: list[int], node_id: int, successor: int, able: list[BrokerRecord], carried: Counter[int]

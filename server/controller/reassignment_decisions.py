@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import TopicLimits
-from quorumlog.server.controller.topic_plans import even_factor
+from quorumlog.server.controller.topic_plans import refuse_even_below_second
+from quorumlog.server.controller.witness_placement import witness_for
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.moves import check_wish
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
@@ -61,10 +63,14 @@ class ReassignmentDecisions:
         partition, wanted = topic.partitions[wish.partition], tuple(wish.replicas)
         if times > 1:
             return error(ErrorCode.INVALID_REQUEST, f"{partition.name} stands {times} times in the request")
-        refused = check_wish(partition, wanted) or (self._check(partition, wanted, coming) if wanted else None)
+        witness = witness_for(self._image, partition, wanted) if wanted else NO_NODE
+        refused = self._check(partition, wanted, coming) if wanted else None
+        refused = refused or check_wish(partition, wanted, witness)
         if refused is not None:
             return refused
         body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
+        if witness != NO_NODE:
+            body.witness = witness
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
 
     def _check(
@@ -90,7 +96,9 @@ class ReassignmentDecisions:
             shown = ",".join(map(str, wanted))
             return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{partition.name} on nodes {shown}: {problem}")
         if len(wanted) % 2 == 0:
-            return even_factor(len(wanted))
+            too_early = refuse_even_below_second(self._image)
+            if too_early is not None:
+                return too_early
         try:
             check_against_replication(parse_topic_config(partition.topic.configs), len(wanted))
         except InvalidTopicConfigError as invalid:

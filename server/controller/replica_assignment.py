@@ -75,7 +75,7 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
     """Replicas and preferred leaders per node, those under way included."""
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
-    sets = [partition.replicas for partition in image.partitions.values()]
+    sets = [partition.voters for partition in image.partitions.values()]
     sets.extend(members for placement in under_way for members in placement)
     for members in sets:
         replicas.update(members)

@@ -23,7 +23,7 @@ PRODUCER_ID_BLOCK = 1000
 #: The feature level at which a metadata log begins, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
-#: voters in the metadata quorum, nodes that leave.
+#: voters in the metadata quorum, nodes that leave, witnesses.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
@@ -96,6 +96,9 @@ class PartitionRecord:
         former_targets: nodes to which it was to be moved before its target was changed, and that may have replicas.
         moved_index: of its log: there, after its last move, nobody but its replicas had a vote; 0 if it never moved.
         wishes: how often it was wished elsewhere, or back.
+        witness: the node that votes and has no records; NO_NODE where the number of replicas is odd.
+        target_witness: where that is to be, while the partition is being moved.
+        former_witnesses: as ``former_targets``, of nodes that were to have the witness.
     """
 
     topic: Topic
@@ -110,6 +113,29 @@ class PartitionRecord:
     former_targets: tuple[int, ...] = ()
     moved_index: int = 0
     wishes: int = 0
+    witness: int = NO_NODE
+    target_witness: int = NO_NODE
+    former_witnesses: tuple[int, ...] = ()
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Its replicas, and its witness behind them."""
+        return self.replicas if self.witness == NO_NODE else (*self.replicas, self.witness)
+
+    @property
+    def wanted_witness(self) -> int:
+        """Where its witness is to be; NO_NODE: nowhere."""
+        return self.target_witness if self.target else self.witness
+
+    @property
+    def wanted_voters(self) -> tuple[int, ...]:
+        """Where its replicas and its witness are to be."""
+        return self.wanted if self.wanted_witness == NO_NODE else (*self.wanted, self.wanted_witness)
+
+    @property
+    def witness_hosts(self) -> frozenset[int]:
+        """Every node that may have its witness: none of them has a replica."""
+        return frozenset({self.witness, self.target_witness, *self.former_witnesses} - {NO_NODE})
 
     @property
     def is_moving(self) -> bool:
@@ -123,10 +149,11 @@ class PartitionRecord:
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """Every node that may have a replica."""
+        """Every node that may have a replica, or the witness."""
         if not self.target:
-            return self.replicas
-        return tuple(dict.fromkeys((*self.replicas, *self.target, *self.former_targets)))
+            return self.voters
+        replicas = (*self.replicas, *self.target, *self.former_targets)
+        return tuple(dict.fromkeys((*replicas, *sorted(self.witness_hosts))))
 
     @property
     def name(self) -> str:
@@ -199,6 +226,9 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 former_targets=partition.former_targets,
                 moved_index=partition.moved_index,
                 wishes=partition.wishes,
+                witness=partition.witness if partition.witness != NO_NODE else None,
+                target_witness=partition.target_witness if partition.target_witness != NO_NODE else None,
+                former_witnesses=partition.former_witnesses,
             )
             for partition in topic.partitions
         ],
@@ -223,6 +253,9 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 tuple(row.former_targets),
                 row.moved_index,
                 row.wishes,
+                row.witness if row.HasField("witness") else NO_NODE,
+                row.target_witness if row.HasField("target_witness") else NO_NODE,
+                tuple(row.former_witnesses),
             )
         )
     return topic

@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord, Topic
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
@@ -113,7 +114,10 @@ class TopicTable:
             replicas = tuple(replica_set.replicas)
             present = tuple(node for node in replicas if not self._is_fenced(node))
             number = len(topic.partitions)
-            topic.partitions.append(PartitionRecord(topic, number, self.next_group, replicas, present or replicas[:1]))
+            witness = replica_set.witness if replica_set.HasField("witness") else NO_NODE
+            topic.partitions.append(
+                PartitionRecord(topic, number, self.next_group, replicas, present or replicas[:1], witness=witness)
+            )
             self.next_group += 1
 
     # -- what changes and ends ----------------------------------------------------------------------------------------
