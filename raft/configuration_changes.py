@@ -6,7 +6,7 @@ Which changes can be made, and by which steps, is in membership.py.
 from __future__ import annotations
 
 from quorumlog.raft.candidacy import Candidacy
-from quorumlog.raft.errors import ProposalRefusedError, Refusal
+from quorumlog.raft.errors import InvariantViolationError, ProposalRefusedError, Refusal
 from quorumlog.raft.leading import Leading
 from quorumlog.raft.membership import after_joint, next_step
 from quorumlog.raft.replication import Replication
@@ -84,9 +84,11 @@ class ConfigurationChanges:
         configuration = self._sealer.configuration_of(entry)
         state.configuration = configuration
         state.configuration_index = entry.index
-        state.check_kind()
         if replication is None:
+            # It may be of the past: the node's former replica may have been a witness, or the new one may be.
             return
+        if state.node_id in configuration.witnesses:
+            raise InvariantViolationError(f"group {state.group}: leader {state.node_id} is a witness: {configuration}")
         now = replication.configure(configuration)
         if self._leading.transfer.to not in configuration.data_voters:
             self._leading.transfer.end()

@@ -9,6 +9,7 @@ from quorumlog.raft.types import (
     NO_NODE,
     AppendRequest,
     AppendResponse,
+    Entry,
     EntryKind,
     Heartbeat,
     HeartbeatResponse,
@@ -34,6 +35,10 @@ class Following:
         entries = request.entries
         self._hear_leader(now, request.sender)
         state, log = self._state, self._log
+        if not all(_is_for(entry, witness=state.is_witness) for entry in entries):
+            # A leader that has not applied the last changes takes this replica for the one that was here before it: a
+            # witness, or one with data. Neither keeps what is meant for the other.
+            return
         if request.prev_index < log.commit_index:
             # A delayed duplicate: what is committed is not looked at again (scenario 8).
             self._acknowledge(request.sender, log.commit_index)
@@ -110,9 +115,13 @@ class Following:
         waiting.append(AppendResponse(state.node_id, leader, state.term, index))
 
 
-def check_sequence(request: AppendRequest, *, for_witness: bool) -> None:
+def _is_for(entry: Entry, *, witness: bool) -> bool:
+    """Whether an entry is what a witness takes, or what all others take."""
+    return entry.kind is EntryKind.CONFIG or (entry.kind is EntryKind.TRACE) == witness
+
+
+def check_sequence(request: AppendRequest) -> None:
     """Entries of a request follow each other and its predecessor, in terms that never fall and are not the future's.
-    Those for a witness are traces, but for changes of members, and no others are.
 
     Raises:
         MalformedMessageError: they do not.
@@ -123,10 +132,5 @@ def check_sequence(request: AppendRequest, *, for_witness: bool) -> None:
         if entry.index != index or not term <= entry.term <= request.term:
             raise MalformedMessageError(
                 f"node {request.sender} sent entry {entry[:2]} after {(index - 1, term)} in term {request.term}"
-            )
-        kind = entry.kind
-        if kind is not EntryKind.CONFIG and (kind is EntryKind.TRACE) != for_witness:
-            raise MalformedMessageError(
-                f"node {request.sender} sent entry {entry[:3]} to {'a witness' if for_witness else 'no witness'}"
             )
         term = entry.term

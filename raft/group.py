@@ -226,7 +226,7 @@ class RaftGroup(ReplicaState):
         if type(message) not in MESSAGE_KINDS:
             raise MalformedMessageError(f"no Raft message: {type(message).__name__}")
         if type(message) is AppendRequest:
-            check_sequence(message, for_witness=self.is_witness)
+            check_sequence(message)
         candidacy = self._candidacy
         if candidacy.lost_peers:
             candidacy.lost_peers.discard(message.sender)

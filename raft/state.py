@@ -82,7 +82,6 @@ class ReplicaState:
             check_chain=services.check_chain,
         )
         self.outbox = Outbox()
-        self.check_kind()
 
     @property
     def is_voter(self) -> bool:
@@ -93,19 +92,6 @@ class ReplicaState:
     def may_lead(self) -> bool:
         """True when this replica's configuration lets it campaign, and it has what a leader gives."""
         return not self.is_witness and self.node_id in self.configuration.candidates
-
-    def check_kind(self) -> None:
-        """A witness stays one, and so does a replica with data, for as long as it exists.
-
-        Raises:
-            InvariantViolationError: the members say otherwise. A witness that was taken for a replica with data would
-                be elected, and serve nothing for what was acknowledged.
-        """
-        configuration = self.configuration
-        named = self.node_id in configuration.witnesses
-        if named != self.is_witness and self.node_id in configuration.members:
-            kind = "a witness" if self.is_witness else "no witness"
-            raise InvariantViolationError(f"group {self.group}: node {self.node_id} is {kind}, unlike {configuration}")
 
     def send(self, message: Message) -> None:
         """Sends a message that speaks of nothing but the term: at once if the term is durable.

@@ -9,7 +9,8 @@
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
     replace 1 2 3 4 [learners 5] [witness=4]         node 1 proposes other voters
     destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and made anew as a learner, which
-                                                     has a say once it knows that index 9 is committed
+                                                     has a say once it knows that index 9 is committed; with ``data`` it
+                                                     is no witness any more
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
@@ -138,6 +139,9 @@ class Script:
         core.propose_configuration(self.cluster.now, wanted)
 
     def do_destroy(self, words: list[str], options: dict[str, str]) -> None:
+        if "data" in words:
+            words.remove("data")
+            self.cluster.witnesses.discard(int(words[0]))
         configuration = Configuration(tuple(map(int, words[2:])), (int(words[0]),))
         self.cluster.destroy(int(words[0]), configuration, int(options.get("from", "0")))
 

@@ -1,0 +1,131 @@
+"""Two copies and a witness on three nodes: each node is killed in turn under load, and the writes go on."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import threading
+import time
+from collections import Counter
+
+import pytest
+from command_line import PATIENCE_S, cli, until
+
+from quorumlog.sdk import Admin, Consumer, InvalidReplicationFactorError, NewTopic, Producer
+from quorumlog.server.local import LocalCluster
+
+pytestmark = pytest.mark.cluster
+TOPIC = "orders"
+#: What the witness's disk must not hold.
+MARK = b"payload-that-no-witness-keeps"
+#: Of a busy machine. By itself a fail-over takes a tenth of a second.
+LONGEST_GAP_S = 5.0
+
+
+class Load:
+    """A thread that sends numbered records and waits for each to be acknowledged by all in-sync replicas."""
+
+    def __init__(self, cluster: LocalCluster) -> None:
+        self.acknowledged: list[bytes] = []
+        self.failures: list[BaseException] = []
+        self.longest_gap_s = 0.0
+        self._cluster = cluster
+        self._stop = threading.Event()
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        try:
+            with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
+                last = time.monotonic()
+                for number in itertools.count():
+                    if self._stop.is_set():
+                        return
+                    value = b"%s-%d" % (MARK, number)
+                    producer.send(TOPIC, value).result(timeout=PATIENCE_S)
+                    self.acknowledged.append(value)
+                    now = time.monotonic()
+                    self.longest_gap_s = max(self.longest_gap_s, now - last)
+                    last = now
+        except BaseException as failure:
+            self.failures.append(failure)
+
+    def __enter__(self) -> Load:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(PATIENCE_S)
+
+    def goes_on(self) -> None:
+        """Waits until more is acknowledged."""
+        before = len(self.acknowledged)
+        until(lambda: len(self.acknowledged) > before + 20 or bool(self.failures), "the load goes on")
+        assert self.failures == []
+
+
+def in_sync(admin: Admin) -> int:
+    [topic] = admin.describe_topics([TOPIC], linearizable=True)
+    return len(topic.partitions[0].isr)
+
+
+def bytes_on_disk(cluster: LocalCluster, node: int) -> bytes:
+    return (cluster.data_dir(node) / "data.mdb").read_bytes()
+
+
+@pytest.mark.scenario(23)
+def test_each_node_is_killed_in_turn_and_nothing_acknowledged_is_lost() -> None:
+    with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(TOPIC, replica_assignments={0: [1, 2]})])
+        [topic] = admin.describe_topics([TOPIC])
+        assert topic.partitions[0].witness == 3
+        gaps: dict[int, float] = {}
+        with Load(cluster) as load:
+            for victim in (1, 2, 3, 1):
+                load.goes_on()
+                load.longest_gap_s = 0.0
+                cluster.kill(victim)
+                load.goes_on()
+                gaps[victim] = max(load.longest_gap_s, gaps.get(victim, 0.0))
+                if victim != 3:
+                    until(lambda: in_sync(admin) == 1, "the metadata show that it is gone")
+                    load.goes_on()
+                cluster.start(victim)
+                until(lambda: in_sync(admin) == 2, "both copies are in sync again")
+        assert load.failures == []
+        print(f"{len(load.acknowledged)} records; longest gap by the node that was killed: {gaps}")
+        assert max(gaps.values()) < LONGEST_GAP_S
+        with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            ends = consumer.end_offsets(consumer.assignment())
+            found: Counter[bytes] = Counter()
+            while sum(found.values()) < sum(ends.values()):
+                for records in consumer.poll(timeout_ms=2_000).values():
+                    found.update(record.value for record in records)
+        assert not [value for value in load.acknowledged if found[value] != 1]
+        assert MARK in bytes_on_disk(cluster, 1)
+        assert MARK in bytes_on_disk(cluster, 2)
+        assert MARK not in bytes_on_disk(cluster, 3)
+
+
+def test_a_witness_is_shown_and_serves_nothing() -> None:
+    with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        created = cli(cluster, "topics", "create", TOPIC, "--partitions", "3", "--replication-factor", "2")
+        assert created.returncode == 0, created.stderr
+        shown = json.loads(cli(cluster, "topics", "describe", TOPIC, "--output", "json").stdout)
+        partitions = (shown[0] if isinstance(shown, list) else shown)["partitions"]
+        for partition in partitions:
+            assert sorted((*partition["replicas"], partition["witness"])) == [1, 2, 3]
+        assert "Witness: " in cli(cluster, "topics", "describe", TOPIC).stdout
+        until(lambda: all(p.leader is not None for p in admin.describe_topics([TOPIC])[0].partitions), "all are led")
+        for partition in admin.describe_topics([TOPIC])[0].partitions:
+            assert partition.leader != partition.witness
+            assert partition.witness not in partition.isr
+
+
+def test_two_nodes_refuse_two_copies_in_one_line() -> None:
+    with LocalCluster(nodes=2) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        with pytest.raises(InvalidReplicationFactorError, match="needs 3 nodes alive"):
+            admin.create_topics([NewTopic(TOPIC, 1, 2)])
+        refused = cli(cluster, "topics", "create", TOPIC, "--replication-factor", "2")
+        assert refused.returncode == 1
+        assert len(refused.stderr.splitlines()) == 1
