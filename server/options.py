@@ -120,12 +120,14 @@ class NodeOptions:
         address: host:port at which clients and peers reach this node.
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
+        witness_only: it takes witnesses of partitions, and no replicas.
     """
 
     node_id: int
     address: str
     controllers: dict[int, str]
     rack: str = ""
+    witness_only: bool = False
     version: str = "0.1.0"
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)

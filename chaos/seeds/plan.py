@@ -351,6 +351,8 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
         return
     timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
     plan.cluster.groups = draw_coordinators(rng, timeout_ms)
+    if plan.cluster.replication_factor % 2 == 0:
+        plan.cluster.groups = replace(plan.cluster.groups, coordinators_factor=2)
     others = ("|late" if plan.late_topic is not None else "") + ("|probed.*" if plan.metadata_probe else "")
     plan.groups = draw_groups(rng, sorted(plan.topics), others, timeout_ms, max(plan.cluster.clock_rates_ppm))
     plan.groups_stay = rng.random() < 0.5

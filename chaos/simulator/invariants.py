@@ -338,7 +338,7 @@ class ClusterInvariants:
         disk = self._disks.get(node)
         return disk is not None and any(_has(copy, identity) for copy in disk.copies_made(group))
 
-    def _has_copy(self, node: int, group: int, identity: EntryId) -> bool:
+    def has_copy(self, node: int, group: int, identity: EntryId) -> bool:
         """As ``holds``, but a witness has no copy."""
         return any(_has(e, identity) for e in self._disks[node].copies_made(group) if not is_witness(e.table))
 
@@ -524,7 +524,7 @@ class ClusterInvariants:
             found = "nothing" if batch is None else str(batch.values)
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}; committed is {found}")
         identity = EntryId(batch.entry.index, batch.entry.term, batch.entry.hash)
-        holders = [number for number in sorted(self._disks) if self._has_copy(number, group, identity)]
+        holders = [number for number in sorted(self._disks) if self.has_copy(number, group, identity)]
         if len(holders) < copies:
             raise Violation(
                 f"node {node} acknowledges {values} of group {group}, but only {holders} have it on disk,"

@@ -122,7 +122,9 @@ class Evacuation:
             for place, node in enumerate(partition.wanted_voters):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
-                    heir = self._heir(wanted, node, successor, able, carried)
+                    as_witness = place >= len(partition.wanted)
+                    fit = [each for each in able if as_witness or not each.witness_only]
+                    heir = self._heir(wanted, node, successor, fit, carried)
                     if heir != NO_NODE:
                         wanted[place] = heir
                         carried[heir] += 1

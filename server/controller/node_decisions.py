@@ -74,8 +74,8 @@ class NodeDecisions:
             response.moves.add(
                 topic=partition.topic.name,
                 partition=partition.number,
-                replicas=partition.wanted,
-                wanted=move.wanted,
+                replicas=partition.wanted_voters,
+                wanted=move.wanted if move.witness == NO_NODE else (*move.wanted, move.witness),
             )
         if request.validate_only or (broker.leaving and broker.successor == successor):
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
@@ -112,7 +112,7 @@ class NodeDecisions:
         away = [
             group
             for group in self._image.moves.groups()
-            if broker.node_id in partitions[group].replicas and broker.node_id not in partitions[group].target
+            if broker.node_id in partitions[group].voters and broker.node_id not in partitions[group].wanted_voters
         ]
         commands = []
         for group in away:

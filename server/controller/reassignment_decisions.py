@@ -81,6 +81,7 @@ class ReassignmentDecisions:
         unknown = [node for node in wanted if node not in brokers]
         new = [node for node in wanted if node not in partition.hosts]
         down = [node for node in new if self._image.is_fenced(node)]
+        bare = [node for node in new if node in brokers and brokers[node].witness_only]
         leaving = [node for node in new if node in brokers and brokers[node].leaving]
         problem = ""
         if len(set(wanted)) != len(wanted):
@@ -90,6 +91,8 @@ class ReassignmentDecisions:
             problem = f"node {unknown[0]} is not registered; the nodes are {nodes}"
         elif down:
             problem = f"node {down[0]} is down and could not copy the partition; start it first"
+        elif bare:
+            problem = f"node {bare[0]} was started with --witness-only and takes no replicas"
         elif leaving:
             problem = f"node {leaving[0]} is being drained; choose another, or undrain it first"
         if problem:

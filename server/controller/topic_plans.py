@@ -165,16 +165,19 @@ def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error |
 
 
 def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
-    present = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
+    able = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
+    present = [broker for broker in able if not broker.witness_only]
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
-    elif factor % 2 == 0 and factor + 1 > len(present):
-        return too_few_nodes(factor, len(present), len(image.brokers))
-    elif factor % 2 == 0:
+    elif factor % 2 == 0 and factor + 1 > len(able):
+        return too_few_nodes(factor, len(able), len(image.brokers))
+    elif factor % 2 == 0 and factor <= len(present):
         return refuse_even_below_second(image)
     elif factor > len(present):
         leaving = len(image.departures.leaving())
         drained = f" (of the others {leaving} are being drained)" if leaving else ""
+        if len(able) > len(present):
+            drained += f" ({len(able) - len(present)} more take witnesses only)"
         problem = (
             f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
             f" registered are{drained}: start more nodes or use a smaller factor"

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.placement import Candidate
-from quorumlog.server.controller.replica_assignment import Placement, candidates
+from quorumlog.server.controller.replica_assignment import Placement, witness_candidates
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.wire_errors import error
@@ -15,8 +15,8 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 
 def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[int]:
-    """A witness for each partition: on a node without a replica of it, if possible in a rack without one, and where
-    there is least.
+    """A witness for each partition: on a node without a replica of it, if possible in a rack without one, then on a
+    node that takes nothing else, then where there is least.
 
     Arguments:
         placement: the replicas of each partition.
@@ -25,6 +25,7 @@ def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[in
     Returns:
         A node per partition; NO_NODE where none is left.
     """
+    idle = {node.node_id for node in nodes if node.witness_only}
     carried = {node.node_id: node.replicas for node in nodes}
     racks = {node.node_id: node.rack or f"\0node {node.node_id}" for node in nodes}
     chosen: list[int] = []
@@ -32,7 +33,9 @@ def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[in
         carried.update({node: carried[node] + 1 for node in replicas if node in carried})
         taken = {racks[node] for node in replicas if node in racks}
         free = [node.node_id for node in nodes if node.node_id not in replicas]
-        best = min(free, key=lambda node: (racks[node] in taken, carried[node], node), default=NO_NODE)
+        best = min(
+            free, key=lambda node: (racks[node] in taken, node not in idle, carried[node], node), default=NO_NODE
+        )
         if best != NO_NODE:
             carried[best] += 1
         chosen.append(best)
@@ -46,10 +49,10 @@ def replica_sets(
     be one."""
     if len(placement[0]) % 2:
         return [metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement]
-    witnesses = place_witnesses(placement, candidates(image, under_way))
+    nodes = witness_candidates(image, under_way)
+    witnesses = place_witnesses(placement, nodes)
     if NO_NODE in witnesses:
-        factor = len(placement[0])
-        return too_few_nodes(factor, len(candidates(image, under_way)), len(image.brokers))
+        return too_few_nodes(len(placement[0]), len(nodes), len(image.brokers))
     return [
         metadata_log_pb2.ReplicaSet(replicas=replicas, witness=witness)
         for replicas, witness in zip(placement, witnesses, strict=True)
@@ -85,5 +88,5 @@ def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[
         return broker.node_id
     # A node that has a replica must leave the partition before it can have the witness.
     busy = {*partition.replicas, *partition.target, *partition.former_targets}
-    free = [node for node in candidates(image, ()) if node.node_id not in busy]
+    free = [node for node in witness_candidates(image, ()) if node.node_id not in busy]
     return place_witnesses([wanted], free)[0]

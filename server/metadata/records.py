@@ -65,6 +65,11 @@ class BrokerRecord:
         """Its rack; empty when it has none."""
         return self.registration.rack
 
+    @property
+    def witness_only(self) -> bool:
+        """Whether it takes witnesses, and no replicas."""
+        return self.registration.witness_only
+
 
 @dataclass(slots=True, eq=False)
 class Topic:

@@ -1022,6 +1022,7 @@ class RegisterBroker(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    WITNESS_ONLY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1038,6 +1039,8 @@ class RegisterBroker(_message.Message):
     """Its software version."""
     feature_level: _builtins.int
     """The highest feature level that it supports."""
+    witness_only: _builtins.bool
+    """True: it takes witnesses of partitions, and no replicas."""
     def __init__(
         self,
         *,
@@ -1049,10 +1052,11 @@ class RegisterBroker(_message.Message):
         rack: _builtins.str = ...,
         version: _builtins.str = ...,
         feature_level: _builtins.int = ...,
+        witness_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
