@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import itertools
 import json
+import socket
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from command_line import PATIENCE_S, cli, until
 
-from quorumlog.sdk import Admin, Consumer, InvalidReplicationFactorError, NewTopic, Producer
+from quorumlog.sdk import (
+    Admin,
+    Consumer,
+    InvalidReplicaAssignmentError,
+    InvalidReplicationFactorError,
+    NewTopic,
+    Producer,
+)
+from quorumlog.sdk.errors import UnsupportedVersionError
 from quorumlog.server.local import LocalCluster
 
 pytestmark = pytest.mark.cluster
@@ -129,3 +141,49 @@ def test_two_nodes_refuse_two_copies_in_one_line() -> None:
         refused = cli(cluster, "topics", "create", TOPIC, "--replication-factor", "2")
         assert refused.returncode == 1
         assert len(refused.stderr.splitlines()) == 1
+
+
+def test_a_small_third_node_takes_witnesses_only(tmp_path: Path) -> None:
+    """Two machines with the data, and a small one that is nothing but a witness."""
+    with LocalCluster(nodes=2, controllers=1) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            address = f"127.0.0.1:{free.getsockname()[1]}"
+        command = [
+            sys.executable, "-m", "quorumlog.cli.main", "node", "start", "--node-id", "9", "--listen", address,
+            "--data-dir", str(tmp_path / "small"), "--controllers", f"1@{cluster.address(1)}", "--witness-only",
+        ]  # fmt: skip
+        with (tmp_path / "log").open("wb") as log:
+            small = subprocess.Popen(command, stdout=log, stderr=log)
+        try:
+            until(
+                lambda: 9 in {each.node_id for each in admin.describe_cluster().brokers if not each.fenced}, "it is up"
+            )
+            until(lambda: created(admin, NewTopic("pair", 4, 2)), "the feature level is raised")
+            [pair] = admin.describe_topics(["pair"])
+            assert [partition.witness for partition in pair.partitions] == [9] * 4
+            admin.create_topics([NewTopic("single", 6, 1)])
+            [single] = admin.describe_topics(["single"])
+            assert {node for partition in single.partitions for node in partition.replicas} == {1, 2}
+            with pytest.raises(InvalidReplicationFactorError, match="1 more take witnesses only"):
+                admin.create_topics([NewTopic("three", 1, 3)])
+            with pytest.raises(InvalidReplicaAssignmentError, match="--witness-only"):
+                admin.create_topics([NewTopic("named", replica_assignments={0: [1, 2, 9]})])
+            with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+                producer.send("pair", MARK, partition=0).result(timeout=PATIENCE_S)
+                group = Consumer("pair", bootstrap_servers=cluster.bootstrap_servers, group_id="readers")
+                with group as consumer:
+                    until(lambda: any(consumer.poll(timeout_ms=1_000).values()), "a group reads it")
+        finally:
+            small.terminate()
+            small.wait(PATIENCE_S)
+        assert MARK not in (tmp_path / "small" / "data.mdb").read_bytes()
+
+
+def created(admin: Admin, topic: NewTopic) -> bool:
+    """Whether a topic could be created by now."""
+    try:
+        admin.create_topics([topic])
+    except UnsupportedVersionError:
+        return False
+    return True
