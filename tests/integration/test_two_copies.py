@@ -85,7 +85,7 @@ def bytes_on_disk(cluster: LocalCluster, node: int) -> bytes:
     return (cluster.data_dir(node) / "data.mdb").read_bytes()
 
 
-@pytest.mark.scenario(23)
+@pytest.mark.scenario("23c")
 def test_each_node_is_killed_in_turn_and_nothing_acknowledged_is_lost() -> None:
     with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
         admin.create_topics([NewTopic(TOPIC, replica_assignments={0: [1, 2]})])
