@@ -187,3 +187,26 @@ def created(admin: Admin, topic: NewTopic) -> bool:
     except UnsupportedVersionError:
         return False
     return True
+
+
+def test_two_copies_become_three_by_way_of_one_and_the_witness_node_gets_the_records() -> None:
+    with LocalCluster(nodes=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(TOPIC, replica_assignments={0: [1, 2]})])
+        with Load(cluster) as load:
+            load.goes_on()
+            refused = cli(cluster, "partitions", "reassign", "-t", TOPIC, "-p", "0", "--replicas", "1,2,3")
+            assert (refused.returncode, len(refused.stderr.splitlines())) == (1, 1)
+            assert "node 3 would have its witness and a replica" in refused.stderr
+            for nodes in ("1", "1,2,3", "3", "3,1"):
+                moved = cli(cluster, "partitions", "reassign", "-t", TOPIC, "-p", "0", "--replicas", nodes, "--wait")
+                assert moved.returncode == 0, moved.stderr
+                load.goes_on()
+        assert load.failures == []
+        [topic] = admin.describe_topics([TOPIC], linearizable=True)
+        assert (topic.partitions[0].replicas, topic.partitions[0].witness) == ((3, 1), 2)
+        with Consumer(TOPIC, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+            found: list[bytes] = []
+            while len(found) < len(load.acknowledged):
+                for records in consumer.poll(timeout_ms=2_000).values():
+                    found += [record.value for record in records]
+        assert found == load.acknowledged
