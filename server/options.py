@@ -60,6 +60,8 @@ class NodeLimits:
     #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
     #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
+    #: Applied entries of 48 bytes each after which a witness gives up its log.
+    witness_traces: int = 1_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
     storage_refuse_above: float = 0.85
     storage_resume_below: float = 0.80

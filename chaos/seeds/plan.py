@@ -191,6 +191,7 @@ def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
         return
     options.replication_factor = 4 if options.nodes == 5 and rng.random() < 0.5 else 2
     options.min_insync_replicas = min(options.min_insync_replicas, options.replication_factor)
+    options.limits = replace(options.limits, witness_traces=rng.choice((1, 4, 20, 1_000)))
 
 
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:

@@ -195,7 +195,7 @@ class ClusterMember:
             self.broker.report_soon(self._time.now)
 
     def _shorten(self, witness: PartitionWitness) -> None:
-        up_to = witness.log_to_give_up()
+        up_to = witness.log_to_give_up(self._resources.options.limits.witness_traces)
         if up_to is not None:
             self._resources.host.give_up_log(witness.group, up_to)
 

@@ -17,8 +17,6 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: This row of a replica's table says that it is a witness, whatever the metadata say by now.
 WITNESS_ROW = b"w"
-#: A witness gives up its log once it has so many entries that are applied: of 48 bytes each, and no leader needs them.
-MOST_TRACES = 1_000
 _APPLIED = struct.Struct("<Q")
 
 
@@ -76,11 +74,18 @@ class PartitionWitness:
         self._rows_due = False
         return {**witness_rows(self._applied)}
 
-    def log_to_give_up(self) -> EntryId | None:
-        """The last entry that is of no use any more, once there are many; None before that."""
+    def log_to_give_up(self, most_traces: int) -> EntryId | None:
+        """The last entry that is of no use any more, since nobody copies from a witness.
+
+        Arguments:
+            most_traces: so many are kept.
+
+        Returns:
+            None as long as there are fewer.
+        """
         raft = self.raft
         last = min(raft.applied_index, raft.durable_index)
-        return raft.entry_id(last) if last - raft.anchor.index >= MOST_TRACES else None
+        return raft.entry_id(last) if last - raft.anchor.index >= most_traces else None
 
     # -- what it is asked -------------------------------------------------------------------------------------
 
