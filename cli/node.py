@@ -46,6 +46,9 @@ def start(
         typer.Option("--advertise", metavar="HOST:PORT", help="Where others reach it; by default as --listen."),
     ] = None,
     rack: Annotated[str | None, typer.Option("--rack", help="Replicas are spread over racks.")] = None,
+    witness_only: Annotated[
+        bool, typer.Option("--witness-only", help="It votes for partitions with two or four copies, and holds none.")
+    ] = False,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond loopback without TLS and authentication.")
     ] = False,
@@ -68,6 +71,7 @@ def start(
         "controllers": controllers,
         "advertise": advertise,
         "rack": rack,
+        "witness_only": witness_only or None,
         "insecure": insecure or None,
         "metrics_listen": metrics_listen,
     }

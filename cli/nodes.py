@@ -303,6 +303,8 @@ def _is_in_sync(admin: Admin, node: int, *, votes: bool) -> bool:
 def _held(admin: Admin) -> _Holdings:
     partitions = [each for topic in admin.describe_topics(include_internal=True) for each in topic.partitions]
     replicas = Counter(node for partition in partitions for node in partition.replicas)
+    # A node is empty once its witnesses have left it, too.
+    replicas.update(partition.witness for partition in partitions if partition.witness is not None)
     for move in admin.list_partition_reassignments().values():
         replicas.update(move.adding_replicas)
     return _Holdings(replicas, Counter(partition.leader for partition in partitions if partition.leader is not None))

@@ -40,6 +40,7 @@ def partition_line(topic: TopicDescription, partition: PartitionDescription) -> 
             f"Leader: {leader}",
             f"Replicas: {node_list(partition.replicas)}",
             f"Isr: {node_list(partition.isr)}",
+            *(() if partition.witness is None else (f"Witness: {partition.witness}",)),
         )
     )
 
@@ -63,6 +64,7 @@ def partition_json(partition: PartitionDescription) -> dict[str, object]:
         "leader_epoch": partition.leader_epoch,
         "replicas": list(partition.replicas),
         "isr": list(partition.isr),
+        "witness": partition.witness,
         "partition_epoch": partition.partition_epoch,
         "group": partition.group_id,
     }
@@ -79,9 +81,12 @@ def is_under_replicated(_topic: TopicDescription, partition: PartitionDescriptio
 
 
 def is_under_min_isr(topic: TopicDescription, partition: PartitionDescription) -> bool:
-    """Fewer replicas in sync than acks=all needs: min.insync.replicas, and always a majority of the replicas."""
-    majority = len(partition.replicas) // 2 + 1
-    return len(partition.isr) < max(int(topic.configs.get("min.insync.replicas", "1")), majority)
+    """Fewer replicas in sync than acks=all needs: min.insync.replicas, and always a majority of the replicas, or half
+    of them beside a witness."""
+    data_quorum = (
+        (len(partition.replicas) + 1) // 2 if partition.witness is not None else len(partition.replicas) // 2 + 1
+    )
+    return len(partition.isr) < max(int(topic.configs.get("min.insync.replicas", "1")), data_quorum)
 
 
 def is_unavailable(_topic: TopicDescription, partition: PartitionDescription) -> bool:

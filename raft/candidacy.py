@@ -55,7 +55,7 @@ class Candidacy:
 
     def _turn(self) -> Turn:
         state = self._state
-        return turn_of(state.node_id, state.configuration.electors, self.lost_peers | {state.leader_id, state.vote})
+        return turn_of(state.node_id, state.configuration.candidates, self.lost_peers | {state.leader_id, state.vote})
 
     # -- terms ------------------------------------------------------------------------------------------------
 
@@ -151,7 +151,8 @@ class Candidacy:
 
     def _may_campaign(self) -> bool:
         state = self._state
-        if not (state.is_voter and self._has_a_say) or state.log.has_pending_snapshot:
+        # A witness has nothing to lead with: it would be elected for an index and a term.
+        if not (state.may_lead and self._has_a_say) or state.log.has_pending_snapshot:
             return False
         # A committed configuration that is not applied here may give the group other voters than those whose votes
         # would be counted: two leaders in a term (scenario 9). Delivered entries are applied at once, so this waits
@@ -227,7 +228,7 @@ class Candidacy:
             raise InvariantViolationError(f"group {state.group}: a {state.role.value} cannot become leader")
         state.role = Role.LEADER
         state.leader_id = state.node_id
-        self._leading.open_term(now)
+        self._leading.open_term(now, self.lost_peers)
 
     # -- votes for others -------------------------------------------------------------------------------------
 

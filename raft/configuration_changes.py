@@ -6,9 +6,9 @@ Which changes can be made, and by which steps, is in membership.py.
 from __future__ import annotations
 
 from quorumlog.raft.candidacy import Candidacy
-from quorumlog.raft.errors import ProposalRefusedError, Refusal
+from quorumlog.raft.errors import InvariantViolationError, ProposalRefusedError, Refusal
 from quorumlog.raft.leading import Leading
-from quorumlog.raft.membership import next_step
+from quorumlog.raft.membership import after_joint, next_step
 from quorumlog.raft.replication import Replication
 from quorumlog.raft.state import ReplicaState
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind, EntrySealer, TimeoutNow
@@ -65,7 +65,7 @@ class ConfigurationChanges:
             and self._leading.transfer.to == NO_NODE
             and not self.is_pending
         ):
-            self.append(Configuration(configuration.voters, configuration.learners))
+            self.append(after_joint(configuration))
 
     # -- applying ---------------------------------------------------------------------------------------------
 
@@ -85,9 +85,12 @@ class ConfigurationChanges:
         state.configuration = configuration
         state.configuration_index = entry.index
         if replication is None:
+            # It may be of the past: the node's former replica may have been a witness, or the new one may be.
             return
+        if state.node_id in configuration.witnesses:
+            raise InvariantViolationError(f"group {state.group}: leader {state.node_id} is a witness: {configuration}")
         now = replication.configure(configuration)
-        if self._leading.transfer.to not in configuration.voters:
+        if self._leading.transfer.to not in configuration.data_voters:
             self._leading.transfer.end()
         if state.is_voter:
             # Fewer voters may be content with what there is.
@@ -100,7 +103,7 @@ class ConfigurationChanges:
     def _abdicate(self, now: int, replication: Replication) -> None:
         """A leader that was removed asks the voter with the longest log to campaign, and leads no more."""
         state, progress = self._state, replication.progress
-        heir = max(state.configuration.voters, key=lambda voter: progress[voter].match_index)
+        heir = max(state.configuration.data_voters, key=lambda voter: progress[voter].match_index)
         state.send(TimeoutNow(state.node_id, heir, state.term))
         self._candidacy.become_follower(now, state.term, NO_NODE)
 

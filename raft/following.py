@@ -9,6 +9,8 @@ from quorumlog.raft.types import (
     NO_NODE,
     AppendRequest,
     AppendResponse,
+    Entry,
+    EntryKind,
     Heartbeat,
     HeartbeatResponse,
     InstallSnapshot,
@@ -33,6 +35,10 @@ class Following:
         entries = request.entries
         self._hear_leader(now, request.sender)
         state, log = self._state, self._log
+        if not all(_is_for(entry, witness=state.is_witness) for entry in entries):
+            # A leader that has not applied the last changes takes this replica for the one that was here before it: a
+            # witness, or one with data. Neither keeps what is meant for the other.
+            return
         if request.prev_index < log.commit_index:
             # A delayed duplicate: what is committed is not looked at again (scenario 8).
             self._acknowledge(request.sender, log.commit_index)
@@ -118,6 +124,11 @@ class Following:
                 newest.index = max(newest.index, index)
                 return
         waiting.append(AppendResponse(state.node_id, leader, state.term, index))
+
+
+def _is_for(entry: Entry, *, witness: bool) -> bool:
+    """Whether an entry is what a witness takes, or what all others take."""
+    return entry.kind is EntryKind.CONFIG or (entry.kind is EntryKind.TRACE) == witness
 
 
 def check_sequence(request: AppendRequest) -> None:

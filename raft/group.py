@@ -150,6 +150,12 @@ class RaftGroup(ReplicaState):
         return self._leading.transfer.to != NO_NODE
 
     @property
+    def witnesses_engaged(self) -> bool:
+        """True for a leader whose witnesses are sent what not all data replicas have."""
+        replication = self._leading.replication
+        return replication is not None and replication.engagement.engaged
+
+    @property
     def is_calling(self) -> bool:
         """True for a quiescent leader some of whose followers have not said that they sleep."""
         return self.quiescent and any(each.called_round for each in self.progress.values())
@@ -273,7 +279,7 @@ class RaftGroup(ReplicaState):
         if self.quiescent:
             return
         if leading.replication is None:
-            if self.is_voter and now >= candidacy.timer.deadline:
+            if self.may_lead and now >= candidacy.timer.deadline:
                 candidacy.campaign(now)
         else:
             if now >= leading.transfer.deadline:
@@ -290,7 +296,7 @@ class RaftGroup(ReplicaState):
             self.next_deadline = NEVER
         elif replication is not None:
             self.next_deadline = self._leading.next_deadline(replication)
-        elif self.is_voter:
+        elif self.may_lead:
             self.next_deadline = self._candidacy.timer.deadline
         else:
             self.next_deadline = NEVER
@@ -438,7 +444,7 @@ class RaftGroup(ReplicaState):
             self._take_up_duties(now)
             # Where a transfer of leadership held it up.
             self._changes.leave_joint()
-            leading.send_heartbeats(replication)
+            leading.send_heartbeats(now, replication)
         return leading.heartbeat_round
 
     def wants_append(self, to: int, *, commit_only: bool = True) -> bool:
@@ -451,9 +457,9 @@ class RaftGroup(ReplicaState):
 
     def match_of(self, copies: int) -> int:
         """The highest index that is durable on at least ``copies`` voters, of those that will remain if they are being
-        replaced; leaders only."""
+        replaced; leaders only. What a witness has is no copy."""
         assert self._leading.replication is not None
-        return self._leading.replication.match_of(copies, self.configuration.voters)
+        return self._leading.replication.match_of(copies, self.configuration.data_voters)
 
     def next_append(self, now: int, to: int, max_bytes: int) -> AppendRequest | InstallSnapshot | None:
         """What ``to`` gets next, or None. It counts as sent, so it must be sent, before or after any fsync.

@@ -5,6 +5,8 @@ What it knows of each follower is in replication.py. That lives for one term; ``
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
+
 from quorumlog.raft.errors import InvariantViolationError, NotLeaderError, ProposalRefusedError, Refusal
 from quorumlog.raft.replication import NEVER, Replication
 from quorumlog.raft.state import ReplicaState
@@ -52,8 +54,12 @@ class Leading:
 
     # -- the term ---------------------------------------------------------------------------------------------
 
-    def open_term(self, now: int) -> None:
-        """This replica was elected: it leads its term from now on."""
+    def open_term(self, now: int, lost_peers: AbstractSet[int]) -> None:
+        """This replica was elected: it leads its term from now on.
+
+        Arguments:
+            lost_peers: whose connection broke and of whom nothing was heard since.
+        """
         state = self._state
         # An entry of the tail may be a configuration change of an earlier leader. Another one waits until all of the
         # tail is applied, and the no-op behind it, with which this leader learns what is committed. Otherwise a joint
@@ -66,6 +72,8 @@ class Leading:
             options=state.options,
             configuration=state.configuration,
             now=now,
+            lost_peers=lost_peers,
+            trace=self._sealer.trace,
         )
         # Entries of earlier terms are committed only with one of this term: without this no-op the group would hang
         # on the next proposal (Raft §8; scenario 1).
@@ -124,10 +132,11 @@ class Leading:
         """True when nothing was appended since the last heartbeat."""
         return self._last_index_at_heartbeat == self._state.log.last.index
 
-    def send_heartbeats(self, replication: Replication) -> None:
+    def send_heartbeats(self, now: int, replication: Replication) -> None:
         """Sends a heartbeat to every other member, as the next round."""
         state = self._state
         self.heartbeat_round += 1
+        replication.review_engagement(now)
         commit_index = state.log.commit_index
         for member, progress in replication.progress.items():
             if member != state.node_id:

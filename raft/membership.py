@@ -18,6 +18,10 @@ def next_step(current: Configuration, wanted: Configuration) -> Configuration:
     """
     if current.is_joint or wanted.is_joint:
         raise UnsupportedChangeError("the voters are being replaced: only their leader ends that")
+    others = (set(current.witnesses) ^ set(wanted.witnesses)) & set(current.members) & set(wanted.members)
+    if others:
+        # A witness has no data to give, and a replica with data would throw it away.
+        raise UnsupportedChangeError(f"nodes {sorted(others)} must leave first: a witness is never promoted, nor made")
     strangers = set(wanted.voters) - set(current.members)
     if strangers:
         # A voter without the log counts for a majority and holds up every commit until it has caught up.
@@ -27,7 +31,18 @@ def next_step(current: Configuration, wanted: Configuration) -> Configuration:
         raise UnsupportedChangeError(f"voters {sorted(demoted)} cannot become learners, only leave")
     if set(wanted.voters) == set(current.voters):
         return wanted
-    return Configuration(wanted.voters, wanted.learners, current.voters)
+    witnesses = wanted.witnesses + tuple(
+        node for node in current.witnesses if node in current.voters and node not in wanted.witnesses
+    )
+    return Configuration(wanted.voters, wanted.learners, current.voters, witnesses)
+
+
+def after_joint(joint: Configuration) -> Configuration:
+    """The configuration that follows a joint one: without those that leave."""
+    members = {*joint.voters, *joint.learners}
+    return Configuration(
+        joint.voters, joint.learners, witnesses=tuple(node for node in joint.witnesses if node in members)
+    )
 
 
 def is_changed_by(entries: list[Entry]) -> bool:

@@ -15,6 +15,7 @@ class RaftOptions:
         election_timeout_us: silence of the leader after which a follower campaigns, drawn anew from [1x, 2x) for each
             wait; also the leader's lease and the time in which it must hear from a quorum.
         heartbeat_interval_us: how often the driver calls ``heartbeat``; the core only checks that it fits.
+        witness_silence_us: silence of a data replica after which witnesses are sent what it lacks.
         peer_lost_delay_us: (least, most) wait before a pre-vote once the connection to the leader broke.
         max_uncommitted_bytes: a leader refuses proposals while this much of its own is uncommitted.
         max_append_bytes: most bytes of entries in one AppendRequest (one larger entry travels alone).
@@ -26,6 +27,7 @@ class RaftOptions:
 
     election_timeout_us: int = 600_000
     heartbeat_interval_us: int = 100_000
+    witness_silence_us: int = 300_000
     peer_lost_delay_us: tuple[int, int] = (20_000, 120_000)
     max_uncommitted_bytes: int = 64 * MIB
     max_append_bytes: int = MIB
@@ -38,6 +40,8 @@ class RaftOptions:
         low, high = self.peer_lost_delay_us
         if not 0 < self.heartbeat_interval_us * 2 <= self.election_timeout_us:
             raise ValueError("the election timeout must be at least two heartbeat intervals")
+        if not self.heartbeat_interval_us * 2 < self.witness_silence_us:
+            raise ValueError("witness_silence_us must be more than two heartbeat intervals: one answer may be late")
         if not 0 <= low <= high:
             raise ValueError("peer_lost_delay_us is (least, most), in microseconds")
         limits = (

@@ -73,6 +73,7 @@ class Progress:
         state: ProgressState.
         last_contact: microseconds, when the follower was last heard.
         recent_active: it was heard since its connection last broke.
+        lost: its connection broke, and it was not heard since.
         paused: in PROBE, the probe is out and unanswered.
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
@@ -88,6 +89,7 @@ class Progress:
         "confirmed_round",
         "inflights",
         "last_contact",
+        "lost",
         "match_index",
         "next_index",
         "paused",
@@ -104,6 +106,7 @@ class Progress:
         self.state = ProgressState.PROBE
         self.last_contact = now
         self.recent_active = False
+        self.lost = False
         self.paused = False
         self.pending_snapshot = 0
         self.told_commit = 0
@@ -117,6 +120,7 @@ class Progress:
         """Any message of this term came from it."""
         self.last_contact = now
         self.recent_active = True
+        self.lost = False
 
     def acknowledge(self, index: int) -> bool:
         """It durably holds everything up to ``index``. Returns True when that is more than was known."""

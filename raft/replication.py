@@ -5,14 +5,26 @@ It exists only while its replica leads; stepping down drops it with all its stat
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Callable, Container, Iterable, Mapping
+from collections.abc import Set as AbstractSet
 
+from quorumlog.raft.engagement import Engagement
 from quorumlog.raft.errors import InvariantViolationError
 from quorumlog.raft.log import RaftLog, size_of
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Inflights, Progress, ProgressState
 from quorumlog.raft.quorum import Halves, reached_by_quorum
-from quorumlog.raft.types import AppendRequest, AppendResponse, Configuration, Entry, InstallSnapshot, SnapshotSource
+from quorumlog.raft.types import (
+    NO_DATA,
+    AppendRequest,
+    AppendResponse,
+    Configuration,
+    Entry,
+    EntryKind,
+    InstallSnapshot,
+    Snapshot,
+    SnapshotSource,
+)
 
 #: Later than every time: a deadline that never comes, a contact that never ends.
 NEVER = (1 << 63) - 1
@@ -25,15 +37,20 @@ class Replication:
         term: the leader's.
         term_start: index of the entry that opened the term.
         progress: one Progress per member, the leader included.
+        engagement: whether witnesses are sent everything.
         uncommitted_bytes: exact size of the entries proposed in this term that are not committed.
     """
 
     __slots__ = (
+        "_configuration",
+        "_data_electors",
         "_halves",
         "_log",
         "_node_id",
         "_options",
+        "_trace",
         "_uncommitted",
+        "engagement",
         "progress",
         "term",
         "term_start",
@@ -41,7 +58,16 @@ class Replication:
     )
 
     def __init__(
-        self, *, node_id: int, term: int, log: RaftLog, options: RaftOptions, configuration: Configuration, now: int
+        self,
+        *,
+        node_id: int,
+        term: int,
+        log: RaftLog,
+        options: RaftOptions,
+        configuration: Configuration,
+        now: int,
+        lost_peers: AbstractSet[int],
+        trace: Callable[[Entry, int], Entry],
     ) -> None:
         self._node_id = node_id
         self._log = log
@@ -51,9 +77,20 @@ class Replication:
         self.term = term
         self.term_start = log.last.index + 1
         self.uncommitted_bytes = 0
-        self._halves: Halves = configuration.halves
+        self._trace = trace
+        self.engagement = Engagement(options.witness_silence_us, log.commit_index)
         self.progress = {member: self._fresh(now) for member in configuration.members}
+        for member in lost_peers & self.progress.keys():
+            self.progress[member].lost = True
+        self._take(configuration)
         self.note_own_durability()
+        # A leader is mostly elected because the one before is gone: its witness need not wait for its silence.
+        self.review_engagement(now)
+
+    def _take(self, configuration: Configuration) -> None:
+        self._configuration = configuration
+        self._halves: Halves = configuration.halves
+        self._data_electors = configuration.candidates
 
     def configure(self, configuration: Configuration) -> int:
         """Members changed. A member that stays keeps its progress. A new one is probed, and counts as heard just now.
@@ -63,8 +100,8 @@ class Replication:
         """
         known = self.progress
         newest_contact = max(progress.last_contact for progress in known.values())
-        self._halves = configuration.halves
         self.progress = {member: known.get(member) or self._fresh(newest_contact) for member in configuration.members}
+        self._take(configuration)
         return newest_contact
 
     def _fresh(self, now: int) -> Progress:
@@ -113,6 +150,8 @@ class Replication:
     def match_of(self, copies: int, voters: tuple[int, ...]) -> int:
         """The highest index that is durable on at least ``copies`` of the voters; 0 if there are not as many."""
         own = self._node_id
+        if copies <= 0:
+            raise InvariantViolationError("an acknowledgement needs at least one copy")
         matches = [self._log.durable_index if node == own else self.progress[node].match_index for node in voters]
         return sorted(matches, reverse=True)[copies - 1] if copies <= len(matches) else 0
 
@@ -129,7 +168,7 @@ class Replication:
         if progress.state is ProgressState.SNAPSHOT:
             return False
         following = progress.next_index
-        if following <= self._log.last.index and not progress.inflights.full:
+        if following <= self._end_for(to) and not progress.inflights.full:
             return True
         return progress.recheck or (commit_only and min(self._log.commit_index, following - 1) > progress.told_commit)
 
@@ -147,9 +186,12 @@ class Replication:
         previous_term = self._log.term_at(previous)
         entries: list[Entry] = []
         probing = progress.state is ProgressState.PROBE
-        if previous < self._log.last.index and (probing or not progress.inflights.full):
+        end = self._end_for(to)
+        if previous < end and (probing or not progress.inflights.full):
             limit = min(max_bytes, self._options.max_append_bytes)
-            entries = self._log.slice(previous + 1, self._log.last.index, limit)
+            entries = self._log.slice(previous + 1, end, limit)
+            if to in self._configuration.witnesses:
+                entries = self._traces_of(entries)
         sent_to = previous + len(entries)
         if probing:
             progress.paused = True
@@ -164,7 +206,11 @@ class Replication:
     def _offer_snapshot(
         self, to: int, progress: Progress, snapshot_source: SnapshotSource | None
     ) -> InstallSnapshot | None:
-        snapshot = snapshot_source() if snapshot_source is not None else None
+        if to in self._configuration.witnesses:
+            # The point is all that a witness needs, and what is committed may be known to all.
+            snapshot: Snapshot | None = Snapshot(self._log.id_at(self._log.applied_index), self._configuration, NO_DATA)
+        else:
+            snapshot = snapshot_source() if snapshot_source is not None else None
         if snapshot is None:
             # Nothing to offer yet: the next sign of life asks again.
             progress.probe()
@@ -178,6 +224,34 @@ class Replication:
         progress.await_snapshot(snapshot.last.index)
         return InstallSnapshot(self._node_id, to, self.term, snapshot)
 
+    # -- witnesses --------------------------------------------------------------------------------------------
+
+    def review_engagement(self, now: int) -> None:
+        """Whether the witnesses are to be sent everything from now on (engagement.py)."""
+        if self._configuration.witnesses:
+            progress, own = self.progress, self._node_id
+            others = [progress[node] for node in self._data_electors if node != own]
+            self.engagement.review(now, self._log.last.index, others)
+
+    def _end_for(self, to: int) -> int:
+        """Index of the last entry that a member may be sent now."""
+        last_index = self._log.last.index
+        if to not in self._configuration.witnesses or self.engagement.engaged:
+            return last_index
+        # What only the leader has must not be known to the witness: if the leader died, nobody could be elected
+        # (scenario 23).
+        progress = self.progress
+        return min(progress[node].match_index for node in self._data_electors)
+
+    def _traces_of(self, entries: list[Entry]) -> list[Entry]:
+        """What a witness gets of entries: changes of members whole, of all others no payload."""
+        previous_hash = self._log.id_at(entries[0].index - 1).hash
+        traces: list[Entry] = []
+        for entry in entries:
+            traces.append(entry if entry.kind is EntryKind.CONFIG else self._trace(entry, previous_hash))
+            previous_hash = entry.hash
+        return traces
+
     # -- what a follower answers ------------------------------------------------------------------------------
 
     def append_response(self, now: int, message: AppendResponse) -> bool:
@@ -189,7 +263,10 @@ class Replication:
         if message.rejected:
             progress.refuse(message.index, self._agreement(message))
             return False
-        return self._acknowledged(progress, message.sender, message.index)
+        news = self._acknowledged(progress, message.sender, message.index)
+        if self.engagement.engaged:
+            self.review_engagement(now)
+        return news
 
     def snapshot_response(self, now: int, sender: int, index: int, rejected: bool) -> bool:
         """A follower installed a snapshot durably, or refused it. Returns True when more is known to be durable."""
@@ -279,8 +356,10 @@ class Replication:
             return
         grace = self._options.peer_lost_delay_us[1]
         progress.recent_active = False
+        progress.lost = True
         progress.last_contact = min(progress.last_contact, now - self._options.election_timeout_us + grace)
         progress.probe()
+        self.review_engagement(now)
 
     def peer_unreachable(self, peer: int) -> None:
         """Frames in flight to the peer may be lost."""

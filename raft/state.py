@@ -18,6 +18,7 @@ class ReplicaState:
 
     Attributes:
         node_id: this replica's node.
+        is_witness: it keeps no payload: it votes and counts, and never leads.
         group: the Raft group's id.
         options: limits and times.
         log: the entries, with commit and applied index.
@@ -38,6 +39,7 @@ class ReplicaState:
         "configuration_index",
         "durable_term",
         "group",
+        "is_witness",
         "leader_id",
         "log",
         "node_id",
@@ -61,6 +63,7 @@ class ReplicaState:
                 f"group {group}: the log ends in term {last.term}, the hard state is of term {hard_state.term}"
             )
         self.node_id = restored.node_id
+        self.is_witness = restored.is_witness
         self.group = group
         self.options = options
         self.term = self.durable_term = hard_state.term
@@ -82,8 +85,13 @@ class ReplicaState:
 
     @property
     def is_voter(self) -> bool:
-        """True when this replica's configuration counts its vote, and so lets it campaign."""
+        """True when this replica's configuration counts its vote."""
         return self.node_id in self.configuration.electors
+
+    @property
+    def may_lead(self) -> bool:
+        """True when this replica's configuration lets it campaign, and it has what a leader gives."""
+        return not self.is_witness and self.node_id in self.configuration.candidates
 
     def send(self, message: Message) -> None:
         """Sends a message that speaks of nothing but the term: at once if the term is durable.

@@ -26,13 +26,15 @@ class LeadershipTransfer:
         self.deadline = NEVER
 
     def check_receiver(self, to: int) -> None:
-        """Leadership goes to another voter only.
+        """Leadership goes to another voter only, and never to a witness.
 
         Raises:
             UnsupportedChangeError: ``to`` is not one.
         """
-        if to == self._state.node_id or to not in self._state.configuration.voters:
-            raise UnsupportedChangeError(f"leadership can only go to another voter, node {to} is none")
+        if to == self._state.node_id or to not in self._state.configuration.data_voters:
+            raise UnsupportedChangeError(
+                f"leadership can only go to another voter that has the data, node {to} is none"
+            )
 
     def begin(self, now: int, to: int, replication: Replication) -> None:
         """Hands over to ``to`` as soon as it has everything."""

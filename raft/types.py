@@ -16,12 +16,16 @@ NO_NODE = -1
 
 
 class EntryKind(IntEnum):
-    """What an entry carries. The core looks only at NOOP and CONFIG."""
+    """What an entry carries. The core looks only at CONFIG and TRACE.
+
+    A TRACE is what a witness keeps of any other entry: its index, its term and its hash.
+    """
 
     NOOP = 0
     BATCH = 1
     CONFIG = 2
     COMMAND = 3
+    TRACE = 4
 
 
 class Role(Enum):
@@ -62,16 +66,30 @@ class Configuration:
 
     While the voters are being replaced it is *joint* (Raft thesis §4.3): ``outgoing`` are the voters before the change,
     and every decision needs a majority of them and a majority of ``voters``.
+
+    ``witnesses`` are members that keep of each entry its index and term only. They vote and count for commits, never
+    lead, and hold no copy. They are fewer than a quorum: every quorum has a data replica in it.
     """
 
     voters: tuple[int, ...]
     learners: tuple[int, ...] = ()
     outgoing: tuple[int, ...] = ()
+    witnesses: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
         members = self.members
         if not self.voters or len(set(members)) != len(members) or len(set(self.outgoing)) != len(self.outgoing):
             raise ValueError(f"a configuration has at least one voter and no node twice: {self}")
+        if self.witnesses:
+            self._check_witnesses()
+
+    def _check_witnesses(self) -> None:
+        witnesses = set(self.witnesses)
+        if len(witnesses) != len(self.witnesses) or not witnesses <= set(self.members):
+            raise ValueError(f"witnesses are members, and none is named twice: {self}")
+        if any(len(witnesses.intersection(half)) > len(half) // 2 for half in self.halves):
+            # A quorum of witnesses alone would commit what nobody has.
+            raise ValueError(f"witnesses are fewer than a quorum: {self}")
 
     @property
     def is_joint(self) -> bool:
@@ -92,6 +110,21 @@ class Configuration:
         return self.voters + tuple(node for node in self.outgoing if node not in self.voters)
 
     @property
+    def candidates(self) -> tuple[int, ...]:
+        """The electors that may lead: those that have the data."""
+        return self._with_data(self.electors)
+
+    @property
+    def data_voters(self) -> tuple[int, ...]:
+        """The voters that hold copies."""
+        return self._with_data(self.voters)
+
+    def _with_data(self, nodes: tuple[int, ...]) -> tuple[int, ...]:
+        if not self.witnesses:
+            return nodes
+        return tuple(node for node in nodes if node not in self.witnesses)
+
+    @property
     def members(self) -> tuple[int, ...]:
         """Voters of either half, then learners."""
         return self.electors + self.learners
@@ -107,7 +140,8 @@ class HardState:
 
 
 class SnapshotData(NamedTuple):
-    """Names the bytes of a snapshot: they lie in slices in storage, and the core never touches them.
+    """Names the bytes of a snapshot: they lie in slices in storage, and the core never touches them. A witness's has
+    none.
 
     ``stage`` says where, on one node's disk only; ``slices`` and ``size_bytes`` how much; ``checksum`` is the CRC32C
     of all slices, one after the other.
@@ -140,6 +174,9 @@ class EntrySealer(Protocol):
     def configuration_of(self, entry: Entry) -> Configuration:
         """The configuration in an entry of kind CONFIG."""
 
+    def trace(self, entry: Entry, previous_hash: int) -> Entry:
+        """What a witness keeps of an entry that is no CONFIG: of kind TRACE, with the same index, term and hash."""
+
 
 class LogStore(Protocol):
     """The durable part of one Raft group's log, read synchronously. Everything it returns has been verified.
@@ -157,6 +194,9 @@ class LogStore(Protocol):
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
         """Durable entries first..last inclusive, cut after ``max_bytes`` or before a damaged one; at least one."""
 
+
+#: The data of a snapshot for a witness: the point alone is what it needs.
+NO_DATA = SnapshotData(0, 0, 0, 0)
 
 #: Builds an entry from its index, its term and the hash of the entry before it.
 Seal = Callable[[int, int, int], Entry]
@@ -183,6 +223,7 @@ class RestoredReplica:
         applied: entries up to here are not delivered again.
         votes_from: of a replica that was removed from the Raft group and has come back: an index that its former life
             cannot have gone beyond as a voter. It votes for nobody before it knows that this index is committed.
+        is_witness: its log has no payload, and never had any.
     """
 
     node_id: int
@@ -194,6 +235,7 @@ class RestoredReplica:
     anchor: EntryId
     applied: int
     votes_from: int = 0
+    is_witness: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -117,7 +117,8 @@ class ConfigEntry:
 
 @dataclass(slots=True, frozen=True)
 class PartitionDescription:
-    """One partition: node ids of its leader (None without one), replicas and in-sync replicas."""
+    """One partition: node ids of its leader (None without one), replicas and in-sync replicas, and of the witness that
+    votes beside an even number of replicas and has no records (None without one)."""
 
     partition: int
     leader: int | None
@@ -126,6 +127,7 @@ class PartitionDescription:
     isr: tuple[int, ...]
     partition_epoch: int
     group_id: int
+    witness: int | None = None
 
 
 class ProducerListing(NamedTuple):

@@ -62,6 +62,8 @@ class NodeLimits:
     #: Producers without a name whose sequences a partition remembers, and beside them four fifths as many with one. No
     #: setting: replicas must forget the same ones.
     producers_per_partition: int = 5_000
+    #: Applied entries of 48 bytes each after which a witness gives up its log.
+    witness_traces: int = 1_000
     #: Fraction of the storage in use above which appends are refused, and below which they are taken again.
     storage_refuse_above: float = 0.85
     storage_resume_below: float = 0.80
@@ -148,12 +150,14 @@ class NodeOptions:
         address: host:port at which clients and peers reach this node.
         controllers: node id -> host:port of the voters of the metadata group, as configured at formation.
         rack: for placement; empty when unknown.
+        witness_only: it takes witnesses of partitions, and no replicas.
     """
 
     node_id: int
     address: str
     controllers: dict[int, str]
     rack: str = ""
+    witness_only: bool = False
     version: str = "0.1.0"
     raft: RaftOptions = field(default_factory=RaftOptions)
     limits: NodeLimits = field(default_factory=NodeLimits)

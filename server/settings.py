@@ -124,6 +124,7 @@ class Settings(BaseSettings):
     )
     advertise: Address | None = Field(None, description=f"{_AN_ADDRESS}: where others reach this node, if not listen")
     rack: str = Field("", max_length=255, description="the node's rack, for placing replicas")
+    witness_only: bool = Field(False, description="true for a small node that takes witnesses, and no replicas")
     insecure: bool = Field(False, description="true to listen beyond loopback without TLS and authentication")
     metrics_listen: Address | None = Field(None, description=f"{_AN_ADDRESS}: where Prometheus metrics are served")
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="debug, info, warning or error")
@@ -243,10 +244,13 @@ class Settings(BaseSettings):
             address=self.address,
             controllers=self.controllers,
             rack=self.rack,
+            witness_only=self.witness_only,
             version=version("quorumlog"),
             raft=RaftOptions(
                 election_timeout_us=self.election_timeout_ms * _MS,
                 heartbeat_interval_us=self.heartbeat_interval_ms * _MS,
+                # A data replica is silent once it has missed three heartbeats.
+                witness_silence_us=max(RaftOptions().witness_silence_us, 3 * self.heartbeat_interval_ms * _MS),
             ),
             limits=NodeLimits(
                 request_bytes=self.max_request_bytes,

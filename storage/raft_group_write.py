@@ -142,7 +142,10 @@ class RaftGroupWriter:
         if last.index < max(log.hard_state.commit, log.anchor.index):
             raise _refusal(group, f"snapshot at {last.index} is older than what is committed ({log.hard_state.commit})")
         key = rows.group_key(group)
-        self._switch(group, snapshot)
+        if snapshot.data.slices:
+            self._switch(group, snapshot)
+        else:
+            self._leave_snapshot(group)
         self._delete_entries_from(group, last.index + 1)
         # What was not committed here may have taken offsets that the new history gives to other batches.
         self._delete_offsets_from(group, log.hard_state.commit + 1)
@@ -172,6 +175,13 @@ class RaftGroupWriter:
         if before is not None and before.data.stage != stage:
             self.left_stages.append((group, before.data.stage))
         self._put_row(rows.SNAPSHOTS, rows.group_key(group), rows.pack_snapshot(snapshot))
+
+    def _leave_snapshot(self, group: int) -> None:
+        """A witness's log begins anew behind a point: there is no state."""
+        before = self._reading.snapshot(group)
+        if before is not None:
+            self.left_stages.append((group, before.data.stage))
+            self._txn.delete(rows.group_key(group), db=self._databases[rows.SNAPSHOTS])
 
     def _unstage(self, group: int, stages: list[int]) -> None:
         current = self._reading.snapshot(group)

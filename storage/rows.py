@@ -157,9 +157,9 @@ def unpack_entry_id(body: bytes) -> EntryId:
 
 
 def pack_configuration(configuration: Configuration) -> bytes:
-    """Body of a configuration's row."""
+    """Body of a configuration's row. Witnesses come last and are not counted: without any it is as it always was."""
     parts = (configuration.voters, configuration.learners, configuration.outgoing)
-    nodes = [node for part in parts for node in part]
+    nodes = [node for part in (*parts, configuration.witnesses) for node in part]
     return _MEMBER_COUNTS.pack(*map(len, parts)) + struct.pack(f"<{len(nodes)}q", *nodes)
 
 
@@ -168,8 +168,12 @@ def unpack_configuration(body: bytes) -> Configuration:
     if len(body) < _MEMBER_COUNTS.size:
         raise RowError(f"configuration of {len(body)} bytes is too short")
     voters, learners, outgoing = _MEMBER_COUNTS.unpack_from(body)
-    nodes = _unpack(struct.Struct(f"<{voters + learners + outgoing}q"), body[_MEMBER_COUNTS.size :])
-    return Configuration(nodes[:voters], nodes[voters : voters + learners], nodes[voters + learners :])
+    counted = voters + learners + outgoing
+    more = max(len(body) - _MEMBER_COUNTS.size, 0) // 8
+    nodes = _unpack(struct.Struct(f"<{max(counted, more)}q"), body[_MEMBER_COUNTS.size :])
+    return Configuration(
+        nodes[:voters], nodes[voters : voters + learners], nodes[voters + learners : counted], nodes[counted:]
+    )
 
 
 def pack_snapshot(snapshot: Snapshot) -> bytes:

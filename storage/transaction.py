@@ -27,7 +27,8 @@ class RaftGroupWrite:
         destroy: removes everything of the group.
         stage: slices of snapshots that are being received or written; without meaning until one is switched to.
         snapshot: replaces log and table (``table`` then holds the new table in full); hard state in the same write.
-            All its slices are staged: only the pointer to them changes.
+            All its slices are staged: only the pointer to them changes. A witness's has none, and is no more than the
+            new anchor.
         truncate_from: entries at and above this index are removed, with their index rows.
         entries: appended, consecutive, after what is left.
         hard_state: replaces the old one.

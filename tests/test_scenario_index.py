@@ -13,8 +13,7 @@ import pytest
 TESTS = Path(__file__).resolve().parent
 TABLE = TESTS.parent / "docs" / "raft.md"
 
-#: Those of witnesses (23) come with what they are about.
-IN_SCOPE = {*range(1, 23), 24, 25, 26}
+IN_SCOPE = {*range(1, 27)}
 
 ROW = re.compile(r"^\| (\d+[a-h]?) \| (.+?) \| (.*?) \|$", re.MULTILINE)
 

@@ -87,8 +87,8 @@ class CommittedValues:
             return
         batch = next(each for each in reversed(log.batches_in_order) if each.base_offset <= offset)
         identity = EntryId(batch.entry.index, batch.entry.term, batch.entry.hash)
-        holders = [node for node in self._cluster.node_ids if invariants.holds(node, group, identity)]
-        copies = max(self._cluster.options.min_insync_replicas, invariants.model(group).quorum)
+        holders = [node for node in self._cluster.node_ids if invariants.has_copy(node, group, identity)]
+        copies = max(self._cluster.options.min_insync_replicas, invariants.model(group).data_quorum)
         if len(holders) < copies:
             raise Violation(f"{value!r} is acknowledged and on nodes {holders}; {copies} copies are promised")
 

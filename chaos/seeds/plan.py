@@ -136,6 +136,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
         metadata_probe=rng.random() < 0.25,
     )
     _bound_backlog(cluster)
+    _draw_witnesses(random.Random(f"{seed}/witnesses"), plan.cluster)
     _draw_retention(random.Random(f"{seed}/retention"), plan)
     _draw_compaction(random.Random(f"{seed}/compaction"), plan)
     _draw_identities(random.Random(f"{seed}/identities"), plan)
@@ -194,6 +195,15 @@ def _draw_cluster(rng: random.Random) -> ClusterOptions:
     )
 
 
+def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
+    """In a quarter of the seeds that have the nodes for it, every partition has two copies, or four, and a witness."""
+    if options.nodes < 3 or options.replication_factor < 3 or rng.random() > 0.25:
+        return
+    options.replication_factor = 4 if options.nodes == 5 and rng.random() < 0.5 else 2
+    options.min_insync_replicas = min(options.min_insync_replicas, options.replication_factor)
+    options.limits = replace(options.limits, witness_traces=rng.choice((1, 4, 20, 1_000)))
+
+
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
     """Snapshots that come often; small slices make many of every transfer, so that faults fall between them."""
     options.limits = replace(
@@ -211,6 +221,7 @@ def _draw_raft(rng: random.Random, pace: float) -> RaftOptions:
     """Limits small enough to be met, in some seeds."""
     times = RaftOptions(
         heartbeat_interval_us=int(100_000 * pace),
+        witness_silence_us=int(300_000 * pace),
         election_timeout_us=int(rng.choice((300_000, 600_000, 600_000, 1_200_000)) * pace),
     )
     if rng.random() < 0.5:
@@ -390,6 +401,8 @@ def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:
         return
     timeout_ms = plan.cluster.raft.election_timeout_us // 1_000
     plan.cluster.groups = draw_coordinators(rng, timeout_ms)
+    if plan.cluster.replication_factor % 2 == 0:
+        plan.cluster.groups = replace(plan.cluster.groups, coordinators_factor=2)
     others = ("|late" if plan.late_topic is not None else "") + ("|probed.*" if plan.metadata_probe else "")
     plan.groups = draw_groups(rng, sorted(plan.topics), others, timeout_ms, max(plan.cluster.clock_rates_ppm))
     plan.groups_stay = rng.random() < 0.5

@@ -258,6 +258,7 @@ class Simulation:
                 self.cluster.options.min_insync_replicas,
                 lambda: self._healed,
                 self.plan.moves_us,
+                even=self.cluster.options.replication_factor % 2 == 0,
             )
         if self.plan.quorum_us[1]:
             QuorumChanger("quorum changer", self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)

@@ -365,7 +365,7 @@ class SimCluster:
         self, node: int, name: PartitionName, group: int, values: list[str], acks: int, result: pb.ProduceResult
     ) -> None:
         """A node says that a batch is safe: is it?"""
-        copies = max(self.options.min_insync_replicas, self.invariants.model(group).quorum)
+        copies = max(self.options.min_insync_replicas, self.invariants.model(group).data_quorum)
         self.invariants.acknowledged(
             node, group, result.base_offset, result.leader_epoch, values, copies, acks == ACKS_ALL
         )

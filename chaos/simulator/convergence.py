@@ -83,26 +83,24 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         if forgets:
             return f"group {group} remembers producers {forgets}, whose names are deleted"
         left = [
-            n
-            for n, process in cluster.processes.items()
-            if group in process.disk.synced and n not in partition.replicas
+            n for n, process in cluster.processes.items() if group in process.disk.synced and n not in partition.voters
         ]
         if left:
-            return f"nodes {left} keep a replica of group {group}, which is on {partition.replicas}"
+            return f"nodes {left} keep a replica of group {group}, which is on {partition.voters}"
         if cluster.options.balance.enabled and partition.leader != partition.replicas[0]:
             return f"group {group} is led by node {partition.leader}, preferred is {partition.replicas[0]}"
         if partition.is_moving:
             return f"group {group} is still being moved from {partition.replicas} to {partition.wanted}"
         left = [number for number, process in cluster.processes.items() if group in process.disk.synced]
-        if sorted(left) != sorted(partition.replicas):
-            return f"group {group} is on the disks of {left}, its replicas are {partition.replicas}"
+        if sorted(left) != sorted(partition.voters):
+            return f"group {group} is on the disks of {left}, its voters are {partition.voters}"
         if sorted(partition.isr) != sorted(partition.replicas):
             return f"group {group} has in-sync replicas {sorted(partition.isr)} of {sorted(partition.replicas)}"
-        awake = _awake(cluster, group, tuple(partition.replicas))
+        awake = _awake(cluster, group, partition.voters)
         if replica.raft.quiescent and awake:
             # The call to sleep was lost in what is healed now: they will look for a leader once.
             return f"group {group} sleeps on its leader, node {partition.leader}, but not on nodes {awake}"
-        missing = _missing_in_logs(cluster, group, tuple(partition.replicas))
+        missing = _missing_in_logs(cluster, group, partition.voters)
         if missing:
             return missing
     return _missing_in_logs(cluster, METADATA_GROUP, cluster.node_ids)

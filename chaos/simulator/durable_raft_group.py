@@ -93,7 +93,13 @@ class DurableRaftGroup:
         """Replaces log and table."""
         floor = max(self.hard_state.commit, self.anchor.index)
         self._require(snapshot.last.index >= floor, f"snapshot at {snapshot.last.index} is older than {floor}")
-        self._switch(snapshot)
+        if snapshot.data.slices:
+            self._switch(snapshot)
+        else:
+            # A witness's: the point alone.
+            before, self.snapshot = self.snapshot, None
+            if before is not None:
+                self.unstage(before.data.stage)
         self.anchor = snapshot.last
         self.configuration = snapshot.configuration
         self.size_bytes -= sum(len(entry.data) for entry in self.entries)

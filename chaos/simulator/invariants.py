@@ -17,12 +17,14 @@ from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.models.records import values_of
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
+from quorumlog.raft.membership import after_joint
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, METADATA_GROUP, PartitionRecord
 from quorumlog.server.metadata.topic_table import TopicTable
 from quorumlog.server.partition.partition import META_ROW, decode_meta
+from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope
 
@@ -82,9 +84,13 @@ class RaftGroupModel:
     configurations: list[Configuration] = field(default_factory=list)
 
     @property
-    def quorum(self) -> int:
-        """The fewest voters that are a majority, by the voters of today or by those before them."""
-        return min(len(voters) // 2 + 1 for each in self.configurations[-2:] for voters in each.halves)
+    def data_quorum(self) -> int:
+        """The fewest voters with data in a majority, by the voters of today or by those before them."""
+        return min(
+            len(voters) // 2 + 1 - len({*each.witnesses}.intersection(voters))
+            for each in self.configurations[-2:]
+            for voters in each.halves
+        )
 
     @property
     def last_committed(self) -> int:
@@ -209,6 +215,8 @@ class ClusterInvariants:
         if other != node:
             raise Violation(f"election safety: nodes {other} and {node} both lead group {group} in term {replica.term}")
         # A late winner of an old term may lack what a newer term has committed; it must hold all that older terms have.
+        if node in replica.configuration.witnesses:
+            raise Violation(f"node {node}, a witness of group {group}, leads term {replica.term}")
         place = model.last_committed
         while place > 0 and model.committed_terms[place - 1] >= replica.term:
             place -= 1
@@ -273,6 +281,7 @@ class ClusterInvariants:
                 f"node {node} takes {identity} of group {group} for committed, but of the voters"
                 f" {' or '.join(map(str, newest[-1].halves))} only {holders} have it on disk"
             )
+        entry = self._with_payload(group, entry)
         model.committed.append(identity)
         model.committed_terms.append(replica.term)
         if group == METADATA_GROUP:
@@ -286,12 +295,22 @@ class ClusterInvariants:
         elif entry.kind == EntryKind.CONFIG:
             self._change_members(group, model, GroupSealer(group).configuration_of(entry))
 
+    def _with_payload(self, group: int, entry: Entry) -> Entry:
+        """The entry that a witness's trace stands for."""
+        if entry.kind is not EntryKind.TRACE:
+            return entry
+        kept = (copy.entry(entry.index) for disk in self._disks.values() for copy in disk.copies_made(group))
+        for found in kept:
+            if found is not None and found.hash == entry.hash and found.kind is not EntryKind.TRACE:
+                return found
+        raise Violation(f"group {group}: entry {entry.index} is committed, and only witnesses have it")
+
     def _held_by_quorum(self, halves: Halves, group: int, identity: EntryId) -> bool:
         return all(2 * sum(self.holds(voter, group, identity) for voter in voters) > len(voters) for voters in halves)
 
     def _change_members(self, group: int, model: RaftGroupModel, after: Configuration) -> None:
         before = model.configurations[-1]
-        left = Configuration(before.voters, before.learners)
+        left = after_joint(before) if before.is_joint else before
         if (before.is_joint and after != left) or (after.is_joint and after.outgoing != before.voters):
             raise Violation(f"group {group} goes from {before} to {after}")
         if not before.is_joint and not after.is_joint and set(after.voters) != set(before.voters):
@@ -319,6 +338,10 @@ class ClusterInvariants:
         disk = self._disks.get(node)
         return disk is not None and any(_has(copy, identity) for copy in disk.copies_made(group))
 
+    def has_copy(self, node: int, group: int, identity: EntryId) -> bool:
+        """As ``holds``, but a witness has no copy."""
+        return any(_has(e, identity) for e in self._disks[node].copies_made(group) if not is_witness(e.table))
+
     # -- at each sync -------------------------------------------------------------------------------------------
 
     def before_sync(self, disk: SimDisk, transaction: Transaction) -> None:
@@ -340,7 +363,9 @@ class ClusterInvariants:
                 self._seen.pop((disk.node_id, write.group), None)
             self._hard_state(disk, write)
             self._truncation(disk, write)
-            if write.group in self.coordinators:
+            if self._is_witness(disk, write):
+                self._witness_state(disk, write)
+            elif write.group in self.coordinators:
                 self._coordinator_state(disk, write)
             elif write.group != METADATA_GROUP:
                 self._partition_state(disk, write)
@@ -360,6 +385,17 @@ class ClusterInvariants:
             raise Violation(
                 f"node {disk.node_id} gives up its replica of group {group}: nobody else has {committed[-1]}"
             )
+
+    @staticmethod
+    def _is_witness(disk: SimDisk, write: RaftGroupWrite) -> bool:
+        durable = disk.synced.get(write.group)
+        return is_witness(write.table if durable is None else durable.table)
+
+    def _witness_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
+        """A witness keeps no payload, and nothing but its log."""
+        whole = any(entry.kind not in (EntryKind.TRACE, EntryKind.CONFIG) for entry in write.entries)
+        if whole or write.stage or write.checkpoint or write.table.keys() - {WITNESS_ROW}:
+            raise Violation(f"node {disk.node_id} is a witness of group {write.group}, and keeps {write}")
 
     def _hard_state(self, disk: SimDisk, write: RaftGroupWrite) -> None:
         durable = disk.synced.get(write.group)
@@ -499,7 +535,7 @@ class ClusterInvariants:
             found = "nothing" if batch is None else str(batch.values)
             raise Violation(f"node {node} acknowledges {values} at {offset} of group {group}; committed is {found}")
         identity = EntryId(batch.entry.index, batch.entry.term, batch.entry.hash)
-        holders = [number for number in sorted(self._disks) if self.holds(number, group, identity)]
+        holders = [number for number in sorted(self._disks) if self.has_copy(number, group, identity)]
         if len(holders) < copies:
             raise Violation(
                 f"node {node} acknowledges {values} of group {group}, but only {holders} have it on disk,"

@@ -178,10 +178,11 @@ class Wisher:
 
 
 class PartitionMover(Wisher):
-    """Has partitions moved about: to any odd number of nodes. It cancels moves and changes its mind.
+    """Has partitions moved about. It cancels moves and changes its mind.
 
     Arguments:
         fewest: replicas that every partition must keep.
+        even: to an even number of nodes too, where there is one more for the witness; else to odd ones only.
     """
 
     def __init__(
@@ -192,10 +193,13 @@ class PartitionMover(Wisher):
         fewest: int,
         stopped: Callable[[], bool],
         interval_us: tuple[int, int],
+        *,
+        even: bool,
     ) -> None:
         self._partitions = partitions
         most = len(port.node_ids)
-        self._sizes = [size for size in range(1, most + 1, 2) if fewest <= size] or [most]
+        sizes = [size for size in range(1, most + 1) if size % 2 or (even and size < most)]
+        self._sizes = [size for size in sizes if fewest <= size] or [most]
         super().__init__("mover", port, scheduler, stopped, interval_us)
 
     def wish(self) -> ProtoMessage:

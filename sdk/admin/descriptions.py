@@ -60,6 +60,7 @@ def _partition_descriptions(topic: data_plane_pb2.TopicMetadata) -> list[Partiti
             isr=tuple(p.isr),
             partition_epoch=p.partition_epoch,
             group_id=p.group_id,
+            witness=p.witness if p.HasField("witness") else None,
         )
         for p in topic.partitions
     ]

@@ -156,6 +156,7 @@ class Broker(NodeService):
             rack=options.rack,
             version=options.version,
             feature_level=FEATURE_LEVEL,
+            witness_only=options.witness_only,
         )
         self._heartbeat_due = now + RETRY_US
 

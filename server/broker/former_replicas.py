@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from quorumlog.raft.types import ORIGIN, Configuration, HardState
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import METADATA_GROUP, PartitionRecord
+from quorumlog.server.partition.witness import witness_rows
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite
 
 _PREFIX = b"former-replica/"
@@ -43,10 +44,11 @@ class FormerReplicas:
         """Creates a replica, with the next transaction. Where the partition is being moved here it is a learner: it
         neither votes as a founder nor campaigns before the group has made it a voter."""
         group = record.group
-        configuration = Configuration(record.replicas)
-        learns = self._node_id not in record.replicas
-        if learns:
-            configuration = Configuration(record.replicas, (self._node_id,))
+        rows = witness_rows() if self._node_id in record.witness_hosts else {}
+        learns = self._node_id not in record.voters
+        witnesses = {record.witness, self._node_id} & record.witness_hosts
+        learners = (self._node_id,) if learns else ()
+        configuration = Configuration(record.voters, learners, witnesses=tuple(sorted(witnesses)))
         former = self._lives.get(group)
         hard_state = HardState(0 if former is None else former[0] + 1)
         if former is not None:
@@ -55,8 +57,9 @@ class FormerReplicas:
             # There may have been one on a disk that this node has lost, of which nothing is remembered here.
             hard_state = HardState(record.leader_epoch)
             self._keep(group, record.leader_epoch, record.moved_index)
-        self._host.create(RaftGroupWrite(group, create=configuration, hard_state=hard_state), decided_by=METADATA_GROUP)
-        return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, {})
+        write = RaftGroupWrite(group, create=configuration, hard_state=hard_state, table={**rows})
+        self._host.create(write, decided_by=METADATA_GROUP)
+        return RaftGroupState(group, configuration, hard_state, ORIGIN, ORIGIN, None, rows)
 
     def ended(self, group: int, term: int) -> None:
         """A replica was moved away; with the transaction that destroys it, its term is kept."""

@@ -113,7 +113,8 @@ class LeaderReports:
         matches = {node: progress.match_index for node, progress in raft.progress.items()}
         matches.pop(self._options.node_id, None)
         last_index, lag_time_max_us = raft.last_id.index, self._options.replica_lag_time_max_us
-        voting = raft.configuration.electors
+        # A witness has nothing to be in sync with.
+        voting = raft.configuration.candidates
         in_sync = tracker.check(now, last_index, matches, record.isr, lag_time_max_us)
         return [
             node

@@ -17,7 +17,7 @@ from collections.abc import Callable
 from quorumlog.raft.errors import NotLeaderError, ProposalRefusedError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.progress import ProgressState
-from quorumlog.raft.types import Configuration
+from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.hosting.partition_replica import PartitionReplica
@@ -32,6 +32,14 @@ from quorumlog.v1 import peer_pb2
 CHECK_INTERVAL_US = 100_000
 #: Partitions to which one leader adds replicas at once: each copies a whole log.
 MAX_CATCHING_UP = 4
+
+
+def _aim_of(record: PartitionRecord) -> Configuration:
+    """The members in the end."""
+    witness = record.wanted_witness
+    if witness == NO_NODE:
+        return Configuration(record.wanted)
+    return Configuration((*record.wanted, witness), witnesses=(witness,))
 
 
 class Reassignments(NodeService):
@@ -92,8 +100,9 @@ class Reassignments(NodeService):
 
     def _advance_move(self, now: int, record: PartitionRecord, raft: RaftGroup, *, may_begin: bool) -> bool:
         """The next step of one move. True when another copy of the log has begun."""
-        wanted, known = record.wanted, raft.configuration
-        if known == Configuration(wanted):
+        known, aim = raft.configuration, _aim_of(record)
+        wanted = aim.voters
+        if known == aim:
             if raft.is_configuration_everywhere:
                 self._tell_controller(now, record, raft)
             return False
@@ -102,16 +111,19 @@ class Reassignments(NodeService):
             begins = not set(learners) <= set(known.learners)
             if begins and not may_begin:
                 return False
-            self._propose(now, raft, Configuration(known.voters, learners))
+            witnesses = tuple(
+                node for node in (*known.witnesses, *aim.witnesses) if node in known.voters or node in learners
+            )
+            self._propose(now, raft, Configuration(known.voters, learners, witnesses=tuple(dict.fromkeys(witnesses))))
             return begins
         if not self._have_caught_up(record.group, raft, wanted):
             return False
-        staying = [node for node in wanted if node in known.voters]
+        staying = [node for node in aim.data_voters if node in known.voters]
         if raft.node_id not in wanted and staying:
             raft.transfer_leadership(now, staying[0])
             self._host.touch(record.group)
             return False
-        self._propose(now, raft, Configuration(wanted))
+        self._propose(now, raft, aim)
         return False
 
     def _propose(self, now: int, raft: RaftGroup, configuration: Configuration) -> None:
@@ -146,7 +158,8 @@ class Reassignments(NodeService):
             broker_epoch=self._broker.epoch,
             group=group,
             leader_epoch=raft.term,
-            replicas=raft.configuration.voters,
+            replicas=raft.configuration.data_voters,
+            witness=next(iter(raft.configuration.witnesses), None),
             log_index=raft.applied_index,
             wish=record.wishes,
         )

@@ -55,7 +55,7 @@ class ReplicaEndings:
         """Raft groups of which there may be a replica here that was moved away."""
         self._to_leave.update(raft_groups)
 
-    def leave(self) -> None:
+    def leave(self, now: int) -> None:
         """Destroys replicas that were moved away.
 
         Only to be called once everything is applied that is known to be committed. A node that starts sees once more
@@ -69,6 +69,8 @@ class ReplicaEndings:
             self._log("info", "replica_moved_away", group=raft_group, replicas=list(record.replicas))
             self._former.ended(raft_group, self._replicas.term_of(raft_group))
             self._remove(raft_group)
+            # It may have come back as the other kind, a witness or a replica.
+            self._replicas.ensure(now, raft_group)
 
     def _remove(self, raft_group: int) -> None:
         """Ends a replica, tells those who wait for it, and destroys what it has on disk. What comes late of it finds

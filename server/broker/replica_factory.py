@@ -12,6 +12,7 @@ from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, PartitionRecord
 from quorumlog.server.partition.partition import META_ROW, Partition, decode_meta
+from quorumlog.server.partition.witness import PartitionWitness, applied_of, is_witness
 from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -37,15 +38,27 @@ class ReplicaFactory:
         self._former = former
         self._metadata = metadata
 
-    def make(self, now: int, record: PartitionRecord, state: RaftGroupState) -> Partition | Coordinator:
+    def make(
+        self, now: int, record: PartitionRecord, state: RaftGroupState
+    ) -> Partition | Coordinator | PartitionWitness:
         """A replica of a partition.
 
         Arguments:
             state: what is durable of it.
         """
         identity = PartitionId(record.topic.topic_id, record.topic.name, record.number)
+        if is_witness(state.table):
+            return self._witness(now, identity, state)
         make = self._coordinator if record.topic.name == GROUPS_TOPIC else self._log
         return make(now, identity, state)
+
+    def _witness(self, now: int, identity: PartitionId, state: RaftGroupState) -> PartitionWitness:
+        applied = applied_of(state.table)
+        raft = self._raft_groups.make(
+            now, state, GroupSealer(state.group), applied=applied, committed=applied, snapshot_source=lambda: None,
+            votes_from=self._former.votes_from(state.group), is_witness=True,
+        )  # fmt: skip
+        return PartitionWitness(identity, raft, state.table)
 
     def _log(self, now: int, identity: PartitionId, state: RaftGroupState) -> Partition:
         group, sealer = state.group, GroupSealer(state.group)

@@ -17,6 +17,7 @@ from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.server.metadata.image import CurrentImage
 from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.witness import PartitionWitness, is_witness
 from quorumlog.storage.interface import SetAside
 from quorumlog.storage.transaction import RaftGroupState
 
@@ -85,6 +86,10 @@ class Replicas:
         if self._host.is_ending(raft_group):
             self._host.after_durable(lambda: self.ensure(now, raft_group))
             return
+        found = self._found.get(raft_group)
+        if found is not None and is_witness(found.table) != (self._node_id in record.witness_hosts):
+            # Of a former life, before the partition left and came back as the other kind: that ends first.
+            return
         state = self._found.pop(raft_group, None)
         fresh = state is None
         replica = self._factory.make(now, record, self._former.begin(record) if state is None else state)
@@ -100,12 +105,12 @@ class Replicas:
         broker = self._metadata.image.brokers.get(self._node_id)
         return broker is not None and broker.registration.directory_id == self._directory_id
 
-    def _add(self, raft_group: int, replica: Partition | Coordinator) -> None:
+    def _add(self, raft_group: int, replica: Partition | Coordinator | PartitionWitness) -> None:
         self._replicas[raft_group] = replica
         if isinstance(replica, Partition):
             self.logs[raft_group] = replica
             self._logs_by_name[(replica.identity.topic_id, replica.identity.number)] = replica
-        else:
+        elif isinstance(replica, Coordinator):
             self.coordinators[raft_group] = replica
 
     def metadata_changed(self, now: int, raft_group: int) -> None:
@@ -139,9 +144,10 @@ class Replicas:
         """What the metadata say of a partition that was moved away from this node and of which something is still
         here; None where that is not so."""
         record = self._metadata.image.partitions.get(raft_group)
-        if record is None or self._node_id in record.hosts or not self.holds(raft_group):
+        if record is None or not self.holds(raft_group):
             return None
-        return record
+        same_kind = self._holds_witness(raft_group) == (self._node_id in record.witness_hosts)
+        return None if self._node_id in record.hosts and same_kind else record
 
     # -- what is here -----------------------------------------------------------------------------------------
 
@@ -155,6 +161,10 @@ class Replicas:
     def holds(self, raft_group: int) -> bool:
         """Whether anything of a Raft group is here, even if only on disk."""
         return raft_group in self._replicas or raft_group in self._found or raft_group in self.set_aside
+
+    def _holds_witness(self, raft_group: int) -> bool:
+        replica = self._replicas.get(raft_group)
+        return replica.raft.is_witness if replica is not None else is_witness(self._found[raft_group].table)
 
     def remove(self, raft_group: int) -> PartitionReplica | None:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""

@@ -14,8 +14,9 @@ from dataclasses import dataclass
 from quorumlog.server.controller.placement import Candidate, place
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits, candidates, check_room, load
 from quorumlog.server.controller.topic_plans import check_partitions, new_topic_id
+from quorumlog.server.controller.witness_placement import replica_sets, voters_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import GROUPS_TOPIC
+from quorumlog.server.metadata.records import GROUPS_TOPIC, SECOND_FEATURE_LEVEL
 from quorumlog.server.wire_errors import error
 from quorumlog.v1 import errors_pb2, metadata_log_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -52,26 +53,38 @@ def plan_coordinators(
         voters: how many nodes vote in the metadata quorum now.
     """
     registered = len(image.brokers)
-    factor = plan.factor or (REPLICAS if max(voters, registered) >= REPLICAS else 1)
+    factor = plan.factor or _usual_factor(image, voters)
     needed = max(voters, factor)
     if registered < needed:
         return _not_yet(f"{registered} of {needed} nodes have registered")
     nodes = _nodes(image, under_way, factor)
     up = sum(not image.is_fenced(node.node_id) for node in nodes)
-    if 2 * (len(nodes) - up) >= factor:
+    if 2 * (len(nodes) - up) >= factor or len(nodes) < factor:
         return _not_yet(f"{up} nodes are alive, and each coordinator is to have {factor} replicas")
     refused = check_partitions(plan.coordinators, limits) or image.topic_table.check_new(GROUPS_TOPIC)
     if refused is not None:
         return refused
-    placement = place(plan.coordinators, factor, nodes)
-    refused = check_room(image, under_way, placement, limits)
+    if factor % 2 == 0 and image.feature_level < SECOND_FEATURE_LEVEL:
+        return _not_yet(f"{factor} replicas need a witness, and that feature level {SECOND_FEATURE_LEVEL}")
+    sets = replica_sets(image, under_way, place(plan.coordinators, factor, nodes))
+    if isinstance(sets, errors_pb2.Error):
+        return _not_yet(f"{factor} replicas need a witness on another node")
+    refused = check_room(image, under_way, voters_of(sets), limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.CreateTopic(
         name=GROUPS_TOPIC,
         topic_id=new_topic_id(image, rng),
-        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+        partitions=sets,
     )
+
+
+def _usual_factor(image: MetadataImage, voters: int) -> int:
+    """Three where there are as many nodes for it; two, and a witness, where one of three takes witnesses only."""
+    nodes = max(voters, len(image.brokers))
+    if nodes < REPLICAS:
+        return 1
+    return max(1, min(REPLICAS, nodes - sum(broker.witness_only for broker in image.brokers.values())))
 
 
 def _nodes(image: MetadataImage, under_way: Sequence[Placement], factor: int) -> list[Candidate]:
@@ -79,7 +92,11 @@ def _nodes(image: MetadataImage, under_way: Sequence[Placement], factor: int) ->
     are up first: a group must not have to wait until a node that has died is repaired."""
     nodes = candidates(image, under_way)
     replicas, leaders = load(image, under_way)
-    others = [broker for _, broker in sorted(image.brokers.items()) if broker.fenced or broker.leaving]
+    others = [
+        broker
+        for _, broker in sorted(image.brokers.items())
+        if (broker.fenced or broker.leaving) and not broker.witness_only
+    ]
     others.sort(key=lambda broker: broker.fenced)
     for broker in others[: max(0, factor - len(nodes))]:
         nodes.append(Candidate(broker.node_id, broker.rack, replicas[broker.node_id], leaders[broker.node_id]))

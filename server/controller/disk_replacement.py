@@ -35,12 +35,14 @@ class LossPlan:
     Arguments:
         replicas: partitions of which the node is to get a copy anew.
         without_majority: those of them that the loss leaves without a majority of their replicas.
+        with_witness: those of them that have a witness: what is left of it can elect nobody without the other.
         voters: who is to vote in the metadata quorum in the end; empty if the node has no vote.
         has_voters: whether a majority of them is left meanwhile.
     """
 
     replicas: tuple[PartitionRecord, ...]
     without_majority: tuple[PartitionRecord, ...]
+    with_witness: tuple[PartitionRecord, ...]
     voters: tuple[int, ...]
     has_voters: bool
 
@@ -88,7 +90,8 @@ class DiskReplacement:
         voters = tuple(sorted({*before, node_id})) if votes else ()
         # Not of those that are to vote in the end: who votes now decides on that.
         has_voters = all(_is_left(tuple(half), gone) for half in self._members().halves)
-        return LossPlan(tuple(mine), tuple(stuck), voters, has_voters)
+        witnessed = [each for each in mine if each.witness_hosts]
+        return LossPlan(tuple(mine), tuple(stuck), tuple(witnessed), voters, has_voters)
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed now."""
@@ -117,7 +120,7 @@ class DiskReplacement:
         for partition in self._image.partitions.values():
             missing = gone.intersection(partition.wanted)
             left = tuple(node for node in partition.wanted if node not in gone)
-            if missing and left:
+            if missing and left and not partition.witness_hosts:
                 yield metadata_log_pb2.ReassignReplicas(
                     group=partition.group,
                     replicas=left,

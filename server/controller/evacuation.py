@@ -26,10 +26,12 @@ CHECK_INTERVAL_US = 500_000
 
 @dataclass(slots=True, frozen=True)
 class Move:
-    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere."""
+    """A partition that is to leave a node. ``wanted``: where it is to be, empty if there is nowhere; ``witness``: where
+    its witness is to be, NO_NODE if it has none."""
 
     partition: PartitionRecord
     wanted: tuple[int, ...]
+    witness: int = NO_NODE
 
 
 class Evacuation:
@@ -80,6 +82,8 @@ class Evacuation:
                 if move.wanted and group not in self._proposed:
                     body = wish_of(move.partition, move.wanted)
                     body.leaving_node, body.bytes_per_second = broker.node_id, broker.throttle
+                    if move.witness != NO_NODE:
+                        body.witness = move.witness
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
@@ -102,25 +106,28 @@ class Evacuation:
         """
         image = self._image
         on_node = (image.partitions[group] for group in image.replica_index.on(node_id))
-        mine = [partition for partition in on_node if node_id in partition.intended]
+        mine = [partition for partition in on_node if node_id in partition.intended_voters]
         if not mine:
             return
         mine.sort(key=lambda each: (image.available_leader(each) == NO_NODE, each.group))
-        able = (
+        able = [
             broker
             for broker in image.brokers.values()
             if not broker.fenced and not broker.leaving and broker.node_id != node_id
-        )
-        heirs = Heirs(able, image.brokers, image.replica_index.wanted, self._limits.node_replicas)
+        ]
+        carried, most = image.replica_index.wanted, self._limits.node_replicas
+        heirs = Heirs((each for each in able if not each.witness_only), image.brokers, carried, most)
+        witnesses = Heirs(able, image.brokers, carried, most)
         for partition in mine:
-            wanted = list(partition.intended)
-            for place, node in enumerate(partition.intended):
+            wanted, replicas = list(partition.intended_voters), len(partition.intended)
+            for place, node in enumerate(partition.intended_voters):
                 known = image.brokers.get(node)
                 if node == node_id or (known is not None and known.leaving):
-                    heir = heirs.take(wanted, node, successor)
+                    heir = (heirs if place < replicas else witnesses).take(wanted, node, successor)
                     if heir != NO_NODE:
                         wanted[place] = heir
-            yield Move(partition, tuple(wanted) if node_id not in wanted else ())
+            witness = wanted[-1] if len(wanted) > replicas else NO_NODE
+            yield Move(partition, tuple(wanted[:replicas]) if node_id not in wanted else (), witness)
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
         """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.

@@ -100,8 +100,8 @@ class NodeDecisions:
             response.moves.add(
                 topic=partition.topic.name,
                 partition=partition.number,
-                replicas=partition.wanted,
-                wanted=move.wanted,
+                replicas=partition.wanted_voters,
+                wanted=move.wanted if move.witness == NO_NODE else (*move.wanted, move.witness),
                 size_bytes=self._sizes.get(partition.group, 0),
             )
         as_before = broker.leaving and (broker.successor, broker.throttle) == (successor, request.bytes_per_second)
@@ -147,7 +147,7 @@ class NodeDecisions:
         away = [
             group
             for group in self._image.moves.groups()
-            if broker.node_id in partitions[group].replicas and broker.node_id not in partitions[group].target
+            if broker.node_id in partitions[group].voters and broker.node_id not in partitions[group].wanted_voters
         ]
         commands = []
         for group in away:
@@ -226,6 +226,13 @@ def _check_loss(broker: BrokerRecord, plan: LossPlan) -> errors_pb2.Error | None
         problem = (
             f"without the disk of node {node} no majority of the metadata quorum would be left: bring back another"
             " voter with its data first"
+        )
+    elif plan.with_witness:
+        topics = sorted({each.topic.name for each in plan.with_witness})
+        shown = ", ".join(topics[:5]) + (", …" if len(topics) > 5 else "")
+        problem = (
+            f"{len(plan.with_witness)} partitions on node {node} have a witness, and cannot go on with what is left of"
+            f" them alone ({shown}): start a node with another id, and type nodes replace {node} --with that one"
         )
     elif plan.without_majority:
         topics = sorted({each.topic.name for each in plan.without_majority})

@@ -16,12 +16,14 @@ class Candidate:
         rack: its rack; "" when it has none, which counts as a rack of its own.
         replicas: replicas that it has already.
         leaders: how many of them are preferred leaders.
+        witness_only: it takes no replicas, and is the first to take witnesses.
     """
 
     node_id: int
     rack: str = ""
     replicas: int = 0
     leaders: int = 0
+    witness_only: bool = False
 
 
 def place(partitions: int, replication_factor: int, candidates: Sequence[Candidate]) -> list[tuple[int, ...]]:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.feature_levels import refuse_throttle
 from quorumlog.server.controller.replica_assignment import TopicLimits
-from quorumlog.server.controller.topic_plans import even_factor
+from quorumlog.server.controller.topic_plans import refuse_even_below_second
+from quorumlog.server.controller.witness_placement import witness_for
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.moves import check_wish
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
@@ -68,10 +70,14 @@ class ReassignmentDecisions:
         partition, wanted = topic.partitions[wish.partition], tuple(wish.replicas)
         if times > 1:
             return error(ErrorCode.INVALID_REQUEST, f"{partition.name} stands {times} times in the request")
-        refused = check_wish(partition, wanted) or (self._check(partition, wanted, coming) if wanted else None)
+        witness = witness_for(self._image, partition, wanted) if wanted else NO_NODE
+        refused = self._check(partition, wanted, coming) if wanted else None
+        refused = refused or check_wish(partition, wanted, witness)
         if refused is not None:
             return refused
         body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted)
+        if witness != NO_NODE:
+            body.witness = witness
         return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)
 
     def _check(
@@ -82,6 +88,7 @@ class ReassignmentDecisions:
         unknown = [node for node in wanted if node not in brokers]
         new = [node for node in wanted if node not in partition.hosts]
         down = [node for node in new if self._image.is_fenced(node)]
+        bare = [node for node in new if node in brokers and brokers[node].witness_only]
         leaving = [node for node in new if node in brokers and brokers[node].leaving]
         problem = ""
         if len(set(wanted)) != len(wanted):
@@ -91,13 +98,17 @@ class ReassignmentDecisions:
             problem = f"node {unknown[0]} is not registered; the nodes are {nodes}"
         elif down:
             problem = f"node {down[0]} is down and could not copy the partition; start it first"
+        elif bare:
+            problem = f"node {bare[0]} was started with --witness-only and takes no replicas"
         elif leaving:
             problem = f"node {leaving[0]} is being drained; choose another, or undrain it first"
         if problem:
             shown = ",".join(map(str, wanted))
             return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, f"{partition.name} on nodes {shown}: {problem}")
         if len(wanted) % 2 == 0:
-            return even_factor(len(wanted))
+            too_early = refuse_even_below_second(self._image)
+            if too_early is not None:
+                return too_early
         try:
             check_against_replication(parse_topic_config(partition.topic.configs), len(wanted))
         except InvalidTopicConfigError as invalid:

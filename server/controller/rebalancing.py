@@ -49,7 +49,7 @@ class Rebalancing:
         self._sizes = sizes
         self._most = most
         self._racks = {node: rack_of(broker) for node, broker in image.brokers.items()}
-        self._able = sorted(node for node, each in image.brokers.items() if not each.fenced and not each.leaving)
+        self._able = sorted(node for node, each in image.brokers.items() if _takes_replicas(each))
         self._wanted: dict[int, list[int]] = {}
         self._listed: dict[int, list[int]] = {}
         index = image.replica_index
@@ -68,8 +68,7 @@ class Rebalancing:
         """The partitions that change, each with where it is to be: the most worthwhile first."""
         for group, wanted in self._wanted.items():
             partition = self._image.partitions[group]
-            # One that lacks a replica since a disk was lost gets that back first.
-            if tuple(wanted) != partition.wanted and not partition.returning:
+            if tuple(wanted) != partition.wanted:
                 yield partition, tuple(wanted)
 
     def copied_bytes(self) -> int:
@@ -89,9 +88,10 @@ class Rebalancing:
         return known if known is not None else list(self._image.partitions[group].wanted)
 
     def _may_change(self, group: int) -> bool:
-        """Only what has a leader can be copied. What has changed may change again, at no further cost."""
+        """Only what has a leader can be copied. What has changed may change again, at no further cost. One that lacks a
+        replica since a disk was lost gets that back first."""
         partition = self._image.partitions[group]
-        if self._image.available_leader(partition) == NO_NODE or partition.is_moving:
+        if self._image.available_leader(partition) == NO_NODE or partition.is_moving or partition.returning:
             return False
         return group in self._wanted or len(self._wanted) < self._most
 
@@ -103,6 +103,8 @@ class Rebalancing:
         nodes = self._nodes(group)
         if coming in nodes or leaving not in nodes or not self._may_change(group):
             return False
+        if coming in self._image.partitions[group].witness_hosts:
+            return False  # A witness does not become a replica.
         return self._racks_with(nodes, leaving, coming) >= len({self._racks.get(node) for node in nodes})
 
     def _move(self, group: int, leaving: int, coming: int) -> None:
@@ -144,7 +146,11 @@ class Rebalancing:
             for node in nodes[::-1]:
                 used = Counter(self._racks.get(each) for each in self._nodes(group))
                 if used[self._racks.get(node)] > 1 and node in self._replicas:
-                    free = [each for each in self._able if not used[self._racks[each]]]
+                    free = [
+                        each
+                        for each in self._able
+                        if not used[self._racks[each]] and each not in partition.witness_hosts
+                    ]
                     if free:
                         self._move(group, node, min(free, key=lambda each: (self._replicas[each], each)))
 
@@ -228,3 +234,7 @@ class Rebalancing:
                     changed = True
             if not changed:
                 return
+
+
+def _takes_replicas(broker: BrokerRecord) -> bool:
+    return not (broker.fenced or broker.leaving or broker.witness_only)

@@ -58,6 +58,7 @@ def check_assignments(
 def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) -> str:
     unknown = [node for node in replicas if node not in image.brokers]
     down = [node for node in replicas if image.is_fenced(node)]
+    bare = [node for node in replicas if node in image.brokers and image.brokers[node].witness_only]
     if not replicas:
         return "every partition needs at least one replica"
     if len(set(replicas)) != len(replicas):
@@ -66,6 +67,8 @@ def _problem_with(image: MetadataImage, replicas: tuple[int, ...], wanted: int) 
         return f"every partition of a topic has as many replicas as the others, here {wanted}"
     if unknown:
         return f"node {unknown[0]} is not registered; the nodes are {', '.join(map(str, sorted(image.brokers)))}"
+    if bare:
+        return f"node {bare[0]} was started with --witness-only and takes no replicas"
     if 2 * len(down) >= len(replicas):
         return f"node {down[0]} is down, and without a majority of its nodes the partition could elect no leader"
     return ""
@@ -75,7 +78,7 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
     """Replicas and preferred leaders per node, those under way included."""
     replicas: Counter[int] = Counter()
     leaders: Counter[int] = Counter()
-    sets = [partition.replicas for partition in image.partitions.values()]
+    sets = [partition.voters for partition in image.partitions.values()]
     sets.extend(members for placement in under_way for members in placement)
     for members in sets:
         replicas.update(members)
@@ -85,9 +88,14 @@ def load(image: MetadataImage, under_way: Sequence[Placement]) -> tuple[Counter[
 
 def candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
     """The nodes that new replicas may be placed on: those that are there, and are to stay."""
+    return [each for each in witness_candidates(image, under_way) if not each.witness_only]
+
+
+def witness_candidates(image: MetadataImage, under_way: Sequence[Placement]) -> list[Candidate]:
+    """The nodes that new witnesses may be placed on: beside the candidates those that take nothing else."""
     replicas, leaders = load(image, under_way)
     return [
-        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id])
+        Candidate(node_id, broker.rack, replicas[node_id], leaders[node_id], broker.witness_only)
         for node_id, broker in sorted(image.brokers.items())
         if not broker.fenced and not broker.leaving
     ]

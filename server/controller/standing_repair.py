@@ -104,12 +104,16 @@ class StandingRepair:
                 group = move.partition.group
                 waits = move.partition.is_moving or move.partition.returning
                 if move.wanted and group not in self._proposed and not waits:
-                    commands.append(_command(wall_ms, move.partition, move.wanted))
+                    commands.append(_command(wall_ms, move.partition, move.wanted, move.witness))
                     self._proposed[group] = now + self._patience_us
                     room -= 1
         return commands
 
 
-def _command(wall_ms: int, partition: PartitionRecord, wanted: tuple[int, ...]) -> metadata_log_pb2.MetadataCommand:
+def _command(
+    wall_ms: int, partition: PartitionRecord, wanted: tuple[int, ...], witness: int = NO_NODE
+) -> metadata_log_pb2.MetadataCommand:
     body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted, wishes=partition.wishes)
+    if witness != NO_NODE:
+        body.witness = witness
     return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)

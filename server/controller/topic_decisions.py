@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -16,6 +16,7 @@ from quorumlog.server.controller.coordinator_creation import CoordinatorPlan, pl
 from quorumlog.server.controller.decision import ControllerDecision, answer_now, refusal
 from quorumlog.server.controller.replica_assignment import Placement, TopicLimits
 from quorumlog.server.controller.topic_plans import plan_partitions, plan_topic
+from quorumlog.server.controller.witness_placement import voters_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, ApplyResult, Topic
 from quorumlog.server.metadata.topic_config import InvalidTopicConfigError, changed_configs
@@ -173,10 +174,9 @@ class TopicDecisions:
         return [each.placement for each in self._under_way]
 
     def _begin(
-        self, now: int, replica_sets: Iterable[metadata_log_pb2.ReplicaSet], is_applied: Callable[[], bool]
+        self, now: int, replica_sets: Sequence[metadata_log_pb2.ReplicaSet], is_applied: Callable[[], bool]
     ) -> None:
-        placement = [tuple(replica_set.replicas) for replica_set in replica_sets]
-        self._under_way.append(_UnderWay(now + self._patience_us, placement, is_applied))
+        self._under_way.append(_UnderWay(now + self._patience_us, voters_of(replica_sets), is_applied))
 
 
 def _named_twice(name: str, times: int) -> errors_pb2.Error | None:

@@ -15,6 +15,7 @@ from quorumlog.server.controller.replica_assignment import (
     check_assignments,
     check_room,
 )
+from quorumlog.server.controller.witness_placement import replica_sets, too_few_nodes, voters_of
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import INTERNAL_PREFIX, NO_TOPIC_ID, Topic
 from quorumlog.server.metadata.topic_config import (
@@ -48,14 +49,17 @@ def plan_topic(
     )
     if isinstance(placement, errors_pb2.Error):
         return placement
-    refused = _check_configs(topic, len(placement[0])) or check_room(image, under_way, placement, limits)
+    sets = replica_sets(image, under_way, placement)
+    if isinstance(sets, errors_pb2.Error):
+        return sets
+    refused = _check_configs(topic, len(placement[0])) or check_room(image, under_way, voters_of(sets), limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.CreateTopic(
         name=topic.name,
         topic_id=topic.topic_id or new_topic_id(image, rng),
         configs={name: value.strip() for name, value in topic.configs.items()},
-        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+        partitions=sets,
     )
 
 
@@ -85,7 +89,7 @@ def _assigned(image: MetadataImage, topic: admin_pb2.NewTopic, limits: TopicLimi
             )
     refused = check_partitions(len(placement), limits) or check_assignments(image, placement)
     if refused is None and len(placement[0]) % 2 == 0:
-        refused = even_factor(len(placement[0]))
+        refused = refuse_even_below_second(image)
     return refused or placement
 
 
@@ -131,13 +135,18 @@ def plan_partitions(
                 f"topic {topic.name} has replication factor {factor}, and {len(nodes)} nodes are alive: start more",
             )
         placement = place(more, factor, nodes)
-    refused = refused or check_room(image, under_way, placement, limits)
+    if refused is not None:
+        return refused
+    sets = replica_sets(image, under_way, placement)
+    if isinstance(sets, errors_pb2.Error):
+        return sets
+    refused = check_room(image, under_way, voters_of(sets), limits)
     if refused is not None:
         return refused
     return metadata_log_pb2.AddPartitions(
         topic_id=topic.topic_id,
         first_number=present,
-        partitions=[metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement],
+        partitions=sets,
     )
 
 
@@ -168,14 +177,19 @@ def check_partitions(partitions: int, limits: TopicLimits) -> errors_pb2.Error |
 
 
 def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
-    present = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
+    able = [broker for broker in image.brokers.values() if not broker.fenced and not broker.leaving]
+    present = [broker for broker in able if not broker.witness_only]
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
-    elif factor % 2 == 0:
-        return even_factor(factor)
+    elif factor % 2 == 0 and factor + 1 > len(able):
+        return too_few_nodes(factor, len(able), len(image.brokers))
+    elif factor % 2 == 0 and factor <= len(present):
+        return refuse_even_below_second(image)
     elif factor > len(present):
         leaving = len(image.departures.leaving())
         drained = f" (of the others {leaving} are being drained)" if leaving else ""
+        if len(able) > len(present):
+            drained += f" ({len(able) - len(present)} more take witnesses only)"
         problem = (
             f"replication factor {factor} needs {factor} nodes alive, and {len(present)} of the {len(image.brokers)}"
             f" registered are{drained}: start more nodes or use a smaller factor"
@@ -185,13 +199,9 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
 
 
-def even_factor(factor: int) -> errors_pb2.Error:
-    """The refusal of an even number of replicas."""
-    return error(
-        ErrorCode.INVALID_REPLICATION_FACTOR,
-        f"replication factor {factor} is refused: an even number of replicas needs a witness, which this version does"
-        f" not have; use {factor + 1} (or {factor - 1})",
-    )
+def refuse_even_below_second(image: MetadataImage) -> errors_pb2.Error | None:
+    """Why there can be no even number of replicas yet, or None."""
+    return refuse_below_second(image, "even replication factors, which need a witness, are possible")
 
 
 def _check_configs(topic: admin_pb2.NewTopic, factor: int) -> errors_pb2.Error | None:

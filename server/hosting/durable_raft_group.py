@@ -100,6 +100,7 @@ class RaftGroupFactory:
         committed: int,
         snapshot_source: Callable[[], Snapshot | None],
         votes_from: int = 0,
+        is_witness: bool = False,
     ) -> RaftGroup:
         """One Raft group's replica.
 
@@ -108,6 +109,7 @@ class RaftGroupFactory:
             committed: entries up to here are known to be committed, whatever the hard state says.
             snapshot_source: gives what followers are offered that need entries which are gone.
             votes_from: the replica has a say once it knows that this index is committed.
+            is_witness: it keeps no payload.
         """
         hard_state = state.hard_state
         committed = min(max(hard_state.commit, committed), state.last.index)
@@ -121,6 +123,7 @@ class RaftGroupFactory:
             anchor=EntryId(*state.anchor),
             applied=max(applied, state.anchor.index),
             votes_from=votes_from,
+            is_witness=is_witness,
         )
         log = DurableLog(state.group, self.reader, self.damaged)
         services = RaftLogServices(log, sealer, snapshot_source, check_chain)

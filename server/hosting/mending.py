@@ -18,7 +18,7 @@ from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
 from quorumlog.storage.interface import DamageError, StorageReader
-from quorumlog.v1.entry import CorruptEntryError, entry_hash, verify
+from quorumlog.v1.entry import CorruptEntryError, entry_hash, trace_of, verify
 
 #: An answer is awaited for so long, then another peer is asked.
 ANSWER_US = 1_000_000
@@ -197,6 +197,8 @@ class EntryMender:
         place = (found.group, found.index)
         entry = None if found.refused else _entry_in(found)
         replica = self._host.replicas.get(found.group)
+        if entry is not None and replica is not None:
+            entry = _as_kept(entry, replica.raft.is_witness)
         if entry is None or replica is None:
             if found.gone and replica is not None:
                 wound.gone |= {wound.asked}
@@ -255,6 +257,15 @@ class EntryMender:
         """Questions and answers that may leave now."""
         frames, self._frames = self._frames, {}
         return [(peer, frame) for (peer, _), frame in frames.items()]
+
+
+def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:
+    """An entry as a replica keeps it, which a witness does as a trace; None: a trace is no entry to one with data."""
+    if entry.kind is EntryKind.TRACE:
+        return entry if by_witness else None
+    if not by_witness or entry.kind is EntryKind.CONFIG:
+        return entry
+    return Entry(entry.index, entry.term, EntryKind.TRACE, entry.hash, trace_of(entry.data))
 
 
 def _entry_in(found: EntryFound) -> Entry | None:

@@ -15,7 +15,7 @@ from typing import Protocol
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.membership import is_changed_by
 from quorumlog.raft.replication import NEVER
-from quorumlog.raft.types import AppendResponse, DurableToken, Entry, Message, Ready, Snapshot
+from quorumlog.raft.types import AppendResponse, DurableToken, Entry, EntryId, Message, Ready, Snapshot
 from quorumlog.storage.transaction import RaftGroupWrite, SnapshotSlice, Transaction
 
 
@@ -179,6 +179,16 @@ class RaftHost:
         write.configuration = replica.raft.configuration
         write.compact_to = snapshot.last
         write.table.update(replica.machine.take_rows())
+
+    def give_up_log(self, group: int, up_to: EntryId) -> None:
+        """Drops the entries up to ``up_to``, applied and durable, with the next transaction, and keeps nothing in their
+        place: of a witness, which has no state. The table and the configuration go with it, as in ``checkpoint``."""
+        replica = self.replicas[group]
+        write = self._write_of(group)
+        write.configuration = replica.raft.configuration
+        write.compact_to = up_to
+        write.table.update(replica.machine.take_rows())
+        replica.raft.compact(up_to)
 
     def may_speak(self, group: int, node: int) -> bool:
         """Whether a node has a say in a group that has a replica here: it is a member, or said to host a replica. (A

@@ -14,7 +14,10 @@ Seal = Callable[[int, int, int], Entry]
 def configuration_to_proto(configuration: Configuration) -> peer_pb2.GroupConfiguration:
     """The wire form of a configuration."""
     return peer_pb2.GroupConfiguration(
-        voters=configuration.voters, learners=configuration.learners, outgoing_voters=configuration.outgoing
+        voters=configuration.voters,
+        learners=configuration.learners,
+        outgoing_voters=configuration.outgoing,
+        witnesses=configuration.witnesses,
     )
 
 
@@ -24,7 +27,9 @@ def configuration_from_proto(message: peer_pb2.GroupConfiguration) -> Configurat
     Raises:
         ValueError: it is none.
     """
-    return Configuration(tuple(message.voters), tuple(message.learners), tuple(message.outgoing_voters))
+    return Configuration(
+        tuple(message.voters), tuple(message.learners), tuple(message.outgoing_voters), tuple(message.witnesses)
+    )
 
 
 class GroupSealer:
@@ -48,6 +53,10 @@ class GroupSealer:
         """The configuration in an entry of kind CONFIG."""
         body = entry.data[layout.ENVELOPE_BYTES :]
         return configuration_from_proto(peer_pb2.GroupConfiguration.FromString(body))
+
+    def trace(self, entry: Entry, previous_hash: int) -> Entry:
+        """What a witness keeps of an entry."""
+        return Entry(entry.index, entry.term, EntryKind.TRACE, entry.hash, layout.trace_of(entry.data))
 
     def command(self, body: bytes) -> Seal:
         """How to seal a command once its place is known."""

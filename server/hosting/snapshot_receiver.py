@@ -101,7 +101,7 @@ class SnapshotReceiver:
         stage = self._rng.getrandbits(64)
         deadline = now + self._options.snapshot_stall_us
         incoming = _Incoming(chunk.group, peer, chunk.transfer, offer, stage, deadline)
-        if not self._raft(chunk.group).lacks(offer.last):
+        if offer.slices == 0 or not self._raft(chunk.group).lacks(offer.last):
             self._finish(incoming)
             return None
         self._incoming[chunk.group] = incoming
@@ -113,9 +113,11 @@ class SnapshotReceiver:
             return "no such group here, or its sender is no member"
         if offer.term < max(replica.raft.term, before.offer.term if before is not None else 0):
             return "its term is over"
+        if (offer.slices == 0) != replica.raft.is_witness:
+            return "a witness takes the point of a snapshot, and nobody else does"
         if offer.size_bytes > self._limits.snapshot_bytes:
             return f"larger than {self._limits.snapshot_bytes} bytes"
-        alike = sum((each.offer.slices == 1) == (offer.slices == 1) for each in self._incoming.values())
+        alike = sum((each.offer.slices <= 1) == (offer.slices <= 1) for each in self._incoming.values())
         if before is None and alike >= self._limits.transfers_of(offer.slices):
             return "too many snapshots arrive at once"
         return "" if self._has_room() else "the disk is nearly full"

@@ -64,8 +64,8 @@ class SnapshotSender:
         """Begins to send what Raft offers to a follower; past the bound of transfers it is refused, to be offered
         again."""
         key = group, message.to
-        small = message.snapshot.data.slices == 1
-        alike = sum((each.snapshot.data.slices == 1) == small for each in self._transfers.values())
+        small = message.snapshot.data.slices <= 1
+        alike = sum((each.snapshot.data.slices <= 1) == small for each in self._transfers.values())
         if key not in self._transfers and alike >= self._limits.transfers_of(message.snapshot.data.slices):
             self._tell_raft(now, group, message.to, ok=False)
             return
@@ -128,8 +128,10 @@ class SnapshotSender:
             if not self._is_wanted(transfer):
                 del self._transfers[key]
                 continue
-            end = min(transfer.snapshot.data.slices, transfer.durable + self._limits.snapshot_window)
             paced = self._is_paced(transfer)
+            # The offer alone, where there are no slices: a witness's snapshot.
+            pieces = max(transfer.snapshot.data.slices, 1)
+            end = min(pieces, transfer.durable + self._limits.snapshot_window)
             while transfer.sent < end:
                 if paced and self._pace.holds(now, transfer.group):
                     if transfer.sent == transfer.durable:
@@ -156,7 +158,7 @@ class SnapshotSender:
             offer = SnapshotOffer(
                 transfer.term, last, configuration, data.slices, data.size_bytes, data.checksum
             )  # fmt: skip
-        piece = self._storage.snapshot_slice(transfer.group, data.stage, number)
+        piece = self._storage.snapshot_slice(transfer.group, data.stage, number) if data.slices else b""
         return SnapshotChunk(transfer.group, transfer.number, number, piece, offer)
 
     def _is_wanted(self, transfer: _Transfer) -> bool:

@@ -181,7 +181,7 @@ class MetadataImage:
 
     def _check(self, partition: PartitionRecord) -> None:
         assert partition.isr, partition
-        assert set(partition.isr) <= set(partition.hosts), partition
+        assert set(partition.isr) <= set(partition.hosts) - partition.witness_hosts, partition
         if partition.leader == NO_NODE:
             assert partition.leader_epoch == 0, partition
         else:
@@ -374,7 +374,7 @@ class MetadataImage:
 
     def _check_members(self, partition: PartitionRecord, change: peer_pb2.IsrChange) -> errors_pb2.Error | None:
         members = [member.node_id for member in change.isr]
-        if len(set(members)) != len(members) or not set(members) <= set(partition.hosts):
+        if len(set(members)) != len(members) or not set(members) <= set(partition.hosts) - partition.witness_hosts:
             return error(
                 ErrorCode.INVALID_REQUEST,
                 f"ISR {members} of {partition.name} is not a set of its replicas {list(partition.hosts)}",

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import ApplyResult, PartitionRecord
 from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
@@ -44,7 +45,8 @@ class PartitionMoves:
         """A partition is to have other replicas, or to stay where it was. The latest wish counts."""
         partition = self._partitions.get(command.group)
         wanted = tuple(command.replicas)
-        problem = check_wish(partition, wanted)
+        witness = command.witness if command.HasField("witness") else NO_NODE
+        problem = check_wish(partition, wanted, witness, goes_on=bool(command.returning))
         if partition is None or problem is not None:
             return ApplyResult(reassigned(partition, problem))
         if command.HasField("wishes") and command.wishes != partition.wishes:
@@ -52,8 +54,10 @@ class PartitionMoves:
             return ApplyResult(reassigned(partition, error(ErrorCode.INVALID_UPDATE_VERSION, outdated)))
         # Some of these may vote by now, and only the leader knows.
         former = {*partition.former_targets, *partition.target}
+        witnesses = partition.witness_hosts
         self._index.leave(partition)
         partition.wishes += 1
+        partition.target_witness = witness_after(partition, wanted, witness)
         partition.target = wanted or partition.replicas
         partition.throttle = command.bytes_per_second
         if wanted:
@@ -61,6 +65,7 @@ class PartitionMoves:
         elif set(partition.returning) <= set(partition.target):
             partition.returning = ()
         partition.former_targets = tuple(sorted(former - {*partition.replicas, *partition.target}))
+        partition.former_witnesses = tuple(sorted(witnesses - {partition.witness, partition.target_witness}))
         self._index.enter(partition)
         self._groups.add(partition.group)
         return ApplyResult(reassigned(partition, None), changed_groups={partition.group})
@@ -80,7 +85,9 @@ class PartitionMoves:
                 leader=partition.leader,
                 leader_epoch=partition.leader_epoch,
             )
-        fulfilled = moved.wish == partition.wishes and tuple(moved.replicas) == partition.wanted
+        witness = moved.witness if moved.HasField("witness") else NO_NODE
+        there = tuple(moved.replicas) == partition.wanted and witness == partition.wanted_witness
+        fulfilled = moved.wish == partition.wishes and there
         if partition.is_moving and fulfilled:
             return None
         return error(ErrorCode.INVALID_UPDATE_VERSION, _outdated(partition, moved))
@@ -92,8 +99,9 @@ class PartitionMoves:
         partition = self._partitions.get(moved.group)
         if partition is not None and problem is None:
             self._index.leave(partition)
-            partition.replicas = partition.wanted
-            partition.target = partition.former_targets = ()
+            partition.replicas, partition.witness = partition.wanted, partition.wanted_witness
+            partition.target = partition.former_targets = partition.former_witnesses = ()
+            partition.target_witness = NO_NODE
             partition.throttle = 0
             self._index.enter(partition)
             partition.isr = partition.ordered(partition.isr)
@@ -115,14 +123,55 @@ def _outdated(partition: PartitionRecord, moved: peer_pb2.ReplicasMoved) -> str:
     return f"{partition.name} is being moved: its wish {partition.wishes} is for nodes {nodes}, not {late}"
 
 
-def check_wish(partition: PartitionRecord | None, wanted: tuple[int, ...]) -> errors_pb2.Error | None:
-    """Why a partition cannot be wished elsewhere, or None. No nodes: the move under way is cancelled."""
+def witness_after(partition: PartitionRecord, wanted: tuple[int, ...], witness: int) -> int:
+    """Where a partition's witness is to be after a wish; NO_NODE: nowhere.
+
+    Arguments:
+        wanted: where its replicas are to be; none: the move under way is cancelled.
+        witness: the wish for it; NO_NODE: where it is to be anyway.
+    """
+    if not wanted:
+        return partition.witness
+    if len(wanted) % 2:
+        return NO_NODE
+    return witness if witness != NO_NODE else partition.wanted_witness
+
+
+def check_wish(
+    partition: PartitionRecord | None, wanted: tuple[int, ...], witness: int = NO_NODE, *, goes_on: bool = False
+) -> errors_pb2.Error | None:
+    """Why a partition cannot be wished elsewhere, or None. No nodes: the move under way is cancelled.
+
+    Arguments:
+        goes_on: it only goes on with what is left until a lost disk is replaced: an even number needs no witness.
+    """
     if partition is None:
         return error(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, "the partition has just been deleted")
     if not wanted and not partition.is_moving:
         problem = f"{partition.name} is not being moved: there is nothing to cancel"
         return error(ErrorCode.REASSIGNMENT_IN_PROGRESS, problem)
-    return None
+    return _check_kinds(partition, wanted, witness, goes_on)
+
+
+def _check_kinds(
+    partition: PartitionRecord, wanted: tuple[int, ...], witness: int, goes_on: bool
+) -> errors_pb2.Error | None:
+    """A witness has no records to go on with, and a replica would throw its own away: a node that is to be the other
+    must have left the partition before."""
+    after = witness_after(partition, wanted, witness)
+    if wanted and len(wanted) % 2 == 0 and after == NO_NODE and not goes_on:
+        problem = f"{partition.name} on {len(wanted)} nodes needs a witness on another node, and there is none"
+        return error(ErrorCode.INVALID_REPLICATION_FACTOR, problem)
+    witnesses = partition.witness_hosts | ({after} - {NO_NODE})
+    replicas = {*partition.replicas, *partition.target, *partition.former_targets, *wanted}
+    both = sorted(witnesses & replicas)
+    if not both:
+        return None
+    problem = (
+        f"{partition.name}: node {both[0]} would have its witness and a replica, and neither becomes the other: move"
+        " the witness to another node first"
+    )
+    return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 
 
 def reassigned(partition: PartitionRecord | None, problem: errors_pb2.Error | None) -> peer_pb2.ControllerResponse:

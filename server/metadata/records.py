@@ -23,7 +23,7 @@ PRODUCER_ID_BLOCK = 1000
 #: The feature level at which a metadata log begins, whichever version reads it.
 FIRST_FEATURE_LEVEL = 1
 #: From this one on: deletions of producer claims, states of partitions in slices, named producers counted apart, other
-#: voters in the metadata quorum, nodes that leave, restores from backups.
+#: voters in the metadata quorum, nodes that leave, restores from backups, witnesses.
 SECOND_FEATURE_LEVEL = 2
 #: The highest that this version supports.
 FEATURE_LEVEL = SECOND_FEATURE_LEVEL
@@ -79,6 +79,11 @@ class BrokerRecord:
         """Its rack; empty when it has none."""
         return self.registration.rack
 
+    @property
+    def witness_only(self) -> bool:
+        """Whether it takes witnesses, and no replicas."""
+        return self.registration.witness_only
+
 
 @dataclass(slots=True, eq=False)
 class Topic:
@@ -112,6 +117,9 @@ class PartitionRecord:
         wishes: how often it was wished elsewhere, or back.
         throttle: bytes per second that its leader's node sends of it while it is being moved; 0: as fast as it goes.
         returning: where its replicas are to be once lost disks have been replaced; empty if none is missing.
+        witness: the node that votes and has no records; NO_NODE where the number of replicas is odd.
+        target_witness: where that is to be, while the partition is being moved.
+        former_witnesses: as ``former_targets``, of nodes that were to have the witness.
     """
 
     topic: Topic
@@ -128,6 +136,34 @@ class PartitionRecord:
     wishes: int = 0
     throttle: int = 0
     returning: tuple[int, ...] = ()
+    witness: int = NO_NODE
+    target_witness: int = NO_NODE
+    former_witnesses: tuple[int, ...] = ()
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """Its replicas, and its witness behind them."""
+        return self.replicas if self.witness == NO_NODE else (*self.replicas, self.witness)
+
+    @property
+    def wanted_witness(self) -> int:
+        """Where its witness is to be; NO_NODE: nowhere."""
+        return self.target_witness if self.target else self.witness
+
+    @property
+    def wanted_voters(self) -> tuple[int, ...]:
+        """Where its replicas and its witness are to be."""
+        return self.wanted if self.wanted_witness == NO_NODE else (*self.wanted, self.wanted_witness)
+
+    @property
+    def intended_voters(self) -> tuple[int, ...]:
+        """The same, once lost disks have been replaced."""
+        return self.intended if self.wanted_witness == NO_NODE else (*self.intended, self.wanted_witness)
+
+    @property
+    def witness_hosts(self) -> frozenset[int]:
+        """Every node that may have its witness: none of them has a replica."""
+        return frozenset({self.witness, self.target_witness, *self.former_witnesses} - {NO_NODE})
 
     @property
     def is_moving(self) -> bool:
@@ -146,10 +182,11 @@ class PartitionRecord:
 
     @property
     def hosts(self) -> tuple[int, ...]:
-        """Every node that may have a replica."""
+        """Every node that may have a replica, or the witness."""
         if not self.target:
-            return self.replicas
-        return tuple(dict.fromkeys((*self.replicas, *self.target, *self.former_targets)))
+            return self.voters
+        replicas = (*self.replicas, *self.target, *self.former_targets)
+        return tuple(dict.fromkeys((*replicas, *sorted(self.witness_hosts))))
 
     @property
     def name(self) -> str:
@@ -238,6 +275,9 @@ def topic_record(topic: Topic) -> metadata_log_pb2.TopicRecord:
                 wishes=partition.wishes,
                 bytes_per_second=partition.throttle,
                 returning=partition.returning,
+                witness=partition.witness if partition.witness != NO_NODE else None,
+                target_witness=partition.target_witness if partition.target_witness != NO_NODE else None,
+                former_witnesses=partition.former_witnesses,
             )
             for partition in topic.partitions
         ],
@@ -264,6 +304,9 @@ def topic_of(record: metadata_log_pb2.TopicRecord) -> Topic:
                 row.wishes,
                 row.bytes_per_second,
                 tuple(row.returning),
+                row.witness if row.HasField("witness") else NO_NODE,
+                row.target_witness if row.HasField("target_witness") else NO_NODE,
+                tuple(row.former_witnesses),
             )
         )
     return topic

@@ -17,7 +17,7 @@ class ReplicaIndex:
     """Partitions by node.
 
     Attributes:
-        wanted: replicas that each node is to have; those that are being moved count where they are to be.
+        wanted: replicas and witnesses that each node is to have; those that are being moved count where they are to be.
         leaders: how many of them are preferred leaders.
     """
 
@@ -34,7 +34,7 @@ class ReplicaIndex:
         """A partition is there, or has changed."""
         for node in _named(partition):
             self._hosted.setdefault(node, set()).add(partition.group)
-        wanted = partition.wanted
+        wanted = partition.intended_voters
         self.wanted.update(wanted)
         self.leaders[wanted[0]] += 1
 
@@ -42,7 +42,7 @@ class ReplicaIndex:
         """A partition is gone, or is about to change."""
         for node in _named(partition):
             self._hosted[node].discard(partition.group)
-        wanted = partition.wanted
+        wanted = partition.intended_voters
         self.wanted.subtract(wanted)
         self.leaders[wanted[0]] -= 1
 

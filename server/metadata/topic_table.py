@@ -12,6 +12,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.records import FIRST_PARTITION_GROUP, ApplyResult, PartitionRecord, Topic
 from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.server.wire_errors import error
@@ -136,7 +137,10 @@ class TopicTable:
             replicas = tuple(replica_set.replicas)
             present = tuple(node for node in replicas if not self._is_fenced(node))
             number = len(topic.partitions)
-            topic.partitions.append(PartitionRecord(topic, number, self.next_group, replicas, present or replicas[:1]))
+            witness = replica_set.witness if replica_set.HasField("witness") else NO_NODE
+            topic.partitions.append(
+                PartitionRecord(topic, number, self.next_group, replicas, present or replicas[:1], witness=witness)
+            )
             self.next_group += 1
 
     # -- what changes and ends ----------------------------------------------------------------------------------------

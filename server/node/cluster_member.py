@@ -33,6 +33,7 @@ from quorumlog.server.node.resources import NodeResources
 from quorumlog.server.node.serving_conditions import ServingConditions
 from quorumlog.server.node_service import NodeServices, StepTime
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.witness import PartitionWitness
 from quorumlog.server.requests.cluster_changes import ClusterChanges
 from quorumlog.server.requests.elections import ElectionRequests
 from quorumlog.server.requests.failed_responses import FAILED_RESPONSES
@@ -207,8 +208,15 @@ class ClusterMember:
             self.logs.after_round(self._time.now, self._time.wall_ms, hosted)
         elif isinstance(hosted, Coordinator):
             self._coordinators.after_round(hosted)
+        elif isinstance(hosted, PartitionWitness):
+            self._shorten(hosted)
         if hosted.leads and self._reports.needs_report(hosted):
             self.broker.report_soon(self._time.now)
+
+    def _shorten(self, witness: PartitionWitness) -> None:
+        up_to = witness.log_to_give_up(self._resources.options.limits.witness_traces)
+        if up_to is not None:
+            self._resources.host.give_up_log(witness.group, up_to)
 
     def _after_metadata_round(self) -> None:
         now, raft = self._time.now, self.metadata.replica.raft
@@ -219,7 +227,7 @@ class ClusterMember:
         self._metadata_reads.after_round()
         self._image_age.after_round()
         self._coordinators.metadata_changed()
-        self._endings.leave()
+        self._endings.leave(now)
         self.logs.deleted_producers.metadata_changed(now)
         self.metadata.checkpoint()
 

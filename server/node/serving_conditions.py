@@ -24,11 +24,11 @@ class ServingConditions:
         self._time = time
 
     def live_replicas(self, partition: Partition) -> int:
-        """Voters of a partition that can be expected to confirm an append, this node included."""
+        """Voters with data of a partition that can be expected to confirm an append, this node included."""
         silence = self._options.raft.election_timeout_us * LIVE_FOR_ELECTION_TIMEOUTS
         return sum(
             node == self._options.node_id or self._links.alive(node, self._time.now, silence)
-            for node in partition.raft.configuration.voters
+            for node in partition.raft.configuration.data_voters
         )
 
     def refusal(self) -> errors_pb2.Error | None:

@@ -60,7 +60,7 @@ def heir_of(raft: RaftGroup, links: PeerQueues) -> int:
     """The reachable follower with the most of a led group's log; NO_NODE when there is none."""
     candidates = [
         (raft.progress[node].match_index, -node)
-        for node in raft.configuration.voters
+        for node in raft.configuration.data_voters
         if node != raft.node_id and links[node].up
     ]
     return -max(candidates)[1] if candidates else NO_NODE

@@ -351,8 +351,11 @@ class Partition:
 
     @property
     def copies_needed(self) -> int:
-        """Durable copies that acks=all needs: max(min.insync.replicas, data quorum)."""
-        return max(self.config.min_insync_replicas, len(self.raft.configuration.voters) // 2 + 1)
+        """Durable copies that acks=all needs: max(min.insync.replicas, data quorum). The data quorum is what every
+        quorum has at least beside the witnesses."""
+        configuration = self.raft.configuration
+        data_quorum = len(configuration.data_voters) - (len(configuration.voters) - 1) // 2
+        return max(self.config.min_insync_replicas, data_quorum)
 
     def append(
         self, now: int, wall_ms: int, batch: bytes, acks: int, call: ProduceCall, slot: int, live_replicas: int

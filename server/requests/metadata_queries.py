@@ -111,6 +111,7 @@ class MetadataQueries(NodeService):
                 isr=record.isr,
                 partition_epoch=record.partition_epoch,
                 group_id=record.group,
+                witness=record.witness if record.witness != NO_NODE else None,
             )
 
     def describe_configs(self, time: StepTime, asked: ClientRequest, request: admin_pb2.DescribeConfigsRequest) -> None:
@@ -156,9 +157,9 @@ class MetadataQueries(NodeService):
                 topic=record.topic.name,
                 partition=record.number,
                 replicas=record.hosts,
-                adding=[node for node in record.wanted if node not in record.replicas],
-                removing=[node for node in record.hosts if node not in record.wanted],
                 bytes_per_second=record.throttle,
+                adding=[node for node in record.wanted_voters if node not in record.voters],
+                removing=[node for node in record.hosts if node not in record.wanted_voters],
             )
         self._replies.reply(request_id, response)
 

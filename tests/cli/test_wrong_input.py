@@ -240,6 +240,7 @@ NUMBER = "valid integer"
 ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("node start", (), 2, ("node_id is not set", "--node-id")),
     ("node start", ("--config", "/proc/none.toml"), 2, ("/proc/none.toml", "does not exist")),
+    ("node start", ("--witness-only", "yes"), 2, ("unexpected", "yes")),
     ("node start", ("--node-id", "x"), 2, ("--node-id", NUMBER)),
     ("cluster up", ("--nodes", "0"), 2, ("--nodes", "1")),
     ("cluster up", ("--nodes", "65"), 2, ("--nodes", "64")),
@@ -276,7 +277,8 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("quorum describe", ("-o", "yaml"), 2, ("'yaml'", "'table'", "'json'")),
     ("topics create", (), 2, ("missing argument",)),
     ("topics create", ("orders",), 1, ("orders", "exists")),
-    ("topics create", ("x", "--replication-factor", "2"), 1, ("replication factor 2", "use 3")),
+    ("topics create", ("x", "--replication-factor", "0"), 1, ("replication factor 0", "use 3")),
+    ("topics create", ("x", "--replication-factor", "4"), 1, ("needs 5 nodes alive", "witness", "use factor 3")),
     ("topics create", ("x", "--replication-factor", "5"), 1, ("replication factor 5", "3")),
     ("topics create", ("x", "--partitions", "0"), 1, ("0 partitions", "1 to")),
     ("topics create", ("x", "--partitions", "9" * 20), 2, ("num_partitions", "9" * 20)),

@@ -138,7 +138,7 @@ def test_moves_from_the_command_line(tmp_path: Path) -> None:
         with pytest.raises(ReassignmentInProgressError):
             admin.reassign_partitions({MOVED: None})
         for wrong, error in (
-            ([1, 2], InvalidReplicationFactorError),
+            ([1, 2, 3, 4], InvalidReplicationFactorError),
             ([1, 2, 9], InvalidReplicaAssignmentError),
             ([1, 1, 2], InvalidReplicaAssignmentError),
         ):

@@ -286,8 +286,8 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Admin.create_topics", {"new_topics": ["x"]}, IllegalArgumentError, "NewTopic objects, not str"),
     ("Admin.create_topics", {"new_topics": [NewTopic("orders")]}, TopicAlreadyExistsError, "exists"),
     (
-        "Admin.create_topics", {"new_topics": [NewTopic("y", replication_factor=2)]},
-        InvalidReplicationFactorError, "use 3",
+        "Admin.create_topics", {"new_topics": [NewTopic("y", replication_factor=4)]},
+        InvalidReplicationFactorError, "use factor 3",
     ),
     (
         "Admin.create_topics", {"new_topics": [NewTopic("y", topic_configs={"retention": 1})]},

@@ -9,13 +9,16 @@ from pathlib import Path
 import pytest
 from storage_samples import CONFIGURATION, LogBuilder, create, identity, staged, transaction
 
-from quorumlog.raft.types import ORIGIN, Configuration, EntryId, HardState
+from quorumlog.raft.types import NO_DATA, ORIGIN, Configuration, EntryId, HardState, Snapshot
+from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.storage import rows
 from quorumlog.storage.environment import MAP_SIZE_BYTES, Environment
 from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError, StorageEngineError
 from quorumlog.storage.storage import Storage
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.storage.verification import verify
+from quorumlog.v1.entry import CorruptEntryError, trace_of
+from quorumlog.v1.entry import verify as verify_entry
 
 ALL_BYTES = 1 << 40
 
@@ -405,3 +408,35 @@ def test_a_thousand_groups_open_within_the_budget(tmp_path: Path) -> None:
     with Storage(tmp_path) as storage:
         assert len(storage.groups()) == 1000
     assert time.process_time() - began < 2, "seconds of processor time: a restart must serve within two"
+
+
+def test_a_witness_keeps_traces_and_begins_anew_behind_a_point(tmp_path: Path) -> None:
+    log = LogBuilder(7)
+    entries = [log.noop(), *log.batches(3)]
+    traces = [GroupSealer(7).trace(entry, 0) for entry in entries]
+    members = Configuration((1, 2, 3), witnesses=(3,))
+    row = {b"w": b"\0" * 8}
+    with Storage(tmp_path / "data") as storage:
+        storage.commit(
+            transaction(RaftGroupWrite(7, create=members, entries=traces, hard_state=HardState(1), table=row))
+        )
+    with Storage(tmp_path / "data") as storage:
+        state = storage.groups()[7]
+        assert (state.configuration, state.last, state.table) == (members, identity(entries[-1]), row)
+        assert storage.entries(7, 1, 4, ALL_BYTES) == traces
+        assert storage.last_batch(7) is None
+        point = Snapshot(EntryId(9, 2, 99), members, NO_DATA)
+        installed = RaftGroupWrite(7, snapshot=point, hard_state=HardState(2, -1, 9), table=row)
+        storage.commit(transaction(installed, number=2))
+    with Storage(tmp_path / "data") as storage:
+        state = storage.groups()[7]
+        assert (state.anchor, state.last, state.snapshot) == (point.last, point.last, None)
+    assert verify(tmp_path / "data").sound
+
+
+@pytest.mark.parametrize("damage", [40, 47, 8, 20])
+def test_a_trace_with_a_flipped_bit_is_refused(damage: int) -> None:
+    trace = bytearray(trace_of(LogBuilder(7).batches(1)[0].data))
+    trace[damage] ^= 1
+    with pytest.raises(CorruptEntryError):
+        verify_entry(bytes(trace))

@@ -13,6 +13,7 @@ import itertools
 from raft_cluster import Cluster
 
 from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.membership import after_joint
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.progress import Progress, ProgressState
 from quorumlog.raft.quorum import Halves
@@ -50,6 +51,7 @@ class CheckedCluster(Cluster):
         seed: int,
         lazy_commit: bool,
         spare: tuple[int, ...] = (),
+        witnesses: tuple[int, ...] = (),
     ) -> None:
         self.leaders: dict[int, int] = {}
         self.committed: dict[int, tuple[int, int]] = {}
@@ -58,8 +60,8 @@ class CheckedCluster(Cluster):
         self.promised: dict[int, HardState] = {}
         self.identities: dict[tuple[int, int], int] = {}
         #: Members as of each change that is known to be committed, by its index.
-        self.configurations = {0: Configuration(voters, learners)}
-        super().__init__(voters, learners, seed=seed, options=SMALL, spare=spare)
+        self.configurations = {0: Configuration(voters, learners, witnesses=witnesses)}
+        super().__init__(voters, learners, seed=seed, options=SMALL, spare=spare, witnesses=witnesses)
         self.lazy_commit = lazy_commit
 
     # -- what the driver does -------------------------------------------------------------------------------------
@@ -104,7 +106,7 @@ class CheckedCluster(Cluster):
         before = self.configurations[max(index for index in self.configurations if index < entry.index)]
         after = self.sealer.configuration_of(entry)
         assert before.is_joint or after.outgoing in ((), before.voters), f"{before} becomes {after}"
-        assert not before.is_joint or after == Configuration(before.voters, before.learners), f"{before}: {after}"
+        assert not before.is_joint or after == after_joint(before), f"{before}: {after}"
         self.configurations[entry.index] = after
 
     # -- what must hold -------------------------------------------------------------------------------------------
@@ -140,12 +142,13 @@ class CheckedCluster(Cluster):
         if core.role is Role.LEADER:
             if self.leaders.setdefault(core.term, node_id) != node_id:
                 raise AssertionError(f"two leaders in term {core.term}")
+            assert node_id not in self.witnesses, "a witness leads"
             self.check_leader(node_id, core)
             alone = core.configuration.electors == (node_id,)
             latest = NEVER if alone else self.now + timeout
         else:
             assert core.uncommitted_bytes == 0
-            latest = self.now + 2 * timeout if core.is_voter else NEVER
+            latest = self.now + 2 * timeout if core.may_lead else NEVER
         if core.quiescent:
             latest = NEVER
         assert core.next_deadline <= latest, f"{node_id} sleeps too long: until {core.next_deadline} at {self.now}"
@@ -192,7 +195,7 @@ class CheckedCluster(Cluster):
         assert sum(sizes[:-1]) < self.options.max_inflight_bytes
         for (before, after), size in zip(itertools.pairwise(ends), sizes[1:], strict=True):
             assert before < after
-            if before >= core.first_index - 1:
+            if before >= core.first_index - 1 and peer not in self.witnesses:
                 entries = core.entries_between(before + 1, after, 1 << 30)
                 assert size == sum(len(entry.data) for entry in entries), "in-flight bytes are of other entries"
 
@@ -205,7 +208,9 @@ class CheckedCluster(Cluster):
 
     def quorum_holds(self, halves: Halves, index: int, entry_hash: int) -> bool:
         return all(
-            sum(self.holds(voter, index, entry_hash) for voter in voters) > len(voters) // 2 for voters in halves
+            sum(self.holds(voter, index, entry_hash) for voter in voters) > len(voters) // 2
+            and any(self.holds(voter, index, entry_hash) for voter in voters if voter not in self.witnesses)
+            for voters in halves
         )
 
     def uncommitted(self, node_id: int) -> list[Entry]:
@@ -222,11 +227,13 @@ class CheckedCluster(Cluster):
 
     def check_logs_match(self) -> None:
         """Equal index and term mean equal entries, and so (they are chained) equal logs before them."""
-        for replica in self.replicas.values():
+        for node_id, replica in self.replicas.items():
             written = (entry for ready in replica.unsynced for entry in ready.entries)
             for entry in itertools.chain(replica.disk.log, written):
                 identity = (entry.index, entry.term)
                 assert self.identities.setdefault(identity, entry.hash) == entry.hash, "logs do not match"
+                traced = entry.kind in (EntryKind.TRACE, EntryKind.CONFIG)
+                assert traced if node_id in self.witnesses else entry.kind is not EntryKind.TRACE, "payload and traces"
 
     # -- healing --------------------------------------------------------------------------------------------------
 

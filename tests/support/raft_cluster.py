@@ -45,7 +45,9 @@ class Sealer:
         return self.entry(EntryKind.NOOP, index, term, previous_hash, b"")
 
     def config(self, index: int, term: int, previous_hash: int, configuration: Configuration) -> Entry:
-        parts = (configuration.voters, configuration.learners, configuration.outgoing)
+        parts = [configuration.voters, configuration.learners, configuration.outgoing]
+        if configuration.witnesses:
+            parts.append(configuration.witnesses)
         text = "|".join(",".join(map(str, part)) for part in parts)
         return self.entry(EntryKind.CONFIG, index, term, previous_hash, text.encode())
 
@@ -53,8 +55,14 @@ class Sealer:
         parts = (tuple(int(node) for node in part.split(",") if node) for part in entry.data.decode().split("|"))
         return Configuration(*parts)
 
+    def trace(self, entry: Entry, previous_hash: int) -> Entry:
+        return Entry(entry.index, entry.term, EntryKind.TRACE, entry.hash, str(previous_hash).encode())
+
 
 def check_chain(previous: EntryId, entry: Entry) -> None:
+    if entry.kind is EntryKind.TRACE:
+        assert int(entry.data) == previous.hash, (previous, entry)
+        return
     assert entry.hash == chained_hash(previous.hash, entry.index, entry.term, entry.data), (previous, entry)
 
 
@@ -134,8 +142,15 @@ class Cluster:
         seed: int = 0,
         options: RaftOptions | None = None,
         spare: tuple[int, ...] = (),
+        witnesses: tuple[int, ...] = (),
     ) -> None:
-        self.configuration = Configuration(voters, learners)
+        """Arguments:
+        spare: nodes that are no members yet.
+        witnesses: those that are witnesses for as long as they exist, members or spare.
+        """
+        members = {*voters, *learners}
+        self.configuration = Configuration(voters, learners, (), tuple(n for n in witnesses if n in members))
+        self.witnesses = set(witnesses)
         self.options = options or RaftOptions()
         self.rng = random.Random(seed)
         self.sealer = Sealer()
@@ -175,6 +190,7 @@ class Cluster:
             anchor=disk.anchor,
             applied=disk.anchor.index,
             votes_from=replica.votes_from,
+            is_witness=node_id in self.witnesses,
         )
         services = RaftLogServices(disk, self.sealer, lambda: self.snapshot_of(node_id), check_chain)
         replica.core = RaftGroup(restored, services, self.options, self.rng, self.now)
@@ -200,6 +216,7 @@ class Cluster:
 
     def snapshot_of(self, node_id: int) -> Snapshot | None:
         """The newest state: here it is only what was applied."""
+        assert node_id not in self.witnesses, "a witness has no state"
         replica, core = self.replicas[node_id], self.core(node_id)
         if core.applied_index == 0:
             return None

@@ -2,13 +2,15 @@
 
 ::
 
-    voters 1 2 3 [learners 4] [option=value ...]     a new cluster (first command)
+    voters 1 2 3 [learners 4] [option=value ...]     a new cluster (first command); witness=3: node 3 is a witness,
+                                                     spare=4: node 4 is there and no member yet
     elect 1                                          a campaign in which nothing goes wrong
     campaign 1 / timeout 1 / wait 5ms                an election now; at its deadline; let time pass
     propose 1 text / learners 1 4 5                  an entry; a change of the learners
-    replace 1 2 3 4 [learners 5]                     node 1 proposes other voters
+    replace 1 2 3 4 [learners 5] [witness=4]         node 1 proposes other voters
     destroy 4 voters 1 2 3 [from=9]                  a removed replica is destroyed, and made anew as a learner, which
-                                                     has a say once it knows that index 9 is committed
+                                                     has a say once it knows that index 9 is committed; with ``data`` it
+                                                     is no witness any more
     deliver [filters] / drop [filters]               what is under way now, not what that causes
     keep NAME [filters] / replay NAME                copies of messages under way, to be delivered again later
     persist 1 [n] / crash 1 [synced=n] / restart 1   sync the oldest n writes (all); lose what is not synced
@@ -20,7 +22,8 @@
     state / log 1 / progress 1 / network / deadline 1  print
     expect leader 1|none, expect commit 1 5, expect role 1 follower, expect term 1 2, expect log 1 1/1 2/1,
     expect applied 1 a b, expect durable 1 5, expect vote 1 2, expect uncommitted 1 0, expect refused 1 text,
-    expect members 1 1,2,3->1,2,4+5 (joint, with a learner), expect everywhere 1,
+    expect members 1 1,2,3->1,2,4+5 (joint, with a learner; 3w is a witness), expect everywhere 1,
+    expect engaged 1, expect disengaged 1 (whether its witnesses are sent what not all data replicas have),
     expect quiescent 1, expect awake 1, expect readable 1 NAME 5, expect unreadable 1 NAME
 
 Filters: ``to=2``, ``from=1``, ``type=Append`` (a prefix of the message's name). Lines with ``#`` are comments. An
@@ -98,9 +101,12 @@ class Script:
 
     def do_voters(self, words: list[str], options: dict[str, str]) -> None:
         voters, learners = split(words)
-        limits = RaftOptions(**{name: int(value) for name, value in options.items() if name != "spare"})
-        spare = tuple(map(int, options["spare"].split(","))) if "spare" in options else ()
-        self.cluster = Cluster(voters, learners, options=limits, spare=spare)
+        limits = RaftOptions(
+            **{name: int(value) for name, value in options.items() if name not in ("spare", "witness")}
+        )
+        self.cluster = Cluster(
+            voters, learners, options=limits, spare=nodes(options, "spare"), witnesses=nodes(options, "witness")
+        )
 
     def do_elect(self, words: list[str], options: dict[str, str]) -> None:
         self.cluster.elect(int(words[0]))
@@ -122,14 +128,20 @@ class Script:
     def do_learners(self, words: list[str], options: dict[str, str]) -> None:
         core = self.cluster.core(int(words[0]))
         learners = tuple(map(int, words[1:]))
-        core.propose_configuration(self.cluster.now, Configuration(core.configuration.voters, learners))
+        witnesses = nodes(options, "witness") or core.configuration.witnesses
+        wanted = Configuration(core.configuration.voters, learners, witnesses=witnesses)
+        core.propose_configuration(self.cluster.now, wanted)
 
     def do_replace(self, words: list[str], options: dict[str, str]) -> None:
         core = self.cluster.core(int(words[0]))
         voters, learners = split(words[1:])
-        core.propose_configuration(self.cluster.now, Configuration(voters, learners))
+        wanted = Configuration(voters, learners, witnesses=nodes(options, "witness"))
+        core.propose_configuration(self.cluster.now, wanted)
 
     def do_destroy(self, words: list[str], options: dict[str, str]) -> None:
+        if "data" in words:
+            words.remove("data")
+            self.cluster.witnesses.discard(int(words[0]))
         configuration = Configuration(tuple(map(int, words[2:])), (int(words[0]),))
         self.cluster.destroy(int(words[0]), configuration, int(options.get("from", "0")))
 
@@ -306,6 +318,8 @@ class Script:
             "members": lambda: [describe_members(core.configuration)],
             "everywhere": lambda: [] if core.is_configuration_everywhere else ["not everywhere"],
             "uncommitted": lambda: [str(core.uncommitted_bytes)],
+            "engaged": lambda: [] if core.witnesses_engaged else ["disengaged"],
+            "disengaged": lambda: ["engaged"] if core.witnesses_engaged else [],
             "quiescent": lambda: [] if core.quiescent else ["awake"],
             "awake": lambda: ["quiescent"] if core.quiescent else [],
         }[what]()
@@ -319,9 +333,15 @@ def split(words: list[str]) -> tuple[tuple[int, ...], tuple[int, ...]]:
     return voters, learners
 
 
+def nodes(options: dict[str, str], name: str) -> tuple[int, ...]:
+    """The nodes that an option names."""
+    return tuple(map(int, options[name].split(","))) if name in options else ()
+
+
 def describe_members(configuration: Configuration) -> str:
     outgoing, voters, learners = (
-        ",".join(map(str, nodes)) for nodes in (configuration.outgoing, configuration.voters, configuration.learners)
+        ",".join(f"{node}{'w' * (node in configuration.witnesses)}" for node in part)
+        for part in (configuration.outgoing, configuration.voters, configuration.learners)
     )
     return f"{outgoing}->" * bool(outgoing) + voters + f"+{learners}" * bool(learners)
 
@@ -332,6 +352,8 @@ def describe_entry(entry: Entry) -> str:
             return f"{entry.index}/{entry.term}"
         case EntryKind.CONFIG:
             return f"{entry.index}/{entry.term}:{describe_members(Sealer().configuration_of(entry))}"
+        case EntryKind.TRACE:
+            return f"{entry.index}/{entry.term}:trace"
     return f"{entry.index}/{entry.term}:{entry.data.decode()}"
 
 

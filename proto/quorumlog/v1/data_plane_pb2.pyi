@@ -852,6 +852,7 @@ class PartitionMetadata(_message.Message):
     ISR_FIELD_NUMBER: _builtins.int
     PARTITION_EPOCH_FIELD_NUMBER: _builtins.int
     GROUP_ID_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
     partition: _builtins.int
     """Its number."""
     leader: _builtins.int
@@ -864,6 +865,8 @@ class PartitionMetadata(_message.Message):
     """The Raft group that replicates it. Groups are given out in order and never twice: of two topics of one name the one
     with the higher groups was created later.
     """
+    witness: _builtins.int
+    """The node of its witness, which votes and has no records; absent without one."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas, the preferred leader first."""
@@ -882,11 +885,14 @@ class PartitionMetadata(_message.Message):
         isr: _abc.Iterable[_builtins.int] | None = ...,
         partition_epoch: _builtins.int = ...,
         group_id: _builtins.int = ...,
+        witness: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "group_id", b"group_id", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "partition", b"partition", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
+    _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__witness) -> _WhichOneofReturnType__witness | None: ...
 
 Global___PartitionMetadata: _TypeAlias = PartitionMetadata  # noqa: Y015

@@ -26,6 +26,9 @@ integers are little-endian::
               92  u32  offset_delta    last offset minus base offset of a batch with GAPS; else 0
     payload   96
 
+For kind ``TRACE``, what a witness keeps of an entry of any other kind but CONFIG, group, term, index and previous_hash
+are that entry's, and the body is its entry_hash (u64): 48 bytes in all.
+
 A producer sends an unsealed batch: group, term, index, previous_hash and base_offset are zero, the checksum is
 already right. The leader checks it, fills in those fields and seals it with a new checksum. Nothing else of
 the batch ever changes, except timestamp type and max timestamp on topics with append time.
@@ -50,6 +53,7 @@ MAGIC = 1
 ENVELOPE_BYTES = 40
 HEADER_BYTES = 56
 BATCH_OVERHEAD_BYTES = ENVELOPE_BYTES + HEADER_BYTES
+TRACE_BYTES = ENVELOPE_BYTES + 8
 NO_PRODUCER_ID = -1
 NO_PRODUCER_EPOCH = -1
 NO_SEQUENCE = -1
@@ -74,6 +78,7 @@ class EnvelopeKind(IntEnum):
     BATCH = 1
     CONFIG = 2
     COMMAND = 3
+    TRACE = 4
 
 
 class Codec(IntEnum):
@@ -163,9 +168,23 @@ def crc32c_of(entry: bytes) -> int:
 def entry_hash(entry: bytes) -> int:
     """The 64-bit hash by which the next entry names this one.
 
-    It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all before it.
+    It covers the envelope, and through the checksum and ``previous_hash`` in it the body and all before it. A trace
+    has the hash of the entry that it stands for: logs with traces and logs without are told apart by nothing else.
     """
+    if entry[_KIND_AT] == EnvelopeKind.TRACE:
+        return int.from_bytes(entry[ENVELOPE_BYTES:TRACE_BYTES], "little")
     return int.from_bytes(hashlib.blake2b(entry[:ENVELOPE_BYTES], digest_size=8).digest(), "little")
+
+
+def trace_of(entry: bytes) -> bytes:
+    """What a witness keeps of a sealed entry: its place, its term, and the hashes of it and of the one before it.
+
+    Raises:
+        CorruptEntryError: the bytes are no entry.
+    """
+    envelope = parse_envelope(entry)
+    body = entry_hash(entry).to_bytes(8, "little")
+    return seal(envelope.group, envelope.term, envelope.index, envelope.previous_hash, EnvelopeKind.TRACE, body)
 
 
 def seal(
@@ -286,6 +305,8 @@ def parse_envelope(entry: bytes) -> Envelope:
         raise CorruptEntryError(f"entry says that it has {length} bytes but has {len(entry)}")
     if kind not in _KINDS or (flags and (flags != Flags.GAPS or kind != EnvelopeKind.BATCH)):
         raise CorruptEntryError(f"entry kind {kind} with flags {flags} is not known to this version")
+    if kind == EnvelopeKind.TRACE and length != TRACE_BYTES:
+        raise CorruptEntryError(f"a trace of {length} bytes has not {TRACE_BYTES}")
     return Envelope(magic, _KINDS[kind], _FLAGS[flags], length, crc, group, term, index, previous)
 
 
@@ -361,5 +382,6 @@ _TIMESTAMP_TYPES = tuple(TimestampType)
 _FLAGS = (Flags.NONE, Flags.GAPS)
 _ATTRIBUTES = tuple(Attributes(bits) for bits in range(4))
 _REPLAYABLE = tuple(bool(bits & Attributes.REPLAYABLE) for bits in range(4))
-#: Where the low byte of the flags is in an entry.
+#: Where the kind and the low byte of the flags are in an entry.
+_KIND_AT = 1
 _FLAGS_AT = 2

@@ -504,6 +504,7 @@ class ReassignReplicas(_message.Message):
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     RETURNING_FIELD_NUMBER: _builtins.int
     LOST_NODE_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """The partition's Raft group."""
     wishes: _builtins.int
@@ -514,6 +515,8 @@ class ReassignReplicas(_message.Message):
     """Bytes that the leader's node sends in a second at most, of all moves with the same limit; 0: as fast as it goes."""
     lost_node: _builtins.int
     """Only while the data directory of this node is given up. Absent: in any case."""
+    witness: _builtins.int
+    """The node of the witness, where the number of replicas is even. Absent: it stays where it is to be."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be, the preferred leader first; none: the move under way is cancelled."""
@@ -532,10 +535,11 @@ class ReassignReplicas(_message.Message):
         bytes_per_second: _builtins.int = ...,
         returning: _abc.Iterable[_builtins.int] | None = ...,
         lost_node: _builtins.int | None = ...,
+        witness: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "wishes", b"wishes"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "_witness", b"_witness", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "wishes", b"wishes", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "bytes_per_second", b"bytes_per_second", "group", b"group", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "replicas", b"replicas", "returning", b"returning", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node", "_lost_node", b"_lost_node", "_wishes", b"_wishes", "_witness", b"_witness", "bytes_per_second", b"bytes_per_second", "group", b"group", "leaving_node", b"leaving_node", "lost_node", b"lost_node", "replicas", b"replicas", "returning", b"returning", "wishes", b"wishes", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__leaving_node: _TypeAlias = _typing.Literal["leaving_node"]  # noqa: Y015
     _WhichOneofArgType__leaving_node: _TypeAlias = _typing.Literal["_leaving_node", b"_leaving_node"]  # noqa: Y015
@@ -543,12 +547,16 @@ class ReassignReplicas(_message.Message):
     _WhichOneofArgType__lost_node: _TypeAlias = _typing.Literal["_lost_node", b"_lost_node"]  # noqa: Y015
     _WhichOneofReturnType__wishes: _TypeAlias = _typing.Literal["wishes"]  # noqa: Y015
     _WhichOneofArgType__wishes: _TypeAlias = _typing.Literal["_wishes", b"_wishes"]  # noqa: Y015
+    _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
+    _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__leaving_node) -> _WhichOneofReturnType__leaving_node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__lost_node) -> _WhichOneofReturnType__lost_node | None: ...
     @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__wishes) -> _WhichOneofReturnType__wishes | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__witness) -> _WhichOneofReturnType__witness | None: ...
 
 Global___ReassignReplicas: _TypeAlias = ReassignReplicas  # noqa: Y015
 
@@ -691,6 +699,9 @@ class ReplicaSet(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     REPLICAS_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
+    witness: _builtins.int
+    """The node of the witness; absent without one."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids."""
@@ -699,12 +710,15 @@ class ReplicaSet(_message.Message):
         self,
         *,
         replicas: _abc.Iterable[_builtins.int] | None = ...,
+        witness: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["replicas", b"replicas"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "replicas", b"replicas", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
+    _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__witness) -> _WhichOneofReturnType__witness | None: ...
 
 Global___ReplicaSet: _TypeAlias = ReplicaSet  # noqa: Y015
 
@@ -1016,6 +1030,9 @@ class PartitionRecord(_message.Message):
     WISHES_FIELD_NUMBER: _builtins.int
     BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     RETURNING_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
+    TARGET_WITNESS_FIELD_NUMBER: _builtins.int
+    FORMER_WITNESSES_FIELD_NUMBER: _builtins.int
     group: _builtins.int
     """Its Raft group."""
     leader: _builtins.int
@@ -1030,6 +1047,10 @@ class PartitionRecord(_message.Message):
     """How often it was wished elsewhere, or back."""
     bytes_per_second: _builtins.int
     """Bytes that are sent in a second at most while it is being moved; 0: as fast as it goes."""
+    witness: _builtins.int
+    """The node of its witness; absent without one."""
+    target_witness: _builtins.int
+    """Where its witness is to be, while it is being moved; absent if it is to have none."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids of its replicas."""
@@ -1050,6 +1071,10 @@ class PartitionRecord(_message.Message):
     def returning(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Where its replicas are to be once lost disks have been replaced; empty if none is missing."""
 
+    @_builtins.property
+    def former_witnesses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Nodes that were to have its witness before that was changed, and that may have one."""
+
     def __init__(
         self,
         *,
@@ -1065,11 +1090,21 @@ class PartitionRecord(_message.Message):
         wishes: _builtins.int = ...,
         bytes_per_second: _builtins.int = ...,
         returning: _abc.Iterable[_builtins.int] | None = ...,
+        witness: _builtins.int | None = ...,
+        target_witness: _builtins.int | None = ...,
+        former_witnesses: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_target_witness", b"_target_witness", "_witness", b"_witness", "target_witness", b"target_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "former_targets", b"former_targets", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "returning", b"returning", "target_replicas", b"target_replicas", "wishes", b"wishes"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_target_witness", b"_target_witness", "_witness", b"_witness", "bytes_per_second", b"bytes_per_second", "former_targets", b"former_targets", "former_witnesses", b"former_witnesses", "group", b"group", "isr", b"isr", "leader", b"leader", "leader_epoch", b"leader_epoch", "moved_index", b"moved_index", "partition_epoch", b"partition_epoch", "replicas", b"replicas", "returning", b"returning", "target_replicas", b"target_replicas", "target_witness", b"target_witness", "wishes", b"wishes", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__target_witness: _TypeAlias = _typing.Literal["target_witness"]  # noqa: Y015
+    _WhichOneofArgType__target_witness: _TypeAlias = _typing.Literal["_target_witness", b"_target_witness"]  # noqa: Y015
+    _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
+    _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__target_witness) -> _WhichOneofReturnType__target_witness | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__witness) -> _WhichOneofReturnType__witness | None: ...
 
 Global___PartitionRecord: _TypeAlias = PartitionRecord  # noqa: Y015

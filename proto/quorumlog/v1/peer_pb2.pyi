@@ -778,6 +778,7 @@ class GroupConfiguration(_message.Message):
     VOTERS_FIELD_NUMBER: _builtins.int
     LEARNERS_FIELD_NUMBER: _builtins.int
     OUTGOING_VOTERS_FIELD_NUMBER: _builtins.int
+    WITNESSES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids that vote."""
@@ -790,16 +791,21 @@ class GroupConfiguration(_message.Message):
     def outgoing_voters(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
         """Node ids that voted before, while the voters are being replaced: decisions need a majority of them too."""
 
+    @_builtins.property
+    def witnesses(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
+        """Those of the members that keep index and term of entries only."""
+
     def __init__(
         self,
         *,
         voters: _abc.Iterable[_builtins.int] | None = ...,
         learners: _abc.Iterable[_builtins.int] | None = ...,
         outgoing_voters: _abc.Iterable[_builtins.int] | None = ...,
+        witnesses: _abc.Iterable[_builtins.int] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["learners", b"learners", "outgoing_voters", b"outgoing_voters", "voters", b"voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["learners", b"learners", "outgoing_voters", b"outgoing_voters", "voters", b"voters", "witnesses", b"witnesses"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1136,6 +1142,7 @@ class RegisterBroker(_message.Message):
     RACK_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     FEATURE_LEVEL_FIELD_NUMBER: _builtins.int
+    WITNESS_ONLY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     directory_id: _builtins.str
@@ -1152,6 +1159,8 @@ class RegisterBroker(_message.Message):
     """Its software version."""
     feature_level: _builtins.int
     """The highest feature level that it supports."""
+    witness_only: _builtins.bool
+    """True: it takes witnesses of partitions, and no replicas."""
     def __init__(
         self,
         *,
@@ -1163,10 +1172,11 @@ class RegisterBroker(_message.Message):
         rack: _builtins.str = ...,
         version: _builtins.str = ...,
         feature_level: _builtins.int = ...,
+        witness_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["boot_id", b"boot_id", "directory_id", b"directory_id", "feature_level", b"feature_level", "host", b"host", "node_id", b"node_id", "port", b"port", "rack", b"rack", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1597,6 +1607,7 @@ class ReplicasMoved(_message.Message):
     REPLICAS_FIELD_NUMBER: _builtins.int
     LOG_INDEX_FIELD_NUMBER: _builtins.int
     WISH_FIELD_NUMBER: _builtins.int
+    WITNESS_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The node that leads it."""
     broker_epoch: _builtins.int
@@ -1609,9 +1620,11 @@ class ReplicasMoved(_message.Message):
     """An index of the Raft group's log at which nobody else had a vote any more."""
     wish: _builtins.int
     """Which of the wishes for other replicas this fulfils, counted from 1."""
+    witness: _builtins.int
+    """The Raft group's witness now; absent without one."""
     @_builtins.property
     def replicas(self) -> _containers.RepeatedScalarFieldContainer[_builtins.int]:
-        """The Raft group's voters now, the preferred leader first."""
+        """The Raft group's voters with data now, the preferred leader first."""
 
     def __init__(
         self,
@@ -1623,12 +1636,15 @@ class ReplicasMoved(_message.Message):
         replicas: _abc.Iterable[_builtins.int] | None = ...,
         log_index: _builtins.int = ...,
         wish: _builtins.int = ...,
+        witness: _builtins.int | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "witness", b"witness"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "group", b"group", "leader_epoch", b"leader_epoch", "log_index", b"log_index", "node_id", b"node_id", "replicas", b"replicas", "wish", b"wish"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_witness", b"_witness", "broker_epoch", b"broker_epoch", "group", b"group", "leader_epoch", b"leader_epoch", "log_index", b"log_index", "node_id", b"node_id", "replicas", b"replicas", "wish", b"wish", "witness", b"witness"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType__witness: _TypeAlias = _typing.Literal["witness"]  # noqa: Y015
+    _WhichOneofArgType__witness: _TypeAlias = _typing.Literal["_witness", b"_witness"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__witness) -> _WhichOneofReturnType__witness | None: ...
 
 Global___ReplicasMoved: _TypeAlias = ReplicasMoved  # noqa: Y015
 

@@ -334,7 +334,7 @@ def test_times_are_taken_up_to_an_hour_ahead_also_in_arrow(cluster: LocalCluster
 @pytest.mark.parametrize(
     ("wanted", "kind"),
     [
-        (NewTopic("ok", 1, 2), InvalidReplicationFactorError),
+        (NewTopic("ok", 1, 4), InvalidReplicationFactorError),
         (NewTopic("ok", 1, 5), InvalidReplicationFactorError),
         (NewTopic("ok", 0, 3), InvalidPartitionsError),
         (NewTopic("not ok", 1, 3), InvalidTopicError),

@@ -285,8 +285,7 @@ def test_topics_are_created_spread_over_the_nodes() -> None:
         (new_topic(partitions=2_001), ErrorCode.INVALID_PARTITIONS, "1 to 2000"),
         (new_topic(factor=0), ErrorCode.INVALID_REPLICATION_FACTOR, "use 3"),
         (new_topic(factor=-1), ErrorCode.INVALID_REPLICATION_FACTOR, "use 3"),
-        (new_topic(factor=2), ErrorCode.INVALID_REPLICATION_FACTOR, "needs a witness"),
-        (new_topic(factor=4), ErrorCode.INVALID_REPLICATION_FACTOR, "needs a witness"),
+        (new_topic(factor=4), ErrorCode.INVALID_REPLICATION_FACTOR, "needs 5 nodes alive"),
         (new_topic(factor=5), ErrorCode.INVALID_REPLICATION_FACTOR, "3 of the 3 registered"),
         (new_topic(retention_ms="abc"), ErrorCode.INVALID_CONFIG, "retention.ms=abc: expected an integer"),
         (new_topic(retention_m="1"), ErrorCode.INVALID_CONFIG, "did you mean retention.ms?"),
@@ -316,7 +315,7 @@ def test_fenced_nodes_take_no_new_replicas() -> None:
 
 def test_each_topic_of_a_request_succeeds_or_fails_on_its_own_in_order() -> None:
     cluster = Cluster()
-    results = cluster.create(new_topic("a"), new_topic("b", factor=2), new_topic("c"), new_topic("a_b"))
+    results = cluster.create(new_topic("a"), new_topic("b", factor=4), new_topic("c"), new_topic("a_b"))
     assert [(r.name, r.error.code) for r in results] == [
         ("a", ErrorCode.NONE),
         ("b", ErrorCode.INVALID_REPLICATION_FACTOR),

@@ -83,7 +83,7 @@ def test_a_senseless_assignment_is_refused_in_one_line(replicas: list[tuple[int,
 
 def test_an_assignment_follows_the_rules_of_every_topic() -> None:
     topics = Topics(topics=TopicLimits(topic_partitions=2))
-    assert topics.assign((1, 2)).code == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert topics.assign((1, 2), (1, 2, 3)).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     assert topics.assign((1,), (2,), (3,)).code == ErrorCode.INVALID_PARTITIONS
     assert topics.assign((1, 2, 3), replication_factor=1).code == ErrorCode.INVALID_REPLICA_ASSIGNMENT
     topics.beat(1, 3)

@@ -1,0 +1,92 @@
+"""Where the witnesses of partitions with an even number of replicas go."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from quorumlog.raft.types import NO_NODE
+from quorumlog.server.controller.placement import Candidate
+from quorumlog.server.controller.replica_assignment import Placement, witness_candidates
+from quorumlog.server.metadata.image import MetadataImage
+from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.wire_errors import error
+from quorumlog.v1 import errors_pb2, metadata_log_pb2
+from quorumlog.v1.errors_pb2 import ErrorCode
+
+
+def place_witnesses(placement: Placement, nodes: Sequence[Candidate]) -> list[int]:
+    """A witness for each partition: on a node without a replica of it, if possible in a rack without one, then on a
+    node that takes nothing else, then where there is least.
+
+    Arguments:
+        placement: the replicas of each partition.
+        nodes: that may take witnesses.
+
+    Returns:
+        A node per partition; NO_NODE where none is left.
+    """
+    idle = {node.node_id for node in nodes if node.witness_only}
+    carried = {node.node_id: node.replicas for node in nodes}
+    racks = {node.node_id: node.rack or f"\0node {node.node_id}" for node in nodes}
+    chosen: list[int] = []
+    for replicas in placement:
+        carried.update({node: carried[node] + 1 for node in replicas if node in carried})
+        taken = {racks[node] for node in replicas if node in racks}
+        free = [node.node_id for node in nodes if node.node_id not in replicas]
+        best = min(
+            free, key=lambda node: (racks[node] in taken, node not in idle, carried[node], node), default=NO_NODE
+        )
+        if best != NO_NODE:
+            carried[best] += 1
+        chosen.append(best)
+    return chosen
+
+
+def replica_sets(
+    image: MetadataImage, under_way: Sequence[Placement], placement: Placement
+) -> list[metadata_log_pb2.ReplicaSet] | errors_pb2.Error:
+    """Partitions as they are to be, with a witness for each that has an even number of replicas; or why there cannot
+    be one."""
+    if len(placement[0]) % 2:
+        return [metadata_log_pb2.ReplicaSet(replicas=replicas) for replicas in placement]
+    nodes = witness_candidates(image, under_way)
+    witnesses = place_witnesses(placement, nodes)
+    if NO_NODE in witnesses:
+        return too_few_nodes(len(placement[0]), len(nodes), len(image.brokers))
+    return [
+        metadata_log_pb2.ReplicaSet(replicas=replicas, witness=witness)
+        for replicas, witness in zip(placement, witnesses, strict=True)
+    ]
+
+
+def too_few_nodes(factor: int, alive: int, registered: int) -> errors_pb2.Error:
+    """The refusal of an even number of replicas where no node is left for the witness."""
+    return error(
+        ErrorCode.INVALID_REPLICATION_FACTOR,
+        f"replication factor {factor} needs {factor + 1} nodes alive, {factor} for the copies and one for a witness"
+        f" that has a vote and no data, and {alive} of the {registered} registered are: start more nodes or use factor"
+        f" {factor - 1}",
+    )
+
+
+def voters_of(sets: Sequence[metadata_log_pb2.ReplicaSet]) -> Placement:
+    """The nodes of each partition, the witness last: each has to carry it."""
+    return [(*each.replicas, each.witness) if each.HasField("witness") else tuple(each.replicas) for each in sets]
+
+
+def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[int, ...]) -> int:
+    """Where the witness of a partition goes that is to be moved: it stays if it can. NO_NODE: it has none, or there is
+    no room for one.
+
+    Arguments:
+        wanted: where the replicas are to be.
+    """
+    if len(wanted) % 2:
+        return NO_NODE
+    broker = image.brokers.get(partition.wanted_witness)
+    if broker is not None and not broker.leaving and broker.node_id not in wanted:
+        return broker.node_id
+    # A node that has a replica must leave the partition before it can have the witness.
+    busy = {*partition.replicas, *partition.target, *partition.former_targets}
+    free = [node for node in witness_candidates(image, ()) if node.node_id not in busy]
+    return place_witnesses([wanted], free)[0]
