@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.heirs import rack_of
 from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import PartitionRecord
+from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 
 #: Partitions that one plan changes: it is made in one step of the node.
 MOST_CHANGES = 1_000

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation
 from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
