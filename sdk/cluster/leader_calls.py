@@ -41,12 +41,13 @@ async def ask_leaders(
         return_exceptions=True,
     )
     failures = [outcome for outcome in outcomes if outcome is not None]
+    # Also where no attempt of this call may follow: the next call would ask the same node, for ever.
+    if any(isinstance(failure, STALE_LEADER_ERRORS) for failure in failures):
+        cluster.request_refresh()
     for failure in failures:
         if not isinstance(failure, QuorumlogError) or not failure.retriable:
             raise failure
     if failures:
-        if any(isinstance(failure, STALE_LEADER_ERRORS) for failure in failures):
-            cluster.request_refresh()
         raise failures[0]
 
 
