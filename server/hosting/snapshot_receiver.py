@@ -14,6 +14,7 @@ from dataclasses import dataclass
 
 import google_crc32c
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import InstallSnapshot, Snapshot, SnapshotData
 from quorumlog.server.events import ChunkReceipt, PeerFrame, SnapshotChunk, SnapshotOffer, Stream
@@ -93,6 +94,12 @@ class SnapshotReceiver:
             reason = "this transfer has ended here"
         else:
             reason = self._reason_against(peer, chunk.group, offer, before)
+        lacks = False
+        if offer is not None and not reason and offer.slices:
+            try:
+                lacks = self._raft(chunk.group).lacks(offer.last)
+            except UnreadableEntryError:
+                reason = "an entry is damaged here that has yet to be mended"
         if offer is None or reason:
             self._answer(peer, ChunkReceipt(chunk.group, chunk.transfer, refused=reason))
             return None
@@ -101,7 +108,7 @@ class SnapshotReceiver:
         stage = self._rng.getrandbits(64)
         deadline = now + self._options.snapshot_stall_us
         incoming = _Incoming(chunk.group, peer, chunk.transfer, offer, stage, deadline)
-        if offer.slices == 0 or not self._raft(chunk.group).lacks(offer.last):
+        if not lacks:
             self._finish(incoming)
             return None
         self._incoming[chunk.group] = incoming
