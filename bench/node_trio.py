@@ -26,6 +26,7 @@ from quorumlog.server.node.node import Node
 from quorumlog.server.options import NodeOptions
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.interface import OpeningDamage
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as wire
@@ -57,6 +58,10 @@ class MemoryDisk:
     def groups(self) -> dict[int, RaftGroupState]:
         """Nothing: a node is started once, on an empty disk."""
         return {}
+
+    def opening_damage(self) -> OpeningDamage:
+        """Nothing is ever damaged."""
+        return OpeningDamage((), {})
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""

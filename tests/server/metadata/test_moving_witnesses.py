@@ -7,6 +7,7 @@ import pytest
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.moves import PartitionMoves
 from quorumlog.server.metadata.records import PartitionRecord, Topic
+from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -21,7 +22,9 @@ class Moves:
         self.partition = PartitionRecord(
             topic, 0, GROUP, replicas, replicas, leader=1, leader_epoch=5, partition_epoch=1, witness=witness
         )
-        self.moves = PartitionMoves({GROUP: self.partition})
+        index = ReplicaIndex()
+        index.enter(self.partition)
+        self.moves = PartitionMoves({GROUP: self.partition}, index)
 
     def wish(self, *replicas: int, witness: int = NO_NODE) -> int:
         command = metadata_log_pb2.ReassignReplicas(group=GROUP, replicas=replicas)
