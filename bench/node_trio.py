@@ -23,9 +23,10 @@ from quorumlog.server.events import (
     StorageDone,
 )
 from quorumlog.server.node.node import Node
-from quorumlog.server.options import NodeOptions
+from quorumlog.server.options import NodeOptions, ScrubOptions
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.storage.batch_row import BatchRow
+from quorumlog.storage.interface import OpeningDamage
 from quorumlog.storage.transaction import RaftGroupState, Space, Transaction
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as wire
@@ -57,6 +58,10 @@ class MemoryDisk:
     def groups(self) -> dict[int, RaftGroupState]:
         """Nothing: a node is started once, on an empty disk."""
         return {}
+
+    def opening_damage(self) -> OpeningDamage:
+        """Nothing is ever damaged."""
+        return OpeningDamage((), {})
 
     def node_state(self) -> dict[bytes, bytes]:
         """The node's own rows."""
@@ -125,8 +130,11 @@ class Trio:
         self._requests = 0
         addresses = {number: f"node-{number}:1" for number in NODES}
         self._by_address = {address: number for number, address in addresses.items()}
+        # What is in memory needs no scrub.
+        unscrubbed = ScrubOptions(bytes_per_second=0)
         self._machines = {
-            number: _Machine(NodeOptions(number, addresses[number], addresses), self.now) for number in NODES
+            number: _Machine(NodeOptions(number, addresses[number], addresses, scrub=unscrubbed), self.now)
+            for number in NODES
         }
         self._until(lambda: all(not machine.node.not_ready() for machine in self._machines.values()))
         self.topic_id = b""

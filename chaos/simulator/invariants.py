@@ -9,14 +9,15 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from dataclasses import dataclass
 
 from quorumlog.chaos.models.committed_partition import CommittedBatch, CommittedPartition, Violation
 from quorumlog.chaos.models.coordinator_models import CoordinatorModels
 from quorumlog.chaos.models.records import values_of
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
+from quorumlog.chaos.simulator.raft_group_model import RaftGroupModel
+from quorumlog.chaos.simulator.replica_views import RaftView, ReplicaView
 from quorumlog.raft.membership import after_joint
 from quorumlog.raft.quorum import Halves
 from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryId, EntryKind, Snapshot
@@ -27,75 +28,6 @@ from quorumlog.server.partition.partition import META_ROW, decode_meta
 from quorumlog.server.partition.witness import WITNESS_ROW, is_witness
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.entry import parse_envelope
-
-
-class RaftView(Protocol):
-    """What the checker sees of one Raft group on one node."""
-
-    @property
-    def term(self) -> int:
-        """Current term."""
-
-    @property
-    def is_leader(self) -> bool:
-        """Whether it leads its term."""
-
-    @property
-    def commit_index(self) -> int:
-        """Highest index it knows to be committed."""
-
-    @property
-    def first_index(self) -> int:
-        """First index that its log keeps."""
-
-    @property
-    def anchor(self) -> EntryId:
-        """Id of the entry before the first that its log keeps."""
-
-    @property
-    def last_id(self) -> EntryId:
-        """Last entry of its log, durable or not."""
-
-    @property
-    def configuration(self) -> Configuration:
-        """The members it goes by."""
-
-    def entries_between(self, first: int, last: int, max_bytes: int) -> list[Entry]:
-        """Entries of its log, durable or not."""
-
-
-class ReplicaView(Protocol):
-    """What holds a Raft group on a node."""
-
-    @property
-    def raft(self) -> RaftView:
-        """The group."""
-
-
-@dataclass(slots=True)
-class RaftGroupModel:
-    """What is known of one Raft group over the whole cluster."""
-
-    log: CommittedPartition
-    leaders: dict[int, int] = field(default_factory=dict)
-    hashes: dict[tuple[int, int], int] = field(default_factory=dict)
-    committed: list[EntryId] = field(default_factory=list)
-    committed_terms: list[int] = field(default_factory=list)
-    configurations: list[Configuration] = field(default_factory=list)
-
-    @property
-    def data_quorum(self) -> int:
-        """The fewest voters with data in a majority, by the voters of today or by those before them."""
-        return min(
-            len(voters) // 2 + 1 - len({*each.witnesses}.intersection(voters))
-            for each in self.configurations[-2:]
-            for voters in each.halves
-        )
-
-    @property
-    def last_committed(self) -> int:
-        """Index of the last entry known to be committed."""
-        return len(self.committed)
 
 
 @dataclass(slots=True)

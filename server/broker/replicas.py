@@ -146,7 +146,11 @@ class Replicas:
         record = self._metadata.image.partitions.get(raft_group)
         if record is None or not self.holds(raft_group):
             return None
-        return None if self._node_id in record.hosts and self._is_of_kind(raft_group, record) else record
+        if self._node_id not in record.hosts:
+            return record
+        if raft_group in self.set_aside:
+            return None  # Of which kind it was may be lost with it. It begins anew, as what it is to be now.
+        return None if self._holds_witness(raft_group) == (self._node_id in record.witness_hosts) else record
 
     # -- what is here -----------------------------------------------------------------------------------------
 
@@ -161,13 +165,9 @@ class Replicas:
         """Whether anything of a Raft group is here, even if only on disk."""
         return raft_group in self._replicas or raft_group in self._found or raft_group in self.set_aside
 
-    def _is_of_kind(self, raft_group: int, record: PartitionRecord) -> bool:
-        """Whether what is here is a witness where the metadata say so, and a replica otherwise."""
-        if raft_group in self.set_aside:
-            return True  # Whatever it was, it is damaged: it begins anew as what it is to be.
+    def _holds_witness(self, raft_group: int) -> bool:
         replica = self._replicas.get(raft_group)
-        witness = replica.raft.is_witness if replica is not None else is_witness(self._found[raft_group].table)
-        return witness == (self._node_id in record.witness_hosts)
+        return replica.raft.is_witness if replica is not None else is_witness(self._found[raft_group].table)
 
     def remove(self, raft_group: int) -> PartitionReplica | None:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""

@@ -7,6 +7,7 @@ from test_controller import new_topic, registration
 from test_node_decisions import DRAIN, REMOVE, UNDRAIN, Leaving
 
 from quorumlog.raft.types import Configuration
+from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.lost_disks import MAX_LOST
 from quorumlog.v1 import admin_pb2, peer_pb2
@@ -165,6 +166,34 @@ def test_a_loss_that_leaves_no_majority_is_refused_and_names_the_topics() -> Non
     cluster.pass_time(without=(3,), seconds=4)
     refused = cluster.alter(3, REPLACE_DISK).error.message
     assert "delete their topics first (alone)" in refused
+
+
+@pytest.mark.parametrize("replicas", [(1, 2), (1, 3)], ids=["its witness is lost", "a replica is lost"])
+def test_a_node_with_a_partition_that_has_a_witness_needs_another_id(replicas: tuple[int, ...]) -> None:
+    cluster = Losing(partitions=0)
+    cluster.pass_time()
+    assigned = [admin_pb2.ReplicaAssignment(replicas=replicas)]
+    cluster.create(
+        admin_pb2.NewTopic(name="pair", num_partitions=-1, replication_factor=-1, replica_assignments=assigned)
+    )
+    cluster.pass_time(without=(3,), seconds=4)
+    refused = cluster.alter(3, REPLACE_DISK, validate_only=True).error.message
+    assert "have a witness, and cannot go on with what is left of them alone (pair)" in refused
+    assert "nodes replace 3 --with" in refused
+    assert "\n" not in refused
+    assert cluster.alter(3, REPLACE_DISK).error.message == refused
+    assert not cluster.image.brokers[3].is_lost
+
+
+def test_balance_waits_for_what_comes_back() -> None:
+    cluster = Losing()
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    cluster.ask(register_broker=registration(4))
+    cluster.pass_time(without=(3,))
+    assert not cluster.image.is_fenced(4)
+    assert all(partition.returning for partition in cluster.image.partitions.values())
+    assert list(Rebalancing(cluster.image, {}).moves()) == []
 
 
 def test_a_loss_that_leaves_no_majority_of_the_voters_is_refused() -> None:

@@ -6,6 +6,7 @@ import random
 from collections import Counter
 
 import pytest
+from test_controller import registration
 from test_node_decisions import DRAIN, Leaving
 
 from quorumlog.server.controller.rebalancing import Rebalancing
@@ -124,6 +125,37 @@ def test_nodes_that_are_down_or_leave_get_nothing_and_what_has_no_leader_stays()
     plan = cluster.rebalance()
     assert plan.moves
     assert all(not {5, 6}.intersection(move.wanted) and move.topic != "dead" for move in plan.moves)
+
+
+def test_no_replica_goes_to_a_node_that_has_the_witness() -> None:
+    cluster = Balanced(nodes=4, partitions=0)
+    cluster.assigned("old", *[(1, 2)] * 12)
+    witnesses = {each.number: each.witness for each in cluster.image.partitions.values()}
+    plan = cluster.rebalance()
+    assert plan.moves
+    assert [move.partition for move in plan.moves if witnesses[move.partition] in move.wanted] == []
+
+
+def test_no_replica_goes_to_another_rack_where_the_witness_is() -> None:
+    cluster = Balanced(nodes=4, partitions=0, racks="aabc")
+    cluster.assigned("load", *[(4,)] * 3)
+    cluster.assigned("old", (1, 2))
+    (partition,) = cluster.image.topics["old"].partitions
+    assert partition.witness == 3
+    moves = {partition.group: wanted for partition, wanted in Rebalancing(cluster.image, {}).moves()}
+    assert 4 in moves[partition.group]
+    assert 3 not in moves[partition.group]
+
+
+def test_a_node_for_witnesses_alone_gets_no_replica() -> None:
+    cluster = Balanced(nodes=3, partitions=0)
+    cluster.assigned("old", *[(1, 2, 3)] * 6)
+    for node in (4, 5):
+        cluster.ask(register_broker=registration(node, witness_only=node == 5))
+    cluster.pass_time()
+    plan = cluster.rebalance()
+    assert any(4 in move.wanted for move in plan.moves)
+    assert not any(5 in move.wanted for move in plan.moves)
 
 
 def test_most_moves_is_kept() -> None:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 
+import pytest
 from test_controller import SECOND
 from test_rebalancing import Balanced, spread
 
 from quorumlog.server.options import RepairOptions
+from quorumlog.v1 import admin_pb2
 
 
 class Repaired(Balanced):
@@ -60,6 +62,39 @@ def test_replicas_of_a_node_that_is_gone_for_long_are_made_anew_elsewhere() -> N
     assert all(3 not in partition.target for partition in moving)
     cluster.moved()
     assert cluster.on(3) == []
+
+
+def test_a_node_whose_disk_is_being_replaced_gets_its_replicas_back() -> None:
+    cluster = Repaired(5, recovery_s=60)
+    cluster.assigned("old", *[(1, 2, 3)] * 6)
+    cluster.pass_time(seconds=4, without=(3,))
+    cluster.led()
+    directory = cluster.image.brokers[3].registration.directory_id
+    replaced = cluster.alter(3, admin_pb2.NODE_ACTION_REPLACE_DISK, directory_id=directory)
+    assert not replaced.HasField("error"), replaced.error.message
+    cluster.pass_time(seconds=2, without=(3,))
+    cluster.moved()
+    cluster.pass_time(seconds=90, without=(3,))
+    partitions = cluster.image.partitions.values()
+    assert [(each.replicas, each.is_moving, each.returning) for each in partitions] == [
+        ((1, 2), False, (1, 2, 3))
+    ] * 6  # fmt: skip
+
+
+@pytest.mark.parametrize("gone", [2, 3], ids=["a replica is gone", "the witness is gone"])
+def test_a_witness_is_where_the_repair_has_it(gone: int) -> None:
+    cluster = Repaired(5, recovery_s=10)
+    cluster.assigned("old", *[(1, 2)] * 6)
+    before = {group: each.witness for group, each in cluster.image.partitions.items() if gone in each.hosts}
+    cluster.pass_time(seconds=4, without=(gone,))
+    cluster.led()
+    cluster.pass_time(seconds=30, without=(gone,))
+    moving = [cluster.image.partitions[group] for group in cluster.image.moves.groups()]
+    assert {each.group for each in moving} == set(before)
+    for partition in moving:
+        assert gone not in partition.wanted_voters
+        assert len(set(partition.wanted_voters)) == 3
+        assert gone == before[partition.group] or partition.wanted_witness == before[partition.group]
 
 
 def test_a_node_that_comes_back_in_time_keeps_its_replicas() -> None:

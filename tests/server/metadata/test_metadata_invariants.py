@@ -201,10 +201,10 @@ class MetadataMachine(RuleBasedStateMachine):
         for image in (self.image, self.follower):
             partitions = image.partitions.values()
             for node in self.boots:
-                hosted = {partition.group for partition in partitions if node in partition.hosts}
+                hosted = {each.group for each in partitions if node in {*each.hosts, *each.returning}}
                 assert image.replica_index.on(node) == hosted
-                assert image.replica_index.wanted[node] == sum(node in each.wanted for each in partitions)
-                assert image.replica_index.leaders[node] == sum(node == each.wanted[0] for each in partitions)
+                assert image.replica_index.wanted[node] == sum(node in each.intended_voters for each in partitions)
+                assert image.replica_index.leaders[node] == sum(node == each.intended[0] for each in partitions)
 
     @invariant()
     def names_ids_and_groups_are_unique(self) -> None:

@@ -7,6 +7,7 @@ import pytest
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.metadata.moves import PartitionMoves
 from quorumlog.server.metadata.records import PartitionRecord, Topic
+from quorumlog.server.metadata.replica_index import ReplicaIndex
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
@@ -21,10 +22,12 @@ class Moves:
         self.partition = PartitionRecord(
             topic, 0, GROUP, replicas, replicas, leader=1, leader_epoch=5, partition_epoch=1, witness=witness
         )
-        self.moves = PartitionMoves({GROUP: self.partition})
+        index = ReplicaIndex()
+        index.enter(self.partition)
+        self.moves = PartitionMoves({GROUP: self.partition}, index)
 
-    def wish(self, *replicas: int, witness: int = NO_NODE) -> int:
-        command = metadata_log_pb2.ReassignReplicas(group=GROUP, replicas=replicas)
+    def wish(self, *replicas: int, witness: int = NO_NODE, returning: tuple[int, ...] = ()) -> int:
+        command = metadata_log_pb2.ReassignReplicas(group=GROUP, replicas=replicas, returning=returning)
         if witness != NO_NODE:
             command.witness = witness
         return self.moves.reassign(command).response.reassign_partitions.results[0].error.code
@@ -66,6 +69,18 @@ def test_an_odd_number_of_replicas_has_no_witness() -> None:
     assert moves.wish(1, 2, witness=5) == ErrorCode.NONE
     assert moves.moved(1, 2, witness=5)
     assert moves.partition.voters == (1, 2, 5)
+
+
+def test_only_until_a_lost_disk_is_replaced_does_an_even_number_go_on_without_a_witness() -> None:
+    moves = Moves(replicas=(1, 2, 3), witness=NO_NODE)
+    assert moves.wish(1, 2) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert moves.wish(1, 2, returning=(1, 2, 3)) == ErrorCode.NONE
+    assert moves.moved(1, 2)
+    assert moves.partition.voters == (1, 2)
+    assert moves.wish(1, 4) == ErrorCode.INVALID_REPLICATION_FACTOR
+    assert moves.wish(1, 2, 3) == ErrorCode.NONE
+    assert moves.moved(1, 2, 3)
+    assert moves.partition.returning == ()
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,121 @@
+"""An entry that was damaged is written back as its replica keeps it: a witness as a trace, all others whole."""
+
+from __future__ import annotations
+
+import random
+
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.options import RaftOptions
+from quorumlog.raft.types import (
+    ORIGIN,
+    Configuration,
+    Entry,
+    EntryId,
+    EntryKind,
+    HardState,
+    Message,
+    RaftLogServices,
+    RestoredReplica,
+)
+from quorumlog.server.events import EntryFound, PeerFrame, PeerIdentity, Stream
+from quorumlog.server.hosting.copy_pace import CopyPace
+from quorumlog.server.hosting.mending import PAUSE_US, EntryMender
+from quorumlog.server.hosting.peer_queues import PeerQueues
+from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
+from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.storage.interface import DamageError
+from quorumlog.v1.entry import trace_of
+
+GROUP, NODE, PEERS = 1000, 1, (2, 3)
+SEALER = GroupSealer(GROUP)
+FIRST = SEALER.noop(1, 1, 0)
+LOST = SEALER.command(b"x" * 200)(2, 1, FIRST.hash)
+LAST = SEALER.noop(3, 1, LOST.hash)
+TRACE = Entry(LOST.index, LOST.term, EntryKind.TRACE, LOST.hash, trace_of(LOST.data))
+
+
+class DamagedLog:
+    """A log of three entries of which the second cannot be read."""
+
+    def term_at(self, index: int) -> int:
+        return 1
+
+    def hash_at(self, group: int, index: int) -> int:
+        return (FIRST, LOST, LAST)[index - 1].hash
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[Entry]:
+        if first <= LOST.index <= last:
+            raise DamageError("entry 2 is damaged", GROUP, LOST.index)
+        return [FIRST] if first == FIRST.index else [LAST]
+
+
+class Machine:
+    """Keeps nothing."""
+
+    def apply(self, entries: list[Entry]) -> None:
+        pass
+
+    def restore(self, snapshot: object) -> None:
+        raise AssertionError("there are no snapshots")
+
+    def take_rows(self) -> dict[bytes, bytes | None]:
+        return {}
+
+
+class Mending:
+    """A node that mends the second entry of a log.
+
+    Arguments:
+        witness: who is the group's witness.
+    """
+
+    def __init__(self, witness: int) -> None:
+        self.links = PeerQueues(NODE, 0, 4_096, self._no_snapshot, CopyPace(0))
+        for peer in PEERS:
+            self.links[peer].open(PeerIdentity("cluster", peer, "directory", 1, f"peer-{peer}:1"), 0)
+        self.host = RaftHost(self.links.enqueue)
+        restored = RestoredReplica(
+            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *PEERS), witnesses=(witness,)),
+            hard_state=HardState(1), last=EntryId(3, 1, LAST.hash), first_index=1, anchor=ORIGIN, applied=0,
+            is_witness=witness == NODE,
+        )  # fmt: skip
+        disk = DamagedLog()
+        raft = RaftGroup(restored, RaftLogServices(disk, SEALER), RaftOptions(), random.Random(1), now=0)  # type: ignore[arg-type]
+        self.host.add(GROUP, HostedReplica(raft, Machine(), lazy_commit=False))
+        self.mender = EntryMender(NODE, 0, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
+        self.mender.take_up(DamageError("entry 2 is damaged", GROUP, LOST.index))
+
+    @staticmethod
+    def _no_snapshot(now: int, group: int, message: Message) -> None:
+        raise AssertionError("nobody needs one")
+
+    def answered(self, *answers: Entry) -> list[Entry]:
+        """What is written once each peer that is asked has answered, in this order."""
+        now = 0
+        for entry in answers:
+            now += PAUSE_US
+            self.mender.on_time(now)
+            ((peer, frame),) = self.mender.collect()
+            assert [(each.group, each.index) for each in frame.wanted] == [(GROUP, LOST.index)]
+            found = [EntryFound(GROUP, LOST.index, entry.data)]
+            self.mender.on_frame(now, peer, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=found))
+        transaction = self.host.take_transaction(now)
+        return [] if transaction is None else [entry for write in transaction.writes for entry in write.mend]
+
+
+def test_a_replica_is_mended_with_the_entry() -> None:
+    assert Mending(witness=3).answered(LOST) == [LOST]
+
+
+def test_a_replica_is_not_mended_with_a_trace_and_asks_the_next_one() -> None:
+    assert Mending(witness=2).answered(TRACE) == []
+    assert Mending(witness=2).answered(TRACE, LOST) == [LOST]
+
+
+def test_a_witness_keeps_a_trace_of_the_entry_and_no_payload() -> None:
+    assert Mending(witness=NODE).answered(LOST) == [TRACE]
+
+
+def test_a_witness_keeps_changes_of_the_members_whole() -> None:
+    change = SEALER.config(2, 1, FIRST.hash, Configuration((1, 2, 3)))
+    assert Mending(witness=NODE).answered(change) == [change]
