@@ -8,8 +8,10 @@ from typing import Any, cast
 import pytest
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import Job
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord, Topic
 from quorumlog.storage.interface import SetAside
@@ -38,3 +40,25 @@ def test_a_replica_that_is_set_aside_stays_where_it_belongs_whichever_kind_it_wa
 def test_a_replica_that_is_set_aside_leaves_with_its_partition() -> None:
     record = PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1,), 1, 3)
     assert replicas_of(4, record).moved_away(GROUP) is record
+
+
+@pytest.mark.parametrize(("up", "begins"), [((1, 3), True), ((1,), False)])
+def test_a_replica_beside_one_other_and_a_witness_begins_anew_while_both_are_there(
+    up: tuple[int, ...], begins: bool
+) -> None:
+    """Node 1 leads by the witness's vote: it has all that was ever committed."""
+    record = PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3)
+    image = SimpleNamespace(
+        partitions={GROUP: record},
+        available_leader=lambda each: each.leader,
+        is_fenced=lambda node: node not in up,
+    )
+    aside = {GROUP: SetAside(3, 120, "a row is damaged")}
+    jobs: list[Job] = []
+    damaged = DamagedReplicas(
+        2, cast("Any", None), cast("Any", SimpleNamespace(set_aside=aside)), cast("Any", None),
+        cast("Any", SimpleNamespace(image=image)), cast("Any", SimpleNamespace(pass_replica=lambda group: None)), jobs.append,
+        lambda *_, **__: None,
+    )  # fmt: skip
+    damaged.on_time(0, 0)
+    assert bool(jobs) is begins
