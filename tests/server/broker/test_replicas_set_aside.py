@@ -10,11 +10,12 @@ import pytest
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.former_replicas import FormerReplicas
+from quorumlog.server.broker.replica_endings import ReplicaEndings
 from quorumlog.server.broker.replicas import Replicas
-from quorumlog.server.events import Job
+from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
 from quorumlog.server.metadata.records import PartitionRecord, Topic
-from quorumlog.storage.interface import SetAside
+from quorumlog.storage.interface import DamageError, SetAside
 
 GROUP = 1000
 TOPIC = Topic("orders", bytes(16), {})
@@ -42,23 +43,73 @@ def test_a_replica_that_is_set_aside_leaves_with_its_partition() -> None:
     assert replicas_of(4, record).moved_away(GROUP) is record
 
 
+class Watched:
+    """Damaged replicas over a registry of one, and what they have done."""
+
+    def __init__(self, record: PartitionRecord | None, up: tuple[int, ...], node_id: int = 2) -> None:
+        self.host = RaftHost(lambda group, message: None)
+        self.former = FormerReplicas(node_id, self.host, {})
+        self.partitions = {GROUP: record} if record is not None else {}
+        image = SimpleNamespace(
+            partitions=self.partitions,
+            brokers={},
+            available_leader=lambda each: each.leader,
+            is_fenced=lambda node: node not in up,
+            topic_table=SimpleNamespace(was_deleted=lambda group: group not in self.partitions),
+        )
+        metadata: Any = SimpleNamespace(image=image)
+        nothing: Any = None
+        self.replicas = Replicas(node_id, "d", self.host, self.former, nothing, metadata)
+        self.replicas.found({}, {GROUP: SetAside(3, 120, "a row is damaged")})
+        self.endings = ReplicaEndings(
+            self.host, self.replicas, nothing, self.former, nothing, nothing, lambda *_, **__: None
+        )
+        self.jobs: list[Job] = []
+        storage: Any = SimpleNamespace(pass_replica=lambda group: None)
+        self.damaged = DamagedReplicas(
+            node_id, self.host, self.replicas, self.former, metadata, storage, self.jobs.append, lambda *_, **__: None
+        )
+
+    def destroyed(self) -> list[int]:
+        transaction = self.host.take_transaction(0)
+        return [] if transaction is None else [write.group for write in transaction.writes if write.destroy]
+
+    def look(self, error: Exception | None = None) -> None:
+        self.damaged.on_time(0, 0)
+        (job,) = self.jobs
+        self.damaged.on_done(1, JobDone(job.number, None, error))
+
+
 @pytest.mark.parametrize(("up", "begins"), [((1, 3), True), ((1,), False)])
 def test_a_replica_beside_one_other_and_a_witness_begins_anew_while_both_are_there(
     up: tuple[int, ...], begins: bool
 ) -> None:
     """Node 1 leads by the witness's vote: it has all that was ever committed."""
-    record = PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3)
-    image = SimpleNamespace(
-        partitions={GROUP: record},
-        available_leader=lambda each: each.leader,
-        is_fenced=lambda node: node not in up,
-    )
-    aside = {GROUP: SetAside(3, 120, "a row is damaged")}
-    jobs: list[Job] = []
-    damaged = DamagedReplicas(
-        2, cast("Any", None), cast("Any", SimpleNamespace(set_aside=aside)), cast("Any", None),
-        cast("Any", SimpleNamespace(image=image)), cast("Any", SimpleNamespace(pass_replica=lambda group: None)), jobs.append,
-        lambda *_, **__: None,
-    )  # fmt: skip
-    damaged.on_time(0, 0)
-    assert bool(jobs) is begins
+    watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3), up)
+    watched.damaged.on_time(0, 0)
+    assert bool(watched.jobs) is begins
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_damaged_replica_that_leaves_is_given_back_only_after_its_pages_were_looked_at(deleted: bool) -> None:
+    """The engine would free what damaged headers say, be it another's."""
+    record = PartitionRecord(TOPIC, 0, GROUP, (1, 3, 4), (1,), 1, 5, moved_index=200)
+    watched = Watched(None if deleted else record, up=(1, 3, 4))
+    watched.endings.find_deleted()
+    watched.endings.may_have_moved([GROUP])
+    watched.endings.leave(0)
+    assert watched.destroyed() == []
+    watched.look()
+    assert watched.destroyed() == [GROUP]
+    assert not watched.replicas.holds(GROUP)
+    # It may come back, and must give no vote twice.
+    record.target = (1, 2, 3)
+    assert watched.former.begin(record).hard_state.term == (5 if deleted else 4)
+
+
+def test_a_damaged_replica_that_leaves_stays_where_giving_it_back_would_harm_others() -> None:
+    watched = Watched(None, up=(1, 3, 4))
+    watched.endings.find_deleted()
+    watched.look(DamageError("a page that is another's"))
+    assert watched.destroyed() == []
+    assert watched.replicas.holds(GROUP)

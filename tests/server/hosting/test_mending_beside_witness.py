@@ -64,7 +64,12 @@ def test_a_witness_keeps_its_traces_while_the_one_is_damaged_behind_which_it_wou
         return EntryId(index, 1, 5)
 
     raft = SimpleNamespace(
-        group=GROUP, is_witness=True, applied_index=DAMAGED, durable_index=10, anchor=EntryId(0, 0, 0), entry_id=entry_id
+        group=GROUP,
+        is_witness=True,
+        applied_index=DAMAGED,
+        durable_index=10,
+        anchor=EntryId(0, 0, 0),
+        entry_id=entry_id,
     )
     witness = PartitionWitness(PartitionId(bytes(16), "orders", 0), cast("Any", raft), witness_rows(DAMAGED))
     assert witness.log_to_give_up(5) is None
