@@ -5,6 +5,9 @@ Once its partition is led without it, by a leader that has all it can have helpe
 replicas is there, it is given up and begins anew with nothing. What it gets of its leader makes it whole again. It has
 no say before it knows that everything is committed that it has ever acknowledged (see ``FormerReplicas``): otherwise
 its vote could elect a leader without that.
+
+One whose partition is deleted, or was moved away, ends here too: of damaged pages the engine frees what their own
+headers say, and that may be others'. So nothing of it is given back before its pages were looked at.
 """
 
 from __future__ import annotations
@@ -74,7 +77,7 @@ class DamagedReplicas(NodeService):
             return
         self._due = now + LOOK_EVERY_US
         for group, aside in self._replicas.set_aside.items():
-            if not self._why_wait(group, aside):
+            if group in self._replicas.leaving_aside or not self._why_wait(group, aside):
                 self._checking = group
                 self._start_job(Job(_JOBS_BELOW - group, partial(self._storage.pass_replica, group)))
                 return
@@ -90,6 +93,9 @@ class DamagedReplicas(NodeService):
             return
         self._checking = None
         aside = self._replicas.set_aside.get(group)
+        if aside is not None and group in self._replicas.leaving_aside:
+            self._end(now, group, aside, event.error)
+            return
         if aside is None or aside.term is None or self._why_wait(group, aside):
             return
         if event.error is not None:
@@ -98,6 +104,20 @@ class DamagedReplicas(NodeService):
         self._replicas.remove(group)
         self._host.destroy(group, decided_by=METADATA_GROUP)
         self._log("warning", "replica_begins_anew", group=group, last_index=aside.last_index)
+        self._replicas.ensure(now, group)
+
+    def _end(self, now: int, group: int, aside: SetAside, error: Exception | None) -> None:
+        """Ends one that does not belong here any more."""
+        if error is not None:
+            # It stays on disk, of which it takes room and nothing else.
+            self._replicas.leaving_aside.discard(group)
+            self._log("error", "damaged_replica_kept", group=group, reason=str(error))
+            return
+        if not self._replicas.was_deleted(group):
+            self._former.ended(group, aside.term or 0)
+        self._replicas.remove(group)
+        self._host.destroy(group, decided_by=METADATA_GROUP)
+        self._log("info", "damaged_replica_ended", group=group)
         self._replicas.ensure(now, group)
 
     def _why_wait(self, group: int, aside: SetAside) -> str:
@@ -110,8 +130,9 @@ class DamagedReplicas(NodeService):
         leader = self._metadata.image.available_leader(record)
         if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
             return f"another node to lead {record.name} in term {aside.term} or later"
-        # While it is being moved, each half decides; and the move may be waiting for this very replica.
-        for half in (record.replicas, record.wanted):
+        # While it is being moved, each half decides; and the move may be waiting for this very replica. A witness
+        # counts: its vote has kept everybody from leading who lacks what was committed.
+        for half in (record.voters, record.wanted_voters):
             others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
             if len(others) <= len(half) // 2:
                 return f"more replicas of {record.name} to be there, without which it cannot be led"

@@ -44,7 +44,11 @@ class ReplicaEndings:
     def deleted(self, raft_groups: Iterable[int]) -> None:
         """Raft groups of topics that were deleted just now."""
         for raft_group in raft_groups:
-            self._remove(raft_group)
+            if raft_group in self._replicas.set_aside:
+                # `DamagedReplicas` ends it, where that does others no harm.
+                self._replicas.leaving_aside.add(raft_group)
+            else:
+                self._remove(raft_group)
         self._former.forget(self._replicas.was_deleted)
 
     def find_deleted(self) -> None:
@@ -67,6 +71,9 @@ class ReplicaEndings:
             if record is None:
                 continue
             self._log("info", "replica_moved_away", group=raft_group, replicas=list(record.replicas))
+            if raft_group in self._replicas.set_aside:
+                self._replicas.leaving_aside.add(raft_group)
+                continue
             self._former.ended(raft_group, self._replicas.term_of(raft_group))
             self._remove(raft_group)
             # It may have come back as the other kind, a witness or a replica.

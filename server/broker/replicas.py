@@ -34,6 +34,7 @@ class Replicas:
         logs: those that are logs of records, by Raft group.
         coordinators: those that coordinate consumer groups, by Raft group.
         set_aside: those that are damaged and take no part, by Raft group.
+        leaving_aside: of these, those that do not belong here any more.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Replicas:
         self._logs_by_name: dict[tuple[bytes, int], Partition] = {}
         self._found: dict[int, RaftGroupState] = {}
         self.set_aside: dict[int, SetAside] = {}
+        self.leaving_aside: set[int] = set()
 
     def found(self, states: dict[int, RaftGroupState], damaged: Mapping[int, SetAside]) -> None:
         """Replicas found on disk at opening. Each begins to take part once the metadata name it; a damaged one does
@@ -149,8 +151,10 @@ class Replicas:
         if self._node_id not in record.hosts:
             return record
         if raft_group in self.set_aside:
-            return None  # Of which kind it was may be lost with it. It begins anew, as what it is to be now.
-        return None if self._holds_witness(raft_group) == (self._node_id in record.witness_hosts) else record
+            # Which kind it was is damaged, too. It begins anew as what it is to be (`DamagedReplicas`).
+            return None
+        same_kind = self._holds_witness(raft_group) == (self._node_id in record.witness_hosts)
+        return None if same_kind else record
 
     # -- what is here -----------------------------------------------------------------------------------------
 
@@ -173,6 +177,7 @@ class Replicas:
         """Forgets a replica, and what was found on disk of one; returns it if it took part."""
         self._found.pop(raft_group, None)
         self.set_aside.pop(raft_group, None)
+        self.leaving_aside.discard(raft_group)
         self.coordinators.pop(raft_group, None)
         log = self.logs.pop(raft_group, None)
         if log is not None:

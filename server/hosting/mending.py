@@ -217,7 +217,8 @@ class EntryMender:
             DamageError: the node has to start again without this replica.
         """
         group, index = place
-        voters = set(replica.raft.configuration.voters) - {self._node_id}
+        # A witness has it as a trace, for however long: nobody mends a replica with that.
+        voters = set(replica.raft.configuration.data_voters) - {self._node_id}
         if group != self._never and voters and voters <= wound.gone:
             self._storage.suspect(group)
             raise DamageError(

@@ -8,6 +8,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 
+from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.types import Entry, EntryId, Snapshot
 from quorumlog.server.hosting.partition_replica import PartitionId
@@ -85,7 +86,13 @@ class PartitionWitness:
         """
         raft = self.raft
         last = min(raft.applied_index, raft.durable_index)
-        return raft.entry_id(last) if last - raft.anchor.index >= most_traces else None
+        if last - raft.anchor.index < most_traces:
+            return None
+        try:
+            return raft.entry_id(last)
+        except UnreadableEntryError:
+            # It is being mended; the next one will do as well.
+            return None
 
     # -- what it is asked -------------------------------------------------------------------------------------
 

@@ -1,49 +1,115 @@
-"""What a node makes of the metadata while a replica of its is set aside because it is damaged."""
+"""A replica that is set aside as damaged, as the registry of replicas sees it."""
 
 from __future__ import annotations
 
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
 
 import pytest
 
 from quorumlog.raft.types import NO_NODE
+from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.former_replicas import FormerReplicas
-from quorumlog.server.broker.replica_factory import ReplicaFactory
+from quorumlog.server.broker.replica_endings import ReplicaEndings
 from quorumlog.server.broker.replicas import Replicas
+from quorumlog.server.events import Job, JobDone
 from quorumlog.server.hosting.raft_host import RaftHost
-from quorumlog.server.metadata.image import CurrentImage, MetadataImage
 from quorumlog.server.metadata.records import PartitionRecord, Topic
-from quorumlog.storage.interface import SetAside
+from quorumlog.storage.interface import DamageError, SetAside
 
-NODE, GROUP = 2, 1000
+GROUP = 1000
+TOPIC = Topic("orders", bytes(16), {})
 
 
-def restarted(*replicas: int, witness: int = NO_NODE) -> Replicas:
-    """The replicas of node 2 after it has found its only one broken, of a partition that is where it is said."""
-    image = MetadataImage()
-    image.partitions[GROUP] = PartitionRecord(
-        Topic("orders", bytes(16), {}), 0, GROUP, replicas, replicas, witness=witness
-    )
+def replicas_of(node_id: int, record: PartitionRecord) -> Replicas:
     host = RaftHost(lambda group, message: None)
-    metadata = cast(CurrentImage, SimpleNamespace(image=image))
-    former = FormerReplicas(NODE, host, {})
-    found = Replicas(NODE, "directory", host, former, cast(ReplicaFactory, None), metadata)
-    found.found({}, {GROUP: SetAside(7, 120, "it is broken")})
-    return found
+    metadata = SimpleNamespace(image=SimpleNamespace(partitions={GROUP: record}))
+    replicas = Replicas(node_id, "d", host, FormerReplicas(node_id, host, {}), cast("Any", None), cast("Any", metadata))
+    replicas.found({}, {GROUP: SetAside(3, 120, "a row is damaged")})
+    return replicas
 
 
-@pytest.mark.parametrize(
-    "replicas", [restarted(1, 2, 3), restarted(1, 2, witness=3), restarted(1, 3, witness=2)],
-    ids=["of three", "of two", "the witness"],
-)  # fmt: skip
-def test_one_that_belongs_here_stays_until_it_begins_anew(replicas: Replicas) -> None:
-    assert replicas.moved_away(GROUP) is None
-    assert replicas.holds(GROUP)
+@pytest.mark.parametrize("witness", [NO_NODE, 3])
+@pytest.mark.parametrize("node_id", [1, 3])
+def test_a_replica_that_is_set_aside_stays_where_it_belongs_whichever_kind_it_was(node_id: int, witness: int) -> None:
+    """Its rows are damaged: nobody can tell a witness from a replica any more."""
+    nodes = (1, 2, 3) if witness == NO_NODE else (1, 2)
+    record = PartitionRecord(TOPIC, 0, GROUP, nodes, (1,), 1, 3, witness=witness)
+    assert replicas_of(node_id, record).moved_away(GROUP) is None
 
 
-def test_one_that_was_moved_away_is_known_with_the_term_in_which_it_ended() -> None:
-    replicas = restarted(1, 3, 4)
-    record = replicas.moved_away(GROUP)
-    assert record is not None and record.group == GROUP
-    assert replicas.term_of(GROUP) == 7
+def test_a_replica_that_is_set_aside_leaves_with_its_partition() -> None:
+    record = PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1,), 1, 3)
+    assert replicas_of(4, record).moved_away(GROUP) is record
+
+
+class Watched:
+    """Damaged replicas over a registry of one, and what they have done."""
+
+    def __init__(self, record: PartitionRecord | None, up: tuple[int, ...], node_id: int = 2) -> None:
+        self.host = RaftHost(lambda group, message: None)
+        self.former = FormerReplicas(node_id, self.host, {})
+        self.partitions = {GROUP: record} if record is not None else {}
+        image = SimpleNamespace(
+            partitions=self.partitions,
+            brokers={},
+            available_leader=lambda each: each.leader,
+            is_fenced=lambda node: node not in up,
+            topic_table=SimpleNamespace(was_deleted=lambda group: group not in self.partitions),
+        )
+        metadata: Any = SimpleNamespace(image=image)
+        nothing: Any = None
+        self.replicas = Replicas(node_id, "d", self.host, self.former, nothing, metadata)
+        self.replicas.found({}, {GROUP: SetAside(3, 120, "a row is damaged")})
+        self.endings = ReplicaEndings(
+            self.host, self.replicas, nothing, self.former, nothing, nothing, lambda *_, **__: None
+        )
+        self.jobs: list[Job] = []
+        storage: Any = SimpleNamespace(pass_replica=lambda group: None)
+        self.damaged = DamagedReplicas(
+            node_id, self.host, self.replicas, self.former, metadata, storage, self.jobs.append, lambda *_, **__: None
+        )
+
+    def destroyed(self) -> list[int]:
+        transaction = self.host.take_transaction(0)
+        return [] if transaction is None else [write.group for write in transaction.writes if write.destroy]
+
+    def look(self, error: Exception | None = None) -> None:
+        self.damaged.on_time(0, 0)
+        (job,) = self.jobs
+        self.damaged.on_done(1, JobDone(job.number, None, error))
+
+
+@pytest.mark.parametrize(("up", "begins"), [((1, 3), True), ((1,), False)])
+def test_a_replica_beside_one_other_and_a_witness_begins_anew_while_both_are_there(
+    up: tuple[int, ...], begins: bool
+) -> None:
+    """Node 1 leads by the witness's vote: it has all that was ever committed."""
+    watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3), up)
+    watched.damaged.on_time(0, 0)
+    assert bool(watched.jobs) is begins
+
+
+@pytest.mark.parametrize("deleted", [True, False])
+def test_a_damaged_replica_that_leaves_is_given_back_only_after_its_pages_were_looked_at(deleted: bool) -> None:
+    """The engine would free what damaged headers say, be it another's."""
+    record = PartitionRecord(TOPIC, 0, GROUP, (1, 3, 4), (1,), 1, 5, moved_index=200)
+    watched = Watched(None if deleted else record, up=(1, 3, 4))
+    watched.endings.find_deleted()
+    watched.endings.may_have_moved([GROUP])
+    watched.endings.leave(0)
+    assert watched.destroyed() == []
+    watched.look()
+    assert watched.destroyed() == [GROUP]
+    assert not watched.replicas.holds(GROUP)
+    # It may come back, and must give no vote twice.
+    record.target = (1, 2, 3)
+    assert watched.former.begin(record).hard_state.term == (5 if deleted else 4)
+
+
+def test_a_damaged_replica_that_leaves_stays_where_giving_it_back_would_harm_others() -> None:
+    watched = Watched(None, up=(1, 3, 4))
+    watched.endings.find_deleted()
+    watched.look(DamageError("a page that is another's"))
+    assert watched.destroyed() == []
+    assert watched.replicas.holds(GROUP)

@@ -1,0 +1,77 @@
+"""Damaged entries of a partition that has a witness: what a trace can mend, and what it cannot."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from quorumlog.raft.errors import UnreadableEntryError
+from quorumlog.raft.types import Configuration, EntryId
+from quorumlog.server.events import EntryFound, PeerFrame, Stream
+from quorumlog.server.hosting.mending import EntryMender
+from quorumlog.server.hosting.partition_replica import PartitionId
+from quorumlog.server.partition.witness import PartitionWitness, witness_rows
+from quorumlog.storage.interface import DamageError
+
+GROUP, DAMAGED, LEADER, OWN, WITNESS = 1000, 7, 1, 2, 3
+
+
+class Storage:
+    """One entry of its log is damaged."""
+
+    def __init__(self) -> None:
+        self.suspects: list[int] = []
+
+    def entries(self, group: int, first: int, last: int, max_bytes: int) -> list[object]:
+        if first <= DAMAGED <= last:
+            raise DamageError("damaged", group, DAMAGED)
+        return []
+
+    def suspect(self, group: int) -> None:
+        self.suspects.append(group)
+
+
+def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it_lost() -> None:
+    """The witness keeps its trace for as long as it likes: the partition would stand still."""
+    raft = SimpleNamespace(
+        leader_id=LEADER, configuration=Configuration((LEADER, OWN, WITNESS), witnesses=(WITNESS,)),
+        first_index=1, durable_index=10, is_witness=False,
+    )  # fmt: skip
+    host = SimpleNamespace(replicas={GROUP: SimpleNamespace(raft=raft)})
+    links = SimpleNamespace(find=lambda peer: SimpleNamespace(up=True))
+    storage = Storage()
+    mender = EntryMender(
+        OWN, 0, 0, cast("Any", host), cast("Any", links), cast("Any", storage), lambda *_, **__: None
+    )  # fmt: skip
+    mender.take_up(DamageError("damaged", GROUP, DAMAGED))
+    mender.on_time(0)
+    ((peer, asked),) = mender.collect()
+    assert (peer, [wanted.index for wanted in asked.wanted]) == (LEADER, [DAMAGED])
+    gone = EntryFound(GROUP, DAMAGED, b"", "this log does not have it any more", gone=True)
+    with pytest.raises(DamageError, match="start the node again"):
+        mender.on_frame(1, LEADER, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=[gone]))
+    assert storage.suspects == [GROUP]
+
+
+def test_a_witness_keeps_its_traces_while_the_one_is_damaged_behind_which_it_would_give_them_up() -> None:
+    unreadable = {DAMAGED}
+
+    def entry_id(index: int) -> EntryId:
+        if index in unreadable:
+            raise UnreadableEntryError(index, "damaged")
+        return EntryId(index, 1, 5)
+
+    raft = SimpleNamespace(
+        group=GROUP,
+        is_witness=True,
+        applied_index=DAMAGED,
+        durable_index=10,
+        anchor=EntryId(0, 0, 0),
+        entry_id=entry_id,
+    )
+    witness = PartitionWitness(PartitionId(bytes(16), "orders", 0), cast("Any", raft), witness_rows(DAMAGED))
+    assert witness.log_to_give_up(5) is None
+    unreadable.clear()
+    assert witness.log_to_give_up(5) == EntryId(DAMAGED, 1, 5)
