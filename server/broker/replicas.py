@@ -146,8 +146,13 @@ class Replicas:
         record = self._metadata.image.partitions.get(raft_group)
         if record is None or not self.holds(raft_group):
             return None
+        if self._node_id not in record.hosts:
+            return record
+        if raft_group in self.set_aside:
+            # Nobody can tell which kind it was; where the partition goes on without it, the right one takes its place.
+            return None
         same_kind = self._holds_witness(raft_group) == (self._node_id in record.witness_hosts)
-        return None if self._node_id in record.hosts and same_kind else record
+        return None if same_kind else record
 
     # -- what is here -----------------------------------------------------------------------------------------
 
