@@ -110,8 +110,9 @@ class DamagedReplicas(NodeService):
         leader = self._metadata.image.available_leader(record)
         if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
             return f"another node to lead {record.name} in term {aside.term} or later"
-        # While it is being moved, each half decides; and the move may be waiting for this very replica.
-        for half in (record.replicas, record.wanted):
+        # A witness votes, too. While it is being moved, each half decides; and the move may be waiting for this very
+        # replica.
+        for half in (record.voters, record.wanted_voters):
             others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
             if len(others) <= len(half) // 2:
                 return f"more replicas of {record.name} to be there, without which it cannot be led"
