@@ -182,7 +182,7 @@ def _check_factor(image: MetadataImage, factor: int) -> errors_pb2.Error | None:
     if factor < 1:
         problem = f"replication factor {factor} is not possible: use 3, or 1 where a loss does not matter"
     elif factor % 2 == 0 and factor + 1 > len(able):
-        return too_few_nodes(factor, len(able), len(image.brokers))
+        return too_few_nodes(image, factor, len(able))
     elif factor % 2 == 0 and factor <= len(present):
         return refuse_even_below_second(image)
     elif factor > len(present):

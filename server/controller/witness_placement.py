@@ -52,20 +52,22 @@ def replica_sets(
     nodes = witness_candidates(image, under_way)
     witnesses = place_witnesses(placement, nodes)
     if NO_NODE in witnesses:
-        return too_few_nodes(len(placement[0]), len(nodes), len(image.brokers))
+        return too_few_nodes(image, len(placement[0]), len(nodes))
     return [
         metadata_log_pb2.ReplicaSet(replicas=replicas, witness=witness)
         for replicas, witness in zip(placement, witnesses, strict=True)
     ]
 
 
-def too_few_nodes(factor: int, alive: int, registered: int) -> errors_pb2.Error:
+def too_few_nodes(image: MetadataImage, factor: int, alive: int) -> errors_pb2.Error:
     """The refusal of an even number of replicas where no node is left for the witness."""
+    leaving = len(image.departures.leaving())
+    drained = f" (of the others {leaving} are being drained)" if leaving else ""
     return error(
         ErrorCode.INVALID_REPLICATION_FACTOR,
         f"replication factor {factor} needs {factor + 1} nodes alive, {factor} for the copies and one for a witness"
-        f" that has a vote and no data, and {alive} of the {registered} registered are: start more nodes or use factor"
-        f" {factor - 1}",
+        f" that has a vote and no data, and {alive} of the {len(image.brokers)} registered are{drained}: start more"
+        f" nodes or use factor {factor - 1}",
     )
 
 

@@ -9,7 +9,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -183,7 +183,8 @@ class LocalCluster:
     # -- the whole ------------------------------------------------------------------------------------------------
 
     def up(self, timeout_s: float = READY_TIMEOUT_S) -> None:
-        """Starts every node that does not run and waits until all are ready. If that fails, all are stopped again.
+        """Starts every node that does not run and waits until all are ready. If that fails, those that it started are
+        stopped again; nodes that ran before go on.
 
         Raises:
             ClusterError: a node ended, with what it said, or they were not ready in time.
@@ -201,7 +202,11 @@ class LocalCluster:
                 self._spawn(node)
             self.wait_ready(timeout_s)
         except BaseException:
-            self.shutdown()
+            if len(absent) < len(self._nodes):
+                self._end(absent, STOP_TIMEOUT_S)
+                self._save()
+            else:
+                self.shutdown()
             raise
 
     def wait_ready(self, timeout_s: float = READY_TIMEOUT_S) -> None:
@@ -224,7 +229,8 @@ class LocalCluster:
                     continue
                 if time.monotonic() > deadline:
                     missing = sorted(expected - seen.unfenced)
-                    why = seen.reason or f"it does not see nodes {missing} in the cluster"
+                    said = (f"node {one} is not: {its}" for one in missing if (its := view.node(one).reason))
+                    why = seen.reason or next(said, f"it does not see nodes {missing} in the cluster")
                     raise ClusterError(
                         f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
                     )
@@ -237,8 +243,18 @@ class LocalCluster:
         """
         if os.getpid() != self._owner:
             return
-        self._wanted.clear()
-        running = [node for node in self._nodes.values() if node.is_running()]
+        self._end(self._nodes.values(), timeout_s)
+        self._release()
+        if self._temporary:
+            shutil.rmtree(self._root, ignore_errors=True)
+            self._give_up_ports()
+        else:
+            self._save()
+
+    def _end(self, nodes: Collection[NodeProcess], timeout_s: float) -> None:
+        """Ends the processes of some nodes."""
+        running = [node for node in nodes if node.is_running()]
+        self._wanted.difference_update(node.node_id for node in nodes)
         for node in running:
             node.signal(signal.SIGCONT)
             node.signal(signal.SIGKILL if self._temporary else signal.SIGTERM)
@@ -249,12 +265,6 @@ class LocalCluster:
             except ClusterError:
                 node.signal(signal.SIGKILL)
                 node.wait(_KILLED_TIMEOUT_S)
-        self._release()
-        if self._temporary:
-            shutil.rmtree(self._root, ignore_errors=True)
-            self._give_up_ports()
-        else:
-            self._save()
 
     def _give_up_ports(self) -> None:
         """What keeps its data may come up again at the same ports, until it is left."""

@@ -168,8 +168,8 @@ def _check_kinds(
     if not both:
         return None
     problem = (
-        f"{partition.name}: node {both[0]} would have its witness and a replica, and neither becomes the other: move"
-        " the witness to another node first"
+        f"{partition.name}: node {both[0]} would have its witness and a replica, and neither becomes the other:"
+        " name other nodes"
     )
     return error(ErrorCode.INVALID_REPLICA_ASSIGNMENT, problem)
 

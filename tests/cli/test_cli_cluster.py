@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
@@ -129,6 +130,20 @@ def test_a_flipped_bit_is_found_and_named_and_nothing_is_deleted(data_dir: Path)
     report = quorumlog("log", "verify", "--data-dir", str(data_dir / "node-1"), "--output", "json")
     assert json.loads(report.stdout)["sound"] is False
     assert file.read_bytes() == data
+
+
+def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path) -> None:
+    port = str(free_base_port())
+    up = loaded(quorumlog("cluster", "up", "--data-dir", str(data_dir), "--base-port", port, "-d", "-o", "json"))
+    os.kill(up["nodes"][2]["pid"], signal.SIGKILL)
+    shutil.rmtree(data_dir / "node-3")
+
+    again = quorumlog("cluster", "up", "--data-dir", str(data_dir), "--detach")
+
+    assert again.returncode == 1
+    assert "type quorumlog nodes replace 3 --with 3" in again.stderr
+    states = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))["nodes"]
+    assert [state["running"] for state in states] == [True, True, False]
 
 
 def test_a_cluster_in_the_foreground_stops_with_ctrl_c(data_dir: Path) -> None:
