@@ -7,7 +7,6 @@ beyond that (log end offset, uncommitted batches of producers, waiting calls) is
 
 from __future__ import annotations
 
-import struct
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping
 from operator import itemgetter
@@ -30,6 +29,7 @@ from quorumlog.server.partition.compacted_log import CompactedLog
 from quorumlog.server.partition.compaction_state import ROW as COMPACTION_ROW
 from quorumlog.server.partition.compaction_state import CompactionState
 from quorumlog.server.partition.epoch_digests import content_digest
+from quorumlog.server.partition.meta_row import META_ROW, decode_meta, encode_meta
 from quorumlog.server.partition.producer_state import is_named
 from quorumlog.server.partition.producer_table import DuplicateBatch, ProducerTable, Refused, nobody_has_claimed
 from quorumlog.server.partition.restoration import Restoration
@@ -49,8 +49,6 @@ from quorumlog.v1.partition_log_pb2 import (
 
 #: Where offsets end: 64 bits with a sign.
 MAX_OFFSET = (1 << 63) - 1
-META_ROW = b"m"
-_META = struct.Struct("<QqqQ")
 
 
 class Partition:
@@ -261,7 +259,7 @@ class Partition:
             self.compaction.row_due = False
         if self.restoration is not None:
             rows |= self.restoration.take_rows()
-        rows[META_ROW] = _META.pack(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
+        rows[META_ROW] = encode_meta(self._applied, self.high_watermark, self.log_start_offset, self._table_index)
         return rows
 
     def _all_rows(self) -> dict[bytes, bytes]:
@@ -545,11 +543,6 @@ class Partition:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
         assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
         return batches_between(self.raft, index, self._applied, max_bytes)
-
-
-def decode_meta(row: bytes | None) -> tuple[int, int, int, int]:
-    """(applied index, high watermark, log start offset, table index) in a partition's meta row."""
-    return _META.unpack(row) if row is not None else (0, 0, 0, 0)
 
 
 def _fail(waiters: Iterator[Waiter], failure: errors_pb2.Error) -> list[ProduceCall]:
