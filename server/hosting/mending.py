@@ -27,6 +27,8 @@ PAUSE_US = 2_000_000
 #: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
 MAX_UNDER_WAY = 8
 MAX_KNOWN = 1_000
+#: Entries that leave in one frame: no more once they have so many bytes. They may be large.
+ANSWER_BYTES = 16 << 20
 
 
 @dataclass(slots=True)
@@ -173,7 +175,11 @@ class EntryMender:
         """Takes what a frame brings of damaged entries: a peer's, or our own."""
         self._now = now
         for wanted in frame.wanted[:MAX_UNDER_WAY]:
-            self._frame(peer, Stream.SNAPSHOT_ANSWER).entries_found.append(self._look_up(peer, wanted))
+            answer = self._frame(peer, Stream.SNAPSHOT_ANSWER)
+            if sum(len(found.data) for found in answer.entries_found) < ANSWER_BYTES:
+                answer.entries_found.append(self._look_up(peer, wanted))
+            else:
+                answer.entries_found.append(EntryFound(wanted.group, wanted.index, b"", "too much at once"))
         for found in frame.entries_found:
             wound = self._wounds.get((found.group, found.index))
             if wound is not None and wound.asked == peer and not wound.writing:

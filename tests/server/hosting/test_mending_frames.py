@@ -1,4 +1,4 @@
-"""Damaged entries of a partition that has a witness: what a trace can mend, and what it cannot."""
+"""How damaged entries are mended: beside a witness, whose traces mend nothing, and where they are large."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from quorumlog.raft.errors import UnreadableEntryError
 from quorumlog.raft.types import Configuration, EntryId
-from quorumlog.server.events import EntryFound, PeerFrame, Stream
+from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.server.hosting.mending import EntryMender
 from quorumlog.server.hosting.partition_replica import PartitionId
 from quorumlog.server.partition.witness import PartitionWitness, witness_rows
@@ -53,6 +53,25 @@ def test_a_replica_begins_anew_once_all_that_have_records_have_compacted_what_it
     with pytest.raises(DamageError, match="start the node again"):
         mender.on_frame(1, LEADER, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=[gone]))
     assert storage.suspects == [GROUP]
+
+
+def test_large_entries_that_are_asked_for_at_once_do_not_leave_in_one_frame() -> None:
+    """A frame that is larger than a message may be breaks the stream, and the same is asked for again."""
+    data = bytes(9 << 20)
+    raft = SimpleNamespace(
+        first_index=1,
+        last_id=EntryId(10, 1, 5),
+        entries_between=lambda first, last, most: [SimpleNamespace(data=data)],
+    )
+    host = SimpleNamespace(replicas={GROUP: SimpleNamespace(raft=raft)}, may_speak=lambda group, peer: True)
+    nothing: Any = None
+    mender = EntryMender(LEADER, 0, 0, cast("Any", host), nothing, nothing, lambda *_, **__: None)
+    wanted = [EntryWanted(GROUP, index) for index in range(1, 9)]
+    mender.on_frame(0, OWN, PeerFrame(Stream.SNAPSHOT, wanted=wanted))
+    ((_, answer),) = mender.collect()
+    assert [(found.index, bool(found.data)) for found in answer.entries_found] == [
+        (index, index <= 2) for index in range(1, 9)
+    ]
 
 
 def test_a_witness_keeps_its_traces_while_the_one_is_damaged_behind_which_it_would_give_them_up() -> None:
