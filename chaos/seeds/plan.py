@@ -388,8 +388,10 @@ def _draw_damage(rng: random.Random, plan: Plan) -> None:
     cluster = plan.cluster
     if cluster.nodes < 3 or cluster.replication_factor < 3 or rng.random() > 0.125:
         return
-    if plan.losses_us[1]:
-        return  # A disk lost beside a replica that is broken leaves one copy of three, which can elect nobody.
+    if plan.losses_us[1] or cluster.replication_factor % 2 == 0:
+        # A disk lost beside a replica that is broken leaves one copy of three, which can elect nobody. Beside a witness
+        # a broken one waits for an operator.
+        return
     weights = plan.faults.weights
     weights["flipped-bits"] = max(1, sum(weights.values()) // rng.choice((1, 3)))
     if rng.random() < 0.5:

@@ -313,7 +313,8 @@ class ClusterInvariants:
         """A damaged replica may only be given up while all that is committed is on another disk."""
         committed = self.model(group).committed
         others = [other.synced.get(group) for other in self._disks.values() if other is not disk]
-        if committed and not any(copy is not None and _has(copy, committed[-1]) for copy in others):
+        with_data = [copy for copy in others if copy is not None and not is_witness(copy.table)]
+        if committed and not any(_has(copy, committed[-1]) for copy in with_data):
             raise Violation(
                 f"node {disk.node_id} gives up its replica of group {group}: nobody else has {committed[-1]}"
             )

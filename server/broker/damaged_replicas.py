@@ -130,9 +130,11 @@ class DamagedReplicas(NodeService):
         leader = self._metadata.image.available_leader(record)
         if leader in (NO_NODE, own) or record.leader_epoch < aside.term:
             return f"another node to lead {record.name} in term {aside.term} or later"
-        # While it is being moved, each half decides; and the move may be waiting for this very replica. A witness
-        # counts: its vote has kept everybody from leading who lacks what was committed.
-        for half in (record.voters, record.wanted_voters):
+        if record.witness_hosts:
+            # A leader whose own disk is late may have committed with this disk and the witness's word alone.
+            return f"{record.name} to be moved away from this node: what it has may be on no other disk"
+        # While it is being moved, each half decides; and the move may be waiting for this very replica.
+        for half in (record.replicas, record.wanted):
             others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
             if len(others) <= len(half) // 2:
                 return f"more replicas of {record.name} to be there, without which it cannot be led"
