@@ -455,6 +455,7 @@ STALE_LEADER_ERRORS = (
     FencedLeaderEpochError,
     UnknownLeaderEpochError,
     UnknownTopicOrPartitionError,
+    ClusterNotFormedError,  # The node has lost its disk, and leads nothing any more.
     NetworkError,
 )
 

@@ -9,6 +9,7 @@ from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.errors import (
+    ClusterNotFormedError,
     CoordinatorNotAvailableError,
     NetworkError,
     NotCoordinatorError,
@@ -36,7 +37,13 @@ GRACE_S = 0.5
 #: Groups whose coordinators are remembered; a client that asks of more begins anew.
 MAX_REMEMBERED = 10_000
 #: Errors after which the coordinator has to be looked up again.
-STALE_COORDINATOR_ERRORS = (NotCoordinatorError, CoordinatorNotAvailableError, NetworkError, RequestTimedOutError)
+STALE_COORDINATOR_ERRORS = (
+    NotCoordinatorError,
+    CoordinatorNotAvailableError,
+    NetworkError,
+    RequestTimedOutError,
+    ClusterNotFormedError,  # The node has lost its disk.
+)
 
 
 class _Leader(NamedTuple):

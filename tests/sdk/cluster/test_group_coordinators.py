@@ -93,6 +93,15 @@ async def test_without_a_hint_or_with_an_old_one_any_node_is_asked(
     assert coordinators.known("g") is None
 
 
+async def test_a_coordinator_that_has_lost_its_disk_is_forgotten(
+    script: ScriptedCoordinators, coordinators: CoordinatorCache
+) -> None:
+    await fetch(coordinators)
+    assert coordinators.known("g") is not None
+    coordinators.learn_from("g", errors_pb2.Error(code=Code.CLUSTER_NOT_FORMED, retriable=True))
+    assert coordinators.known("g") is None
+
+
 async def test_older_news_do_not_replace_newer_ones(
     script: ScriptedCoordinators, coordinators: CoordinatorCache
 ) -> None:

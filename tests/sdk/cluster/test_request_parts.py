@@ -295,7 +295,7 @@ async def test_replicas_of_more_partitions_than_one_request_takes_are_moved() ->
 
     cluster, calls = world("admin", ReassignPartitions=reassign)
     wanted = {TopicPartition("t", number): [1] for number in range(MAX_CHANGE_TARGETS + 7)}
-    await PartitionAdmin(cluster, 5).reassign(wanted, validate_only=False)
+    await PartitionAdmin(cluster, 5).reassign(wanted, 0, validate_only=False)
     assert calls.sizes == [MAX_CHANGE_TARGETS, 7]
 
 
