@@ -118,11 +118,15 @@ def describe_features(
 def upgrade_features(
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only check.")] = False,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Raises the feature level to what all nodes support: there is no way back to the former version then."""
     with connect(bootstrap_servers) as admin:
         level = admin.upgrade_features(validate_only=dry_run)
-    print(f"feature level {level}: all nodes support it" if dry_run else f"the cluster is at feature level {level}")
+    if output is OutputFormat.JSON:
+        print_json({"feature_level": level, "result": "could be raised to" if dry_run else "reached"})
+    else:
+        print(f"feature level {level}: all nodes support it" if dry_run else f"the cluster is at feature level {level}")
 
 
 def health(

@@ -125,14 +125,19 @@ def drain(
 
 
 @app.command("undrain", epilog="Example: quorumlog nodes undrain 3")
-def undrain(node: Node, *, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS) -> None:
+def undrain(
+    node: Node,
+    *,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
+) -> None:
     """Lets a node stay that is being drained, or whose disk was given up too early.
 
     Moves under way go back; what has left the node stays where it is, but for what a lost disk is to get back.
     """
     with connect(bootstrap_servers) as admin:
         admin.undrain_node(node)
-    print(f"node {node} stays")
+    _print_result(node, "stays", output)
 
 
 @app.command("replace", epilog="Example: quorumlog nodes replace 3 --with 4")
@@ -170,12 +175,23 @@ def replace(
 
 @app.command("remove", epilog="Example: quorumlog nodes remove 3")
 def remove(
-    node: Node, *, dry_run: DryRun = False, bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS
+    node: Node,
+    *,
+    dry_run: DryRun = False,
+    bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Strikes a node off that is down, has no replicas and no vote. Its id is never used again."""
     with connect(bootstrap_servers) as admin:
         admin.remove_node(node, validate_only=dry_run)
-    print(f"node {node} {'could be' if dry_run else 'is'} removed")
+    _print_result(node, "could be removed" if dry_run else "is removed", output)
+
+
+def _print_result(node: int, result: str, output: OutputFormat) -> None:
+    if output is OutputFormat.JSON:
+        print_json({"node_id": node, "result": result})
+    else:
+        print(f"node {node} {result}")
 
 
 def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> dict[int, str]:
