@@ -376,9 +376,10 @@ def _draw_moves(rng: random.Random, plan: Plan) -> None:
 
 def _draw_losses(rng: random.Random, plan: Plan) -> None:
     """Nodes that lose their disks, in one seed of five where a disk may be lost: with fewer than three replicas, what
-    is committed may be on that disk alone."""
+    is committed may be on that disk alone; beside a witness, a node is not replaced by itself."""
     cluster = plan.cluster
-    may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
+    odd = cluster.replication_factor >= 3 and cluster.replication_factor % 2 == 1
+    may_lose = cluster.nodes >= 3 and odd and cluster.min_insync_replicas >= 2
     if may_lose and not cluster.disks_lie and rng.random() < 0.2:
         plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
 
