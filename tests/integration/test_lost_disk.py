@@ -48,7 +48,7 @@ def test_a_node_whose_data_is_deleted_under_load_is_its_own_replacement(lost: in
             load.goes_on()
             command = f"quorumlog nodes replace {lost} --with {lost}"
             until(lambda: command in health(cluster), "health says what to type")
-            assert command in cli(cluster, "nodes", "list").stdout
+            until(lambda: command in cli(cluster, "nodes", "list").stdout, "so does the list, whichever node is asked")
             planned = json.loads(cli(cluster, *command.split()[1:], "--dry-run", "-o", "json").stdout)
             assert planned["all_moves"] == sum(lost in replicas for replicas in before.values())
             began = time.monotonic()
