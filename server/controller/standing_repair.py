@@ -7,7 +7,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from quorumlog.raft.types import NO_NODE
-from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation
+from quorumlog.server.controller.evacuation import MOVES_AT_ONCE, Evacuation, wish_of
 from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import SECOND_FEATURE_LEVEL, PartitionRecord
@@ -114,7 +114,7 @@ class StandingRepair:
 def _command(
     wall_ms: int, partition: PartitionRecord, wanted: tuple[int, ...], witness: int = NO_NODE
 ) -> metadata_log_pb2.MetadataCommand:
-    body = metadata_log_pb2.ReassignReplicas(group=partition.group, replicas=wanted, wishes=partition.wishes)
+    body = wish_of(partition, wanted)
     if witness != NO_NODE:
         body.witness = witness
     return metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body)

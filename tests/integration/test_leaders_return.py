@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import pytest
 from command_line import PATIENCE_S, cli, until
+from steady_load import SteadyLoad
 
 from quorumlog.sdk import (
     Admin,
@@ -30,49 +27,29 @@ TOPIC = "orders"
 PARTITIONS = 6
 
 
-class Load:
-    """A thread that sends numbered records to every partition and waits for each round's acknowledgements."""
+class Load(SteadyLoad):
+    """A numbered record to every partition a round."""
 
     def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(cluster)
         self.acknowledged: list[str] = []
-        self.failures: list[BaseException] = []
-        self.gaps: list[tuple[float, float]] = []
-        self._cluster = cluster
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        try:
-            with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
-                last = time.monotonic()
-                for number in itertools.count():
-                    if self._stop.is_set():
-                        return
-                    sent: list[tuple[str, RecordFuture]] = []
-                    for partition in range(PARTITIONS):
-                        value = f"{partition}-{number}"
-                        sent.append((value, producer.send(TOPIC, value.encode(), partition=partition)))
-                    for value, future in sent:
-                        future.result(timeout=PATIENCE_S)
-                        self.acknowledged.append(value)
-                    now = time.monotonic()
-                    self.gaps.append((now, now - last))
-                    last = now
-        except BaseException as failure:
-            self.failures.append(failure)
+    @property
+    def count(self) -> int:
+        return len(self.acknowledged)
 
-    def longest_gap_s(self, since: float) -> float:
+    def send_round(self, producer: Producer, number: int) -> None:
+        sent: list[tuple[str, RecordFuture]] = []
+        for partition in range(PARTITIONS):
+            value = f"{partition}-{number}"
+            sent.append((value, producer.send(TOPIC, value.encode(), partition=partition)))
+        for value, future in sent:
+            future.result(timeout=PATIENCE_S)
+            self.acknowledged.append(value)
+
+    def longest_since(self, since: float) -> float:
         """The longest time that a round of sends took, of those that ended after ``since``."""
         return max(gap for ended, gap in self.gaps if ended >= since)
-
-    @contextmanager
-    def running(self) -> Iterator[None]:
-        self._thread.start()
-        try:
-            yield
-        finally:
-            self._stop.set()
-            self._thread.join(PATIENCE_S)
 
 
 def leaders(admin: Admin) -> list[int | None]:
@@ -118,8 +95,7 @@ def test_a_returned_leader_gets_its_partitions_back_and_no_producer_notices() ->
         admin.create_topics([NewTopic(TOPIC, PARTITIONS, 3)])
         until(lambda: leaders(admin) == preferred(admin), "preferred leaders lead a new topic")
         victim = preferred(admin)[0]
-        load = Load(cluster)
-        with load.running():
+        with Load(cluster) as load:
             cluster.kill(victim)
             until(lambda: victim not in leaders(admin) and None not in leaders(admin), "others lead")
             # What the kill itself cost is told elsewhere: from the next round on, only the return can cost anything.
@@ -131,7 +107,7 @@ def test_a_returned_leader_gets_its_partitions_back_and_no_producer_notices() ->
             rounds = len(load.gaps)
             until(lambda: len(load.gaps) > rounds + 2 or bool(load.failures), "the load goes on")
         assert load.failures == []
-        gap_s = load.longest_gap_s(since)
+        gap_s = load.longest_since(since)
         print(f"{len(load.acknowledged)} records; longest round while leaderships returned: {gap_s:.3f} s")
         assert_all_there_once(cluster, load.acknowledged)
 

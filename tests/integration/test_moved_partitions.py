@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import random
-import threading
-import time
 from pathlib import Path
 
 import pytest
 from command_line import PATIENCE_S, cli, until
+from steady_load import SteadyLoad
 
 from quorumlog.sdk import (
     Admin,
@@ -35,49 +33,22 @@ def replicas(admin: Admin) -> tuple[int, ...]:
     return topic.partitions[0].replicas
 
 
-class Load:
-    """A thread that sends numbered records and waits for each to be acknowledged."""
+class Load(SteadyLoad):
+    """Ten numbered records a round."""
 
     def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(cluster)
         self.acknowledged = 0
-        #: Between two acknowledgements, in seconds.
-        self.longest_gap_s = 0.0
-        self.failures: list[BaseException] = []
-        self._cluster = cluster
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        try:
-            with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
-                last = time.monotonic()
-                for number in itertools.count():
-                    if self._stop.is_set():
-                        return
-                    sends = [
-                        producer.send(*MOVED[:1], b"%d" % (10 * number + place), partition=0) for place in range(10)
-                    ]
-                    for send in sends:
-                        send.result(timeout=PATIENCE_S)
-                    self.acknowledged += len(sends)
-                    self.longest_gap_s = max(self.longest_gap_s, time.monotonic() - last)
-                    last = time.monotonic()
-        except BaseException as failure:
-            self.failures.append(failure)
+    @property
+    def count(self) -> int:
+        return self.acknowledged
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
-
-    def goes_on(self) -> None:
-        """Waits until more is acknowledged."""
-        before = self.acknowledged
-        until(lambda: self.acknowledged > before + 20 or bool(self.failures), "the load goes on")
-        assert self.failures == []
+    def send_round(self, producer: Producer, number: int) -> None:
+        sends = [producer.send(*MOVED[:1], b"%d" % (10 * number + place), partition=0) for place in range(10)]
+        for send in sends:
+            send.result(timeout=PATIENCE_S)
+        self.acknowledged += len(sends)
 
 
 def assert_one_copy_each_in_order(cluster: LocalCluster, count: int) -> None:

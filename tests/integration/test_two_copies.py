@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import itertools
 import json
 import socket
 import subprocess
 import sys
-import threading
-import time
 from collections import Counter
 from pathlib import Path
 
 import pytest
 from command_line import PATIENCE_S, cli, until
+from steady_load import SteadyLoad
 
 from quorumlog.sdk import (
     Admin,
@@ -34,46 +32,21 @@ MARK = b"payload-that-no-witness-keeps"
 LONGEST_GAP_S = 5.0
 
 
-class Load:
-    """A thread that sends numbered records and waits for each to be acknowledged by all in-sync replicas."""
+class Load(SteadyLoad):
+    """One marked record a round."""
 
     def __init__(self, cluster: LocalCluster) -> None:
+        super().__init__(cluster)
         self.acknowledged: list[bytes] = []
-        self.failures: list[BaseException] = []
-        self.longest_gap_s = 0.0
-        self._cluster = cluster
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run)
 
-    def _run(self) -> None:
-        try:
-            with Producer(bootstrap_servers=self._cluster.bootstrap_servers, linger_ms=0) as producer:
-                last = time.monotonic()
-                for number in itertools.count():
-                    if self._stop.is_set():
-                        return
-                    value = b"%s-%d" % (MARK, number)
-                    producer.send(TOPIC, value).result(timeout=PATIENCE_S)
-                    self.acknowledged.append(value)
-                    now = time.monotonic()
-                    self.longest_gap_s = max(self.longest_gap_s, now - last)
-                    last = now
-        except BaseException as failure:
-            self.failures.append(failure)
+    @property
+    def count(self) -> int:
+        return len(self.acknowledged)
 
-    def __enter__(self) -> Load:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop.set()
-        self._thread.join(PATIENCE_S)
-
-    def goes_on(self) -> None:
-        """Waits until more is acknowledged."""
-        before = len(self.acknowledged)
-        until(lambda: len(self.acknowledged) > before + 20 or bool(self.failures), "the load goes on")
-        assert self.failures == []
+    def send_round(self, producer: Producer, number: int) -> None:
+        value = b"%s-%d" % (MARK, number)
+        producer.send(TOPIC, value).result(timeout=PATIENCE_S)
+        self.acknowledged.append(value)
 
 
 def in_sync(admin: Admin) -> int:
