@@ -7,6 +7,7 @@ Other commands measure other things:
 - ``steady-state``: a full log that is trimmed while it is written;
 - ``compaction``: its passes, and what producers notice of them;
 - ``drain``: a node with many partitions is drained, and what producers notice of it;
+- ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark.
 """
@@ -30,6 +31,7 @@ from bench import (
     coordinator_failover,
     drained_node,
     lookups,
+    lost_disk,
     raft_groups,
     rebalance,
     rounds,
@@ -56,6 +58,7 @@ COMMANDS = {
     "steady-state": steady_state.main,
     "compaction": compaction.main,
     "drain": drained_node.main,
+    "lost-disk": lost_disk.main,
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,

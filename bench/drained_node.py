@@ -11,26 +11,22 @@ import dataclasses
 import itertools
 import json
 import os
-import random
 import shlex
-import statistics
 import sys
 import tempfile
-import threading
 import time
 from pathlib import Path
 
+from bench.latency_load import PATIENCE_S, TimedWriter, fill, latencies
 from bench.options import add_json, add_work_dir
 from bench.printing import result_console
-from quorumlog.sdk import Admin, NewTopic, Producer, RecordFuture
+from quorumlog.sdk import Admin, NewTopic
 from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "drained"
 #: That is drained; no controller, so that it is partitions that move and nothing else.
 NODE = 4
-RECORD_BYTES = 1_000
-PATIENCE_S = 900.0
 
 
 @dataclasses.dataclass(slots=True, frozen=True)
@@ -52,70 +48,14 @@ class DrainFigures:
     errors: int
 
 
-class TimedWriter:
-    """Writes records to all partitions in turn, at a steady rate, and notes when each was acknowledged.
-
-    Arguments:
-        rate: records per second.
-    """
-
-    def __init__(self, bootstrap_servers: str, partitions: int, rate: float) -> None:
-        self.errors: list[BaseException] = []
-        self._latencies: list[float] = []
-        self._stopped = threading.Event()
-        self._arguments = (bootstrap_servers, partitions, rate)
-        self._thread = threading.Thread(target=self._run)
-
-    def _run(self) -> None:
-        bootstrap_servers, partitions, rate = self._arguments
-        rng, value = random.Random(1), bytes(RECORD_BYTES)
-        with Producer(bootstrap_servers=bootstrap_servers, linger_ms=0) as producer:
-            due = time.monotonic()
-            while not self._stopped.is_set():
-                sent = time.monotonic()
-                future = producer.send(TOPIC, value, partition=rng.randrange(partitions))
-                future.add_done_callback(lambda future, sent=sent: self._done(future, sent))
-                due = max(due + 1 / rate, sent - 1)
-                self._stopped.wait(max(0.0, due - time.monotonic()))
-
-    def _done(self, future: RecordFuture, sent: float) -> None:
-        self._latencies.append((time.monotonic() - sent) * 1_000)
-        failure = future.exception()
-        if failure is not None:
-            self.errors.append(failure)
-
-    def __enter__(self) -> TimedWriter:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stopped.set()
-        self._thread.join()
-
-    def take(self) -> list[float]:
-        """The latencies since the last call."""
-        taken, self._latencies = self._latencies, []
-        return taken
-
-
-def fill(bootstrap_servers: str, partitions: int, bytes_each: int) -> None:
-    """Writes so many bytes, which do not compress, to every partition."""
-    rng = random.Random(2)
-    with Producer(bootstrap_servers=bootstrap_servers, linger_ms=20) as producer:
-        for _ in range(max(1, bytes_each // 10_000)):
-            futures = [producer.send(TOPIC, rng.randbytes(10_000), partition=each) for each in range(partitions)]
-            for future in futures:
-                future.result(timeout=PATIENCE_S)
-
-
 def measure(cluster: LocalCluster, admin: Admin, given: argparse.Namespace) -> DrainFigures:
     """Fills, loads, drains."""
     others = itertools.cycle(((1, 2), (2, 3), (3, 1)))
     placed = {number: [*next(others), NODE] for number in range(given.partitions)}
     placed = {number: nodes[number % 3 :] + nodes[: number % 3] for number, nodes in placed.items()}
     admin.create_topics([NewTopic(TOPIC, replica_assignments=placed)])
-    fill(cluster.bootstrap_servers, given.partitions, given.partition_bytes)
-    with TimedWriter(cluster.bootstrap_servers, given.partitions, given.rate) as writer:
+    fill(cluster.bootstrap_servers, TOPIC, given.partitions, given.partition_bytes)
+    with TimedWriter(cluster.bootstrap_servers, TOPIC, given.partitions, given.rate) as writer:
         time.sleep(3)  # Connections are made, and code is warm.
         writer.take()
         time.sleep(given.watch)
@@ -131,11 +71,6 @@ def measure(cluster: LocalCluster, admin: Admin, given: argparse.Namespace) -> D
     return DrainFigures(
         plan.all_moves, plan.all_bytes, took, latencies(before), latencies(during), len(during), len(writer.errors)
     )
-
-
-def latencies(values: list[float]) -> tuple[float, float, float]:
-    """Median, 99th percentile, maximum."""
-    return statistics.median(values), statistics.quantiles(values, n=100)[98], max(values)
 
 
 def main(arguments: list[str]) -> int:

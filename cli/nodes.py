@@ -160,7 +160,7 @@ def replace(
     undrain` calls it off.
     """
     if node == successor:
-        _replace_disk(bootstrap_servers, node, output, dry_run=dry_run, wait=wait)
+        _replace_disk(bootstrap_servers, node, output, throttle or 0, dry_run=dry_run, wait=wait)
         return
     removed = False
     with connect(bootstrap_servers) as admin:
@@ -219,7 +219,7 @@ def _state(broker: BrokerDescription, empty: Container[int]) -> str:
     return state + (", draining" if broker.leaving else "")
 
 
-def _replace_disk(servers: str, node: int, output: OutputFormat, *, dry_run: bool, wait: bool) -> None:
+def _replace_disk(servers: str, node: int, output: OutputFormat, throttle: int, *, dry_run: bool, wait: bool) -> None:
     from quorumlog.sdk import NodePlan
 
     with connect(servers) as admin:
@@ -229,7 +229,7 @@ def _replace_disk(servers: str, node: int, output: OutputFormat, *, dry_run: boo
             # There is nothing more to be given up.
             plan = NodePlan((), former.returning, ())
         else:
-            plan = _give_up_disk(admin, former, dry_run=dry_run)
+            plan = _give_up_disk(admin, former, throttle, dry_run=dry_run)
         if wait and not dry_run:
             _wait_for_disk(admin, former, plan, may_be_called_off=not is_on_its_way)
     if output is OutputFormat.JSON:
@@ -257,14 +257,19 @@ def _broker(admin: Admin, node: int) -> BrokerDescription:
     return found
 
 
-def _give_up_disk(admin: Admin, broker: BrokerDescription, *, dry_run: bool) -> NodePlan:
+def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry_run: bool) -> NodePlan:
     """Has the disk given up; the controller may need a while to count the node as down."""
     from quorumlog.sdk.errors import InvalidRequestError
 
     deadline = time.monotonic() + _NOTICE_S
     while True:
         try:
-            return admin.replace_disk(broker.node_id, directory_id=broker.directory_id, validate_only=dry_run)
+            return admin.replace_disk(
+                broker.node_id,
+                directory_id=broker.directory_id,
+                throttle_bytes_per_second=throttle,
+                validate_only=dry_run,
+            )
         except InvalidRequestError:
             now = _broker(admin, broker.node_id)
             if now.fenced or time.monotonic() > deadline or _answers_with(admin, now):

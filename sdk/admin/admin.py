@@ -192,10 +192,22 @@ class Admin:
         """Lets a node stay that is being drained; see :meth:`AsyncAdmin.undrain_node`."""
         self._background.run(self._core.undrain_node(node_id))
 
-    def replace_disk(self, node_id: int, *, directory_id: str | None = None, validate_only: bool = False) -> NodePlan:
+    def replace_disk(
+        self,
+        node_id: int,
+        *,
+        directory_id: str | None = None,
+        throttle_bytes_per_second: int = 0,
+        validate_only: bool = False,
+    ) -> NodePlan:
         """Lets a node that has lost its disk return with an empty one; see :meth:`AsyncAdmin.replace_disk`."""
         return self._background.run(
-            self._core.replace_disk(node_id, directory_id=directory_id, validate_only=validate_only)
+            self._core.replace_disk(
+                node_id,
+                directory_id=directory_id,
+                throttle_bytes_per_second=throttle_bytes_per_second,
+                validate_only=validate_only,
+            )
         )
 
     def remove_node(self, node_id: int, *, validate_only: bool = False) -> None:

@@ -38,9 +38,12 @@ class NodeAdmin:
         response = await self._alter(request, find_done, "drain_node")
         return _plan(response)
 
-    async def replace_disk(self, node_id: int, directory_id: str | None, *, validate_only: bool) -> NodePlan:
+    async def replace_disk(
+        self, node_id: int, directory_id: str | None, throttle: int, *, validate_only: bool
+    ) -> NodePlan:
         """Gives up the disk of a node, and returns what is going to happen."""
         request = self._request(node_id, admin_pb2.NODE_ACTION_REPLACE_DISK, validate_only)
+        request.bytes_per_second = throttle
         request.directory_id = await self._directory_of(node_id) if directory_id is None else directory_id
 
         async def find_done() -> admin_pb2.AlterNodeResponse | None:

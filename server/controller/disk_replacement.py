@@ -156,12 +156,20 @@ class DiskReplacement:
                 node for node in partition.returning if node not in partition.wanted and self._may_return(node)
             )
             if coming and not partition.is_moving and self._know_of_loss(partition, coming):
-                yield wish_of(partition, partition.returning, coming)
+                body = wish_of(partition, partition.returning, coming)
+                body.bytes_per_second = self._throttle(coming)
+                yield body
                 room -= 1
 
     def _may_return(self, node_id: int) -> bool:
         broker = self._image.brokers.get(node_id)
         return broker is not None and not broker.is_lost and not broker.fenced and not broker.leaving
+
+    def _throttle(self, coming: frozenset[int]) -> int:
+        """The lowest of the limits that hold for what these nodes get back; 0: none."""
+        lost = self._image.lost_disks.by_node
+        limits = (lost[node].throttle for node in coming if node in lost)
+        return min((limit for limit in limits if limit), default=0)
 
     def _know_of_loss(self, partition: PartitionRecord, coming: frozenset[int]) -> bool:
         lost = self._image.lost_disks.by_node

@@ -197,6 +197,7 @@ class NodeDecisions:
         # Asked for once more, because an answer was lost, it must not be the next disk that is given up.
         is_done = self._image.lost_disks.is_given_up(broker.node_id, request.directory_id)
         problem = None if is_done else self._refuse_loss(broker, plan, request.directory_id)
+        problem = problem or refuse_throttle(self._image, request.bytes_per_second)
         if problem is not None:
             return refusal(number, problem)
         response = admin_pb2.AlterNodeResponse(all_moves=len(plan.replicas), voters=plan.voters)
@@ -207,10 +208,15 @@ class NodeDecisions:
                 replicas=[node for node in partition.intended if node != broker.node_id],
                 wanted=partition.intended,
             )
-        if request.validate_only or is_done:
+        if request.validate_only or (is_done and not self._throttled_anew(broker, request.bytes_per_second)):
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
+        command.replace_disk.bytes_per_second = request.bytes_per_second
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
+
+    def _throttled_anew(self, broker: BrokerRecord, bytes_per_second: int) -> bool:
+        """Whether the same disk is given up once more, with another limit."""
+        return broker.is_lost and self._image.lost_disks.by_node[broker.node_id].throttle != bytes_per_second
 
     def _refuse_loss(self, broker: BrokerRecord, plan: LossPlan, directory_id: str) -> errors_pb2.Error | None:
         node, known = broker.node_id, broker.registration.directory_id

@@ -29,11 +29,13 @@ class LostDisk:
         directories: its former data directories, the oldest first.
         lost_index: of the entry that gave up the last of them.
         voted: the node is to vote in the metadata quorum again.
+        throttle: bytes per second that each node sends of what it gets back; 0: as fast as it goes.
     """
 
     directories: tuple[str, ...] = ()
     lost_index: int = 0
     voted: bool = False
+    throttle: int = 0
 
 
 class LostDisks:
@@ -57,14 +59,20 @@ class LostDisks:
     def restored(self, records: Iterable[metadata_log_pb2.LostDisks]) -> None:
         """They come from a snapshot."""
         for each in records:
-            self.by_node[each.node_id] = LostDisk(tuple(each.directory_ids), each.lost_index, each.voted)
+            self.by_node[each.node_id] = LostDisk(
+                tuple(each.directory_ids), each.lost_index, each.voted, each.bytes_per_second
+            )
         self.lost_index = max((each.lost_index for each in self.by_node.values()), default=0)
 
     def records(self) -> list[metadata_log_pb2.LostDisks]:
         """For a snapshot."""
         return [
             metadata_log_pb2.LostDisks(
-                node_id=node, directory_ids=each.directories, lost_index=each.lost_index, voted=each.voted
+                node_id=node,
+                directory_ids=each.directories,
+                lost_index=each.lost_index,
+                voted=each.voted,
+                bytes_per_second=each.throttle,
             )
             for node, each in sorted(self.by_node.items())
         ]
@@ -113,6 +121,8 @@ class LostDisks:
             problem_of_loss = self.refuse_loss(broker)
             if problem_of_loss is None and not broker.is_lost:
                 self._give_up(index, broker, command.voted)
+            if problem_of_loss is None:
+                self.by_node[broker.node_id].throttle = command.bytes_per_second
             return _replaced(problem_of_loss)
         if command.state == metadata_log_pb2.DISK_STATE_VACANT:
             named = any(broker.node_id in each.hosts for each in self._partitions.values())

@@ -82,7 +82,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Admin.describe_quorum": {},
     "Admin.drain_node": {"node_id": 1, "to": 2, "throttle_bytes_per_second": 1 << 20, "validate_only": True},
     "Admin.undrain_node": {"node_id": 1},
-    "Admin.replace_disk": {"node_id": 1, "validate_only": True},
+    "Admin.replace_disk": {"node_id": 1, "throttle_bytes_per_second": 1 << 20, "validate_only": True},
     "Admin.remove_node": {"node_id": 1, "validate_only": True},
     "Admin.alter_quorum": {"add": [1], "remove": [2], "validate_only": True},
     "Admin.upgrade_features": {"validate_only": True},
@@ -155,7 +155,7 @@ def options_for(call: str) -> dict[str, Any]:
 
 
 def methods(kind: type) -> set[str]:
-    return {name for name in vars(kind) if not name.startswith("_") and callable(getattr(kind, name))}
+    return {name for name in dir(kind) if not name.startswith("_") and callable(getattr(kind, name))}
 
 
 @pytest.fixture(scope="module")

@@ -1325,7 +1325,9 @@ class AlterNodeRequest(_message.Message):
     timeout_ms: _builtins.int
     """How long the server may take, in milliseconds."""
     bytes_per_second: _builtins.int
-    """With NODE_ACTION_DRAIN: bytes that each node sends in a second at most; 0: as fast as it goes."""
+    """With NODE_ACTION_DRAIN and NODE_ACTION_REPLACE_DISK: bytes that each node sends in a second at most; 0: as fast as
+    it goes.
+    """
     directory_id: _builtins.str
     """With NODE_ACTION_REPLACE_DISK: the data directory that is lost. Asked twice, another one may have its place by then."""
     def __init__(

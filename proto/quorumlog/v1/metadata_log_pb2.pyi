@@ -435,6 +435,7 @@ class ReplaceDisk(_message.Message):
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     STATE_FIELD_NUMBER: _builtins.int
     VOTED_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """The node's id."""
     directory_id: _builtins.str
@@ -443,6 +444,8 @@ class ReplaceDisk(_message.Message):
     """What is true from now on."""
     voted: _builtins.bool
     """With DISK_STATE_LOST: whether the node is to vote in the metadata quorum again in the end."""
+    bytes_per_second: _builtins.int
+    """With DISK_STATE_LOST: bytes that each node sends of the copies in a second at most; 0: as fast as it goes."""
     def __init__(
         self,
         *,
@@ -450,10 +453,11 @@ class ReplaceDisk(_message.Message):
         directory_id: _builtins.str = ...,
         state: Global___DiskState.ValueType = ...,
         voted: _builtins.bool = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_id", b"directory_id", "node_id", b"node_id", "state", b"state", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "state", b"state", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -902,12 +906,15 @@ class LostDisks(_message.Message):
     DIRECTORY_IDS_FIELD_NUMBER: _builtins.int
     LOST_INDEX_FIELD_NUMBER: _builtins.int
     VOTED_FIELD_NUMBER: _builtins.int
+    BYTES_PER_SECOND_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     lost_index: _builtins.int
     """The index of the entry that gave up the last of them."""
     voted: _builtins.bool
     """Whether the node is to vote in the metadata quorum again."""
+    bytes_per_second: _builtins.int
+    """Bytes that each node sends of what the node gets back in a second at most; 0: as fast as it goes."""
     @_builtins.property
     def directory_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """The data directories, the oldest first."""
@@ -919,10 +926,11 @@ class LostDisks(_message.Message):
         directory_ids: _abc.Iterable[_builtins.str] | None = ...,
         lost_index: _builtins.int = ...,
         voted: _builtins.bool = ...,
+        bytes_per_second: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["directory_ids", b"directory_ids", "lost_index", b"lost_index", "node_id", b"node_id", "voted", b"voted"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["bytes_per_second", b"bytes_per_second", "directory_ids", b"directory_ids", "lost_index", b"lost_index", "node_id", b"node_id", "voted", b"voted"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

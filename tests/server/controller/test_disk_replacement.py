@@ -221,6 +221,23 @@ def test_a_plan_changes_nothing_and_the_same_wish_twice_is_one() -> None:
     assert len(cluster.image.lost_disks.by_node[3].directories) == 1
 
 
+def test_what_comes_back_is_copied_no_faster_than_was_asked_for() -> None:
+    cluster = Losing()
+    assert "too slow" in cluster.alter(3, REPLACE_DISK, bytes_per_second=1).error.message
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=5_000_000).HasField("error")
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=2_000_000).HasField("error")
+    assert len(cluster.image.lost_disks.by_node[3].directories) == 1, "the same disk, with another limit"
+    cluster.taken_out()
+    cluster.returned()
+    cluster.image = MetadataImage.from_snapshot(cluster.image.to_snapshot())
+    cluster.take_over()
+    cluster.hear_of_loss(1, 2)
+    cluster.pass_time()
+    moving = [each for each in cluster.image.partitions.values() if each.is_moving]
+    assert moving
+    assert {each.throttle for each in moving} == {2_000_000}
+
+
 def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
     """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
     cluster = Losing()
