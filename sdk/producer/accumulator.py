@@ -1,7 +1,9 @@
 """Gathers records into batches: the meeting point of the threads that send and the loop that ships.
 
-Callers append under one lock, a few list appends each; the sender drains what is full or has lingered. Memory is
-reserved in steps, not per record, so that a record usually costs one comparison of its size with the room left.
+Callers append under one lock, a few list appends each. The sender drains what is full, what has lingered, and what is
+for a node that it waits for nothing from: so a record by itself goes out at once, and under load batches grow by
+themselves with the time that an answer takes (Nagle's algorithm, RFC 896, with a limit in time). Memory is reserved in
+steps, not per record, so that a record usually costs one comparison of its size with the room left.
 """
 
 from __future__ import annotations
@@ -77,7 +79,7 @@ class Accumulator:
 
     Arguments:
         batch_size: bytes at which a batch is full.
-        linger_s: how long a batch waits for company.
+        linger_s: how long a batch waits for company at most, while its partition's leader is busy with others.
         buffer_memory: bytes that all batches together may take, until they are acknowledged.
         clock: monotonic seconds.
         wake: called, under no promise about the thread, when the sender has something to look at.
@@ -231,8 +233,14 @@ class Accumulator:
             self._wake()
             return batch
 
-    def drain(self, can_send: Callable[[PartitionBuffer], bool]) -> tuple[list[ProducerBatch], float | None]:
+    def drain(
+        self, can_send: Callable[[PartitionBuffer], bool], is_idle: Callable[[PartitionBuffer], bool]
+    ) -> tuple[list[ProducerBatch], float | None]:
         """Takes out at most one ready batch per partition that may send, and closes it.
+
+        Arguments:
+            can_send: whether a partition's pipeline takes a batch now.
+            is_idle: whether nothing is under way to a partition's leader: then there is nothing to wait for.
 
         Returns:
             the batches, and when the next one will have lingered enough (by the clock; None if none waits for that).
@@ -245,7 +253,7 @@ class Accumulator:
             for buffer in list(self._active):
                 batch = buffer.waiting[0]
                 deadline = batch.created_s + self._linger_s
-                if not (batch.closed or hurry or now >= deadline):
+                if not (batch.closed or hurry or now >= deadline or (self._cut_by_time and is_idle(buffer))):
                     if self._cut_by_time:
                         next_deadline = deadline if next_deadline is None else min(next_deadline, deadline)
                     continue

@@ -7,10 +7,13 @@ too large.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.errors import QuorumlogError, UnknownServerError
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -89,3 +92,11 @@ class RequestPacking:
 def _bytes_in_request(batch: ProducerBatch) -> int:
     assert batch.entry is not None
     return _PLACE_BYTES + len(batch.entry)
+
+
+def error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:
+    """Why a request has failed, if it has. Looked at even when nobody cares, or asyncio complains that nobody did."""
+    error = future.exception()
+    if error is None or isinstance(error, QuorumlogError):
+        return error
+    return UnknownServerError(f"the client failed: {error!r}")

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Collection, Iterable
+from functools import partial
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
@@ -34,6 +34,7 @@ from quorumlog.sdk.producer.recreated_topics import follow_recreated, no_such_pa
 from quorumlog.sdk.producer.request_packing import (
     ProduceAttempt,
     RequestPacking,
+    error_of,
     refused_together,
     request_bytes,
 )
@@ -153,7 +154,8 @@ class Sender:
         """Takes ready batches until no partition has one that it may send."""
         first = len(rounds)
         for depth in range(self._config.max_in_flight):
-            drained, deadline = self._accumulator.drain(self._can_send)
+            busy = {attempt.node for attempt in self._attempts}.union(*rounds)
+            drained, deadline = self._accumulator.drain(self._can_send, partial(self._is_idle, busy))
             if deadline is not None:
                 self._want_at(deadline)
             if not drained:
@@ -194,6 +196,11 @@ class Sender:
         if not pipeline.topic_id:
             pipeline.topic_id = self._cluster.metadata.topics[buffer.topic].topic_id
         return True
+
+    def _is_idle(self, busy: Collection[NodeConnection], buffer: PartitionBuffer) -> bool:
+        """Whether a partition has a leader, and none of these is it."""
+        found = self._cluster.leader(buffer.topic, buffer.partition)
+        return found is not None and found[1] not in busy
 
     def _pipeline(self, topic: str, partition: int) -> PartitionPipeline:
         key = TopicPartition(topic, partition)
@@ -255,7 +262,7 @@ class Sender:
     def _written(self, attempt: ProduceAttempt, future: asyncio.Future[None]) -> None:
         """``acks=0``: handed over is all that was asked for."""
         self._attempts.pop(attempt, None)
-        error = _error_of(future)
+        error = error_of(future)
         if self._closed:
             return
         for batch in attempt.batches:
@@ -267,7 +274,7 @@ class Sender:
 
     def _answered(self, attempt: ProduceAttempt, future: asyncio.Future[data_plane_pb2.ProduceResponse]) -> None:
         self._attempts.pop(attempt, None)
-        error = _error_of(future)
+        error = error_of(future)
         if self._closed:
             return
         if error is None:
@@ -545,11 +552,3 @@ class Sender:
             )
             batch.delivery.resolve(final_error(batch, error))
             self._accumulator.complete(batch)
-
-
-def _error_of(future: asyncio.Future[Any]) -> QuorumlogError | None:
-    """Why a request has failed, if it has. Looked at even when nobody cares, or asyncio complains that nobody did."""
-    error = future.exception()
-    if error is None or isinstance(error, QuorumlogError):
-        return error
-    return UnknownServerError(f"the client failed: {error!r}")

@@ -17,12 +17,25 @@ class Bench:
     """An accumulator with a clock that stands still until told."""
 
     def __init__(
-        self, *, batch_size: int = 10_000, linger_s: float = 0.005, memory: int = 100_000, partitions: int = 3
+        self,
+        *,
+        batch_size: int = 10_000,
+        linger_s: float = 0.005,
+        memory: int = 100_000,
+        partitions: int = 3,
+        cut_by_time: bool = True,
     ) -> None:
         self.now = 100.0
         self.wakes = 0
+        #: Whether nothing is under way to the leaders.
+        self.idle = False
         self.accumulator = Accumulator(
-            batch_size=batch_size, linger_s=linger_s, buffer_memory=memory, clock=lambda: self.now, wake=self.wake
+            batch_size=batch_size,
+            linger_s=linger_s,
+            buffer_memory=memory,
+            clock=lambda: self.now,
+            wake=self.wake,
+            cut_by_time=cut_by_time,
         )
         self.topic = TopicBuffers("t")
         self.topic.resize(partitions)
@@ -37,13 +50,13 @@ class Bench:
         return self.accumulator.append(self.topic, partition, None, value, 1, None, size)
 
     def drain(self) -> list[ProducerBatch]:
-        return self.accumulator.drain(lambda buffer: True)[0]
+        return self.accumulator.drain(lambda buffer: True, lambda buffer: self.idle)[0]
 
 
 def test_a_record_waits_for_company_until_it_has_lingered() -> None:
     bench = Bench()
     bench.send()
-    batches, deadline = bench.accumulator.drain(lambda buffer: True)
+    batches, deadline = bench.accumulator.drain(lambda buffer: True, lambda buffer: False)
     assert (batches, deadline) == ([], 100.005)
     bench.now = 100.004
     bench.send()
@@ -51,6 +64,25 @@ def test_a_record_waits_for_company_until_it_has_lingered() -> None:
     bench.now = 100.005
     (batch,) = bench.drain()
     assert batch.record_count == 2
+    assert bench.drain() == []
+
+
+def test_a_record_waits_for_nothing_while_nothing_is_under_way_to_its_leader() -> None:
+    bench = Bench(linger_s=60)
+    bench.send(partition=0)
+    bench.send(partition=1)
+    batches, deadline = bench.accumulator.drain(lambda buffer: True, lambda buffer: buffer.partition == 1)
+    assert [batch.partition for batch in batches] == [1]
+    assert deadline == 160.0, "the other one's leader is busy: it waits, for so long at most"
+    bench.send(partition=0)
+    bench.idle = True
+    assert [batch.record_count for batch in bench.drain()] == [2], "what came meanwhile goes together"
+
+
+def test_what_may_be_sent_again_is_never_cut_because_a_leader_happens_to_be_idle() -> None:
+    bench = Bench(cut_by_time=False)
+    bench.idle = True
+    bench.send(partition=0)
     assert bench.drain() == []
 
 
@@ -82,7 +114,7 @@ def test_batches_go_to_partitions_that_keep_up_while_another_has_no_leader() -> 
     bench = Bench(batch_size=1, memory=10_000_000)
     for _ in range(300):
         bench.send()
-        bench.accumulator.drain(lambda buffer: buffer.partition != 1)
+        bench.accumulator.drain(lambda buffer: buffer.partition != 1, lambda buffer: False)
     assert len(bench.topic.partitions[1].waiting) < 5
 
 
@@ -285,7 +317,7 @@ def test_a_batch_that_could_not_be_sent_stays_first() -> None:
     bench.send(9_900, partition=0)
     bench.send(9_900, partition=0)
     bench.now += 1
-    assert bench.accumulator.drain(lambda buffer: False)[0] == []
+    assert bench.accumulator.drain(lambda buffer: False, lambda buffer: True)[0] == []
     first, second = bench.drain() + bench.drain()
     assert first.created_s <= second.created_s and not bench.accumulator.has_waiting()
 

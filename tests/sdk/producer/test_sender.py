@@ -169,15 +169,30 @@ async def test_no_more_than_max_in_flight_of_a_partition_are_under_way() -> None
     assert handles[0].done() and len(bench.under_way()) == 4
 
 
-async def test_a_batch_lingers_until_its_time_and_the_sender_looks_then() -> None:
-    bench = Bench(acks=1, linger_ms=50, batch_size=10_000)
+async def test_a_record_by_itself_is_sent_at_once_and_the_next_lingers_while_its_leader_is_busy() -> None:
+    bench = Bench((1, 2), acks=1, linger_ms=50, batch_size=10_000)
     bench.send()
-    assert bench.under_way() == []
-    assert bench.sender._timer is not None and bench.sender._timer_at == pytest.approx(100.05)
-    await bench.after(0.049)
-    assert bench.under_way() == []
-    await bench.after(0.002)
     assert len(bench.under_way()) == 1
+    bench.send()
+    assert len(bench.under_way()) == 1
+    assert bench.sender._timer is not None and bench.sender._timer_at == pytest.approx(100.05)
+    bench.send(partition=1)
+    assert len(bench.under_way(2)) == 1, "the other one's leader has nothing to do"
+    await bench.after(0.049)
+    assert len(bench.under_way()) == 1
+    await bench.after(0.002)
+    assert len(bench.under_way()) == 2
+
+
+async def test_what_has_gathered_for_a_leader_goes_in_one_request_once_it_has_answered() -> None:
+    bench = Bench((1, 1), acks=1, linger_ms=60_000, batch_size=10_000)
+    bench.send()
+    for partition in (0, 1, 0):
+        bench.send(partition=partition)
+    await bench.acknowledge()
+    assert bench.sent() == [[0], [0, 1]]
+    bench.send(partition=1)
+    assert len(bench.sent()) == 2, "these are under way now"
 
 
 # --- identity ---------------------------------------------------------------------------------------------------------
