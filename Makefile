@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup demo test test-fast test-logic test-processes test-alone check proto format bench chaos simulate mutants clean
+.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone check proto format bench chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -31,6 +31,11 @@ $(STAMP): $(VENV)/.requirements pyproject.toml setup.py $(FOLDERS)
 	@touch $@
 
 setup: $(STAMP)  ## make .venv and install everything, locked
+
+# A tree beside the editable install: what is edited is seen there once it is compiled again.
+COMPILED := build/compiled
+compile: $(STAMP)  ## compile the core and the node's path; PYTHONPATH=build/compiled uses it
+	@QUORUMLOG_COMPILE=1 $(BIN)/python setup.py -q build_ext --build-lib $(COMPILED) --build-temp build/mypyc/objects
 
 demo: $(STAMP)  ## a three-node cluster that loses its leader and nothing else
 	@$(BIN)/python examples/demo.py

@@ -1,28 +1,80 @@
-"""Which packages there are, and which of them a wheel holds. All else is in pyproject.toml."""
+"""Which packages there are, which of them a wheel holds, and what is compiled. All else is in pyproject.toml."""
 
 from __future__ import annotations
 
+import os
+import sys
 import tomllib
 from pathlib import Path
+from typing import Any
 
-from setuptools import setup
+from setuptools import Extension, setup
 from setuptools.command.build_py import build_py
 
 ROOT = Path(__file__).resolve().parent
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]
 
 #: What tests the log store itself needs a checkout: it stays out of wheels, and so does a room below one of these.
 CHECKOUT_ONLY = tuple(f"quorumlog.chaos.{room}" for room in ("clients", "models", "mutation", "seeds", "simulator"))
 CHECKOUT_ONLY_MODULES = {("quorumlog.chaos", "mutate"), ("quorumlog.chaos", "simulate")}
 
+#: With this in the environment, the modules of ``[tool.quorumlog.compiled]`` are compiled as well. It needs mypy and a
+#: C compiler: ``pip wheel --no-build-isolation .``, or ``make compile``.
+COMPILE = "QUORUMLOG_COMPILE"
+#: Links to all packages under the names that they are imported by, which mypyc needs; ``make compile`` puts what it
+#: compiles beside them.
+TREE = ROOT / "build" / "compiled"
 
-def packages() -> list[str]:
-    """Every folder of a floor that has an ``__init__.py``, by its import name."""
-    floors = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["package-dir"]
-    found = set()
+
+def folders() -> dict[str, Path]:
+    """The folder of every package, by its import name: each in a floor that has an ``__init__.py``."""
+    floors = PROJECT["setuptools"]["package-dir"]
+    found = {}
     for name, folder in floors.items():
         for module in (ROOT / folder).rglob("__init__.py") if name else ():
-            found.add(".".join((name, *module.parent.relative_to(ROOT / folder).parts)))
-    return sorted(found)
+            found[".".join((name, *module.parent.relative_to(ROOT / folder).parts))] = module.parent
+    return dict(sorted(found.items()))
+
+
+def link_tree() -> None:
+    """Makes the links of the tree anew. Compiled modules stay, so that only what has changed is compiled again; those
+    whose source has gone do not."""
+    sources = {
+        TREE.joinpath(*name.split("."), each.name): each
+        for name, folder in folders().items()
+        for each in folder.iterdir()
+        if each.is_file()
+    }
+    modules = {link.with_suffix("") for link in sources}
+    for each in [*TREE.rglob("*")] if TREE.exists() else ():
+        has_gone = each.is_file() and each.parent / each.name.partition(".")[0] not in modules
+        if each.is_symlink() or (has_gone and each.parent != TREE):
+            each.unlink()
+    for link, source in sources.items():
+        link.parent.mkdir(parents=True, exist_ok=True)
+        link.symlink_to(source)
+
+
+def compiled() -> list[Extension]:
+    """The modules that become machine code, in units that compile in a minute or two."""
+    try:
+        from mypyc.build import mypycify
+    except ImportError:
+        sys.exit(f"{COMPILE} needs mypy: pip install mypy, and build without isolation")
+    link_tree()
+    os.environ["MYPYPATH"] = str(TREE)
+    extensions: list[Any] = []
+    for unit, patterns in PROJECT["quorumlog"]["compiled"].items():
+        sources = sorted({each for pattern in patterns for each in TREE.joinpath("quorumlog").glob(pattern)})
+        paths = [str(each.relative_to(ROOT)) for each in sources if each.name != "__init__.py"]
+        extensions += mypycify(
+            ["--config-file", "pyproject.toml", *paths],
+            group_name=f"quorumlog_{unit}",
+            opt_level="3",
+            debug_level="0",
+            target_dir=str(ROOT / "build" / "mypyc" / unit),
+        )
+    return extensions
 
 
 class BuildPy(build_py):
@@ -40,4 +92,8 @@ class BuildPy(build_py):
         return [module for module in modules if module[:2] not in CHECKOUT_ONLY_MODULES]
 
 
-setup(packages=packages(), cmdclass={"build_py": BuildPy})
+setup(
+    packages=list(folders()),
+    cmdclass={"build_py": BuildPy},
+    ext_modules=compiled() if os.environ.get(COMPILE) == "1" else [],
+)

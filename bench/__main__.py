@@ -8,6 +8,7 @@ Other commands measure other things:
 - ``compaction``: its passes, and what producers notice of them;
 - ``drain``: a node with many partitions is drained, and what producers notice of it;
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
+- ``tuning``: what a producer's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark.
 """
@@ -37,6 +38,7 @@ from bench import (
     rounds,
     spark,
     steady_state,
+    tuning,
 )
 from bench.bare_path import BarePath, BarePathError
 from bench.figures import Figures
@@ -58,6 +60,7 @@ COMMANDS = {
     "steady-state": steady_state.main,
     "compaction": compaction.main,
     "drain": drained_node.main,
+    "tuning": tuning.main,
     "lost-disk": lost_disk.main,
     "rebalance": rebalance.main,
     "consumer-heartbeats": consumer_heartbeats.main,

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Mapping
+from typing import Any
 
 import pyarrow as pa
 
@@ -12,6 +14,8 @@ from quorumlog.sdk import Consumer, Producer, TopicPartition
 
 #: Rows of one table given to send_arrow.
 TABLE_ROWS = 50_000
+#: And so many bytes at most.
+TABLE_BYTES = 8 << 20
 #: A consumer that gets nothing for this long has lost the log.
 SILENCE_S = 20.0
 
@@ -20,10 +24,16 @@ class LogEndedError(Exception):
     """The log holds fewer records than were produced."""
 
 
-def produce_records(bootstrap: str, topic: str, *, size: int, count: int) -> Figures:
-    """``Producer.send`` without keys, one call per record, until every record is acknowledged."""
+def produce_records(
+    bootstrap: str, topic: str, *, size: int, count: int, options: Mapping[str, Any] | None = None
+) -> Figures:
+    """``Producer.send`` without keys, one call per record, until every record is acknowledged.
+
+    Arguments:
+        options: of the producer, beside its defaults.
+    """
     value = os.urandom(size)
-    with Producer(bootstrap_servers=bootstrap) as producer:
+    with Producer(bootstrap_servers=bootstrap, **(options or {})) as producer:
         producer.send(topic, value=value).result(timeout=30)
         begin = time.perf_counter()
         futures = [producer.send(topic, value=value) for _ in range(count)]
@@ -34,15 +44,17 @@ def produce_records(bootstrap: str, topic: str, *, size: int, count: int) -> Fig
     return summarize(elapsed, count, count * size, [])
 
 
-def produce_arrow(bootstrap: str, topic: str, *, size: int, count: int) -> Figures:
+def produce_arrow(
+    bootstrap: str, topic: str, *, size: int, count: int, options: Mapping[str, Any] | None = None
+) -> Figures:
     """``Producer.send_arrow`` of tables with random values, until every record is acknowledged."""
-    rows = min(TABLE_ROWS, count)
+    rows = min(TABLE_ROWS, count, max(1, TABLE_BYTES // size))
     data = pa.py_buffer(os.urandom(size * rows))
     offsets = pa.array(range(0, size * rows + 1, size), type=pa.int32())
     values = pa.Array.from_buffers(pa.binary(), rows, [None, offsets.buffers()[1], data])
     table = pa.table({"value": values})
     sent = 0
-    with Producer(bootstrap_servers=bootstrap) as producer:
+    with Producer(bootstrap_servers=bootstrap, **(options or {})) as producer:
         producer.send(topic, value=b"warm").result(timeout=30)
         begin = time.perf_counter()
         futures = []
@@ -56,11 +68,13 @@ def produce_arrow(bootstrap: str, topic: str, *, size: int, count: int) -> Figur
     return summarize(elapsed, count, count * size, [])
 
 
-def produce_singly(bootstrap: str, topic: str, *, size: int, count: int) -> Figures:
-    """``Producer.send(...).result()`` without lingering: one record at a time, each waited for."""
+def produce_singly(
+    bootstrap: str, topic: str, *, size: int, count: int, options: Mapping[str, Any] | None = None
+) -> Figures:
+    """``Producer.send(...).result()``: one record at a time, each waited for."""
     value = os.urandom(size)
     latencies = []
-    with Producer(bootstrap_servers=bootstrap, linger_ms=0) as producer:
+    with Producer(bootstrap_servers=bootstrap, **(options or {})) as producer:
         for _ in range(20):
             producer.send(topic, value=value).result(timeout=30)
         begin = time.perf_counter()

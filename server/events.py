@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from google.protobuf.message import Message as ProtoMessage
 
@@ -248,7 +248,7 @@ class JobDone:
     """The job of that number has been carried out: what came of it, or what it raised."""
 
     number: int
-    result: object
+    result: Any
     error: Exception | None
 
 

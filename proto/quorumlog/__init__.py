@@ -2,6 +2,14 @@
 
 from __future__ import annotations
 
+import os
+
+if os.environ.get("QUORUMLOG_PURE") == "1":
+    # Before anything else of the package is imported: compiled modules are passed over.
+    from quorumlog.pure import use_sources
+
+    use_sources()
+
 __all__ = ["__version__"]
 
 __version__: str

@@ -24,8 +24,9 @@ class ProducerOptions(TypedDict, total=False):
 
     bootstrap_servers: ``host:port``, several separated by commas or as a sequence; any node will do.
     acks: ``"all"`` (committed by the replicas: survives the loss of a node), ``1`` (durable on the leader) or ``0``.
-    linger_ms: how long a batch waits for company.
-    batch_size: bytes at which a batch is full.
+    linger_ms: how long a batch waits for company at most, while something is under way to its leader. With nothing
+        under way, a record is sent at once.
+    batch_size: bytes at which a batch is full, and is sent whatever is under way.
     buffer_memory: bytes that unacknowledged records may take; ``send`` blocks beyond it.
     max_block_ms: how long ``send`` may block, for memory or metadata.
     max_request_size: bytes that a record, or a request, may take.
@@ -88,8 +89,8 @@ class ProducerConfig:
 
     bootstrap_servers: str | Sequence[str] = DEFAULT_BOOTSTRAP_SERVERS
     acks: Literal[0, 1, -1, "all"] = "all"
-    linger_ms: float = 5
-    batch_size: int = 128 * 1024
+    linger_ms: float = 100
+    batch_size: int = 1024 * 1024
     buffer_memory: int = 32 * 1024 * 1024
     max_block_ms: float = 60_000
     max_request_size: int = 1024 * 1024

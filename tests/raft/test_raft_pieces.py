@@ -28,6 +28,7 @@ from quorumlog.raft.types import (
     Message,
     Ready,
     Snapshot,
+    SnapshotData,
 )
 
 #: A busy machine is no failure.
@@ -244,7 +245,7 @@ def test_an_installed_snapshot_replaces_the_log_and_waits_for_its_write() -> Non
     log = fresh_log(disk)
     log.append(chain([1, 1]))
     log.mark_durable(write(log, disk))
-    snapshot = Snapshot(EntryId(9, 3, 77), Configuration((1,)), b"state")
+    snapshot = Snapshot(EntryId(9, 3, 77), Configuration((1,)), SnapshotData(1, 1, 5, 7))
     log.install(snapshot)
     assert (log.commit_index, log.applied_index, log.last, log.first_index) == (9, 9, snapshot.last, 10)
     assert log.has_pending_snapshot
@@ -255,7 +256,7 @@ def test_an_installed_snapshot_replaces_the_log_and_waits_for_its_write() -> Non
     assert not log.has_pending_snapshot
     assert (disk.anchor, disk.last.index, log.durable_index) == (snapshot.last, 10, 10)
     with pytest.raises(InvariantViolationError, match="older than"):
-        log.install(Snapshot(EntryId(9, 3, 77), Configuration((1,)), b""))
+        log.install(Snapshot(EntryId(9, 3, 77), Configuration((1,)), SnapshotData(1, 0, 0, 0)))
 
 
 def test_compaction_waits_for_application_and_keeps_the_rest() -> None:

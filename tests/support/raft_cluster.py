@@ -6,6 +6,7 @@ It is the smallest correct driver (docs/raft.md): each write is one step, everyt
 from __future__ import annotations
 
 import random
+import zlib
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
@@ -26,6 +27,7 @@ from quorumlog.raft.types import (
     Ready,
     RestoredReplica,
     Snapshot,
+    SnapshotData,
 )
 
 MAX_FRAME_BYTES = 1 << 20
@@ -220,7 +222,8 @@ class Cluster:
         replica, core = self.replicas[node_id], self.core(node_id)
         if core.applied_index == 0:
             return None
-        data = b";".join(e.data for e in replica.applied if e.kind is EntryKind.COMMAND)
+        state = b";".join(e.data for e in replica.applied if e.kind is EntryKind.COMMAND)
+        data = SnapshotData(core.applied_index, 1, len(state), zlib.crc32(state))
         return Snapshot(core.entry_id(core.applied_index), core.configuration, data)
 
     def compact(self, node_id: int, index: int) -> None:

@@ -1,0 +1,176 @@
+"""``python -m bench tuning``: what a producer's settings gain over its defaults, at several sizes and partition counts.
+
+Each cell is the same load through every tuning in turn, another one first in each repetition. The last column is what
+the defaults reach of the best of them, by the medians. One record at a time is measured beside ``linger_ms=0``.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import os
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+
+from rich.table import Table
+
+from bench.figures import Figures
+from bench.job import JobError, run_job
+from bench.options import add_json, add_work_dir
+from bench.printing import result_console
+from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
+
+KIB = 1024
+DEFAULTS = "defaults"
+#: What somebody might set who wants more: small and at once, larger, as large as a topic takes.
+TUNINGS: Mapping[str, Mapping[str, int]] = {
+    DEFAULTS: {},
+    "16 KiB, 0 ms": {"batch_size": 16 * KIB, "linger_ms": 0},
+    "128 KiB, 5 ms": {"batch_size": 128 * KIB, "linger_ms": 5},
+    "256 KiB, 20 ms": {"batch_size": 256 * KIB, "linger_ms": 20},
+    "512 KiB, 20 ms": {"batch_size": 512 * KIB, "linger_ms": 20},
+    "1 MiB, 5 ms": {"batch_size": 1024 * KIB, "linger_ms": 5},
+    "1 MiB, 100 ms": {"batch_size": 1024 * KIB, "linger_ms": 100, "buffer_memory": 128 * KIB * KIB},
+}
+#: Bytes of a record, and how many make a run.
+SIZES = {100: 400_000, KIB: 80_000, 64 * KIB: 1_500}
+PARTITIONS = (1, 8, 64)
+
+
+@dataclasses.dataclass(slots=True, frozen=True)
+class Cell:
+    """A load that every tuning is measured with.
+
+    Arguments:
+        job: of ``bench.job``.
+        size: of a record, in bytes.
+        partitions: of the topic.
+        count: records of one run.
+    """
+
+    job: str
+    size: int
+    partitions: int
+    count: int
+
+    @property
+    def tunings(self) -> Mapping[str, Mapping[str, int]]:
+        """By name, the defaults among them."""
+        if self.job == "produce-singly":
+            return {DEFAULTS: {}, "linger 0": {"linger_ms": 0}}
+        return TUNINGS
+
+    @property
+    def name(self) -> str:
+        """For a line of the report."""
+        size = f"{self.size} B" if self.size < KIB else f"{self.size // KIB} KiB"
+        call = {"produce-records": "send", "produce-arrow": "send_arrow", "produce-singly": "send, one at a time"}
+        return f"{call[self.job]}, {size}, {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+
+
+def cells(scale: float) -> list[Cell]:
+    """All loads."""
+    sent = [
+        Cell(job, size, partitions, max(50, int(count * scale)))
+        for job in ("produce-records", "produce-arrow")
+        for size, count in SIZES.items()
+        for partitions in PARTITIONS
+    ]
+    return [*sent, *(Cell("produce-singly", size, 1, max(50, int(500 * scale))) for size in SIZES)]
+
+
+def worth(cell: Cell, figures: Figures) -> float:
+    """What is compared, more is better: records per second, of one at a time the median latency's reciprocal."""
+    if cell.job == "produce-singly":
+        assert figures.p50_ms is not None
+        return 1_000 / figures.p50_ms
+    return figures.operations_per_second
+
+
+def measure(chosen: list[Cell], repetitions: int, work_dir: Path) -> dict[Cell, dict[str, list[float]]]:
+    """By cell and tuning, a value of each repetition. Each has a cluster of its own."""
+    found: dict[Cell, dict[str, list[float]]] = {cell: {name: [] for name in cell.tunings} for cell in chosen}
+    for repetition in range(repetitions):
+        directory = Path(tempfile.mkdtemp(dir=work_dir))
+        try:
+            with LocalCluster(nodes=3, data_dir=directory / "cluster") as cluster:
+                for number, cell in enumerate(chosen):
+                    topic = f"cell-{number}"
+                    with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+                        admin.create_topics([NewTopic(topic, num_partitions=cell.partitions, replication_factor=3)])
+                    names = list(cell.tunings)
+                    first = repetition % len(names)
+                    for name in names[first:] + names[:first]:
+                        figures = run_job(
+                            cell.job, bootstrap=cluster.bootstrap_servers, topic=topic, size=cell.size,
+                            count=cell.count, options=dict(cell.tunings[name]),
+                        )  # fmt: skip
+                        found[cell][name].append(worth(cell, figures))
+        finally:
+            shutil.rmtree(directory, ignore_errors=True)
+    return found
+
+
+def of_the_best(values: Mapping[str, list[float]]) -> float:
+    """What the defaults reach of the best tuning, by medians; 1 if they are the best."""
+    medians = {name: statistics.median(each) for name, each in values.items()}
+    return medians[DEFAULTS] / max(medians.values())
+
+
+def show(found: Mapping[Cell, Mapping[str, list[float]]], repetitions: int) -> None:
+    """Prints a line for each cell."""
+    table = Table(title=f"records per second, medians of {repetitions}")
+    table.add_column("load")
+    for name in TUNINGS:
+        table.add_column(name, justify="right")
+    table.add_column("defaults / best", justify="right")
+    for cell, values in found.items():
+        if cell.job == "produce-singly":
+            continue
+        medians = [f"{statistics.median(values[name]):,.0f}" for name in TUNINGS]
+        table.add_row(cell.name, *medians, f"{of_the_best(values):.2f}")
+    console = result_console()
+    if table.row_count:
+        console.print(table)
+    for cell, values in found.items():
+        if cell.job == "produce-singly":
+            medians = [f"{name} {1_000 / statistics.median(each):.2f} ms" for name, each in values.items()]
+            console.print(f"{cell.name}: p50 {', '.join(medians)}; defaults / best {of_the_best(values):.2f}")
+
+
+def main(arguments: list[str]) -> int:
+    """Measures and reports; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench tuning", description=__doc__)
+    parser.add_argument("--repetitions", type=int, default=5, help="how often everything is measured (default 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
+    parser.add_argument("--only", default="", help="only loads with this in their name, such as '64 KiB, 1 p'")
+    add_json(parser)
+    add_work_dir(parser)
+    given = parser.parse_args(arguments)
+    chosen = [cell for cell in cells(given.scale) if given.only in cell.name]
+    if not chosen:
+        names = "; ".join(cell.name for cell in cells(1))
+        print(f"bench: error: --only {given.only!r} is in none of: {names}", file=sys.stderr)
+        return 2
+    load = os.getloadavg()[0]
+    given.work_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        found = measure(chosen, given.repetitions, given.work_dir)
+    except (JobError, ClusterError, QuorumlogError) as problem:
+        print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
+        return 1
+    show(found, given.repetitions)
+    result_console().print(f"load average before: {load:.1f}")
+    if given.json is not None:
+        figures = {cell.name: dict(values) for cell, values in found.items()}
+        command = shlex.join(["python", "-m", "bench", "tuning", *arguments])
+        given.json.write_text(json.dumps({"command": command, "per_second": figures}, indent=2))
+    return 0

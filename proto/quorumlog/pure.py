@@ -1,0 +1,33 @@
+"""Runs the Python sources where compiled modules lie beside them: for debuggers, and to compare."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Sequence
+from importlib.abc import MetaPathFinder
+from importlib.machinery import SOURCE_SUFFIXES, FileFinder, ModuleSpec, SourceFileLoader
+from types import ModuleType
+
+
+class _SourceFinder(MetaPathFinder):
+    """Finds the modules of this package, as if there were nothing but their sources."""
+
+    def find_spec(
+        self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        if path is None or not fullname.startswith("quorumlog."):
+            return None
+        found = (FileFinder(folder, (SourceFileLoader, SOURCE_SUFFIXES)).find_spec(fullname) for folder in path)
+        return next((spec for spec in found if spec is not None), None)
+
+
+def use_sources() -> None:
+    """Passes compiled modules over from now on."""
+    sys.meta_path.insert(0, _SourceFinder())
+
+
+def is_compiled() -> bool:
+    """Whether this process runs compiled modules."""
+    from quorumlog.raft import group
+
+    return not group.__file__.endswith(".py")
