@@ -181,7 +181,7 @@ def _judge(admin: Admin) -> Health:
     for node, directory in told.items():
         hint = what_to_type(admin, node, directory)
         reasons.append(
-            f"node {node} returned with an empty data directory, and had {directory}: if that disk is lost, {hint};"
+            f"node {node} returned with an empty data directory, and had {directory}: if that disk is lost: {hint};"
             " else give the node its directory back"
         )
     for node, answer in answers.items():
