@@ -3,9 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import io
+import re
+import sys
+
+import pytest
 
 from quorumlog.cli.moves.bytes_left import BytesLeft
 from quorumlog.cli.moves.stalls import STALLED_S, Stalls, what_is_waited_for
+from quorumlog.cli.progress import copying
 from quorumlog.sdk import PartitionDescription, PartitionReassignment, ReplicaCopy, TopicPartition
 
 LED = PartitionDescription(
@@ -72,3 +78,23 @@ def test_a_stall_is_said_once_and_again_when_it_is_another() -> None:
     look(2, 300, "a")
     look(2, 300, "a")
     assert said == ["a", "b"], "something got on"
+
+
+class Terminal(io.StringIO):
+    """A terminal on which one reads what was shown."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+@pytest.mark.parametrize(("planned", "told"), [(3_000, 0), (0, 3_000)], ids=["by the plan", "since copies began"])
+def test_a_terminal_shows_the_bytes_that_are_left(planned: int, told: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    monkeypatch.setenv("COLUMNS", "160")
+    monkeypatch.setenv("TERM", "xterm")
+    with copying("moving 3 partitions", 3, planned) as tell:
+        tell(2, 1_400, told)
+    shown = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", terminal.getvalue())
+    assert "moving 3 partitions" in shown
+    assert "2 of 3 left (1.4 kB of 3.0 kB)," in shown
