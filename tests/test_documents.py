@@ -41,7 +41,8 @@ def commands_in(text: str) -> Iterator[str]:
     """Commands of ours, in blocks and in running text."""
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S):
         for line in block.replace("\\\n", " ").splitlines():
-            for found in re.findall(r"(?:^|\| )(quorumlog [a-z].*)", line.partition("  #")[0]):
+            typed = re.sub(r"^(?:node\d+)?\$ (?:until )?", "", line.partition("  #")[0]).partition("; do")[0]
+            for found in re.findall(r"(?:^|\| )(quorumlog [a-z].*)", typed):
                 yield found.partition(" | ")[0]
     for found in re.findall(r"`(quorumlog [a-z][^`]*)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
         yield " ".join(found.split())

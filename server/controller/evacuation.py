@@ -131,10 +131,15 @@ class Evacuation:
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
         """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.
-        Whether those could do it is another question."""
+        Whether those could do it is another question.
+
+        A node whose disk was given up has none any more, and was to get it back: its successor gets it instead.
+        """
         before = self._image.quorum.voters or self._voters()
         heir = self._image.brokers.get(successor)
-        if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
+        lost = self._image.lost_disks.by_node.get(node_id)
+        has_vote = node_id in before or (lost is not None and lost.voted)
+        if heir is None or heir.fenced or heir.leaving or successor in before or not has_vote:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
 

@@ -278,10 +278,12 @@ def test_another_node_takes_over_where_nobody_returns() -> None:
     cluster.alter(3, REPLACE_DISK)
     assert "is being given up" in cluster.alter(3, DRAIN, successor=4).error.message, "not in the midst of it"
     cluster.taken_out()
-    cluster.alter(3, DRAIN, successor=4)
+    answer = cluster.alter(3, DRAIN, successor=4)
+    assert list(answer.voters) == [1, 2, 4], "the vote that node 3 was to get back"
     for _ in range(2):
         cluster.pass_time(without=(3,))
         cluster.moved()
+    assert cluster.image.quorum.voters == (1, 2, 4)
     assert cluster.image.lost_disks.returning() == []
     assert all(len(partition.replicas) == 3 for partition in cluster.image.partitions.values())
     assert not cluster.alter(3, REMOVE).HasField("error")
