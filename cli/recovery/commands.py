@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
-from quorumlog.cli.options import path, read_json
+from quorumlog.cli.options import Output, OutputFormat, path, read_json
 from quorumlog.cli.rendering import print_json
 
 if TYPE_CHECKING:
@@ -64,6 +64,7 @@ def apply(
     *,
     data_dir: Directory,
     accept_loss: Acceptance = False,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """Makes a stopped survivor part of the recovered cluster. To be done on each survivor, with the same plan, before
     any of them is started. Broken off, or done twice, it is simply done again."""
@@ -71,7 +72,7 @@ def apply(
 
     made = RecoveryPlan.from_json(read_json(file, _PLAN_FORM), str(file))
     _require_acceptance(made, accepted=accept_loss)
-    _apply(made, data_dir)
+    _apply(made, [data_dir], output)
 
 
 @app.command("local", epilog="Example: quorumlog recover local --data-dir a/node-1 --data-dir a/node-4 --accept-loss")
@@ -84,6 +85,7 @@ def local(
         ),
     ],
     accept_loss: Acceptance = False,
+    output: Output = OutputFormat.TABLE,
 ) -> None:
     """All three at once, where all survivors' directories are on this machine. Without --accept-loss it only says what
     is lost or may be lost."""
@@ -92,10 +94,9 @@ def local(
 
     made = make_plan([survey_directory(each) for each in data_dirs])
     for line in made.report:
-        print(line)
+        print(line, file=sys.stderr)
     _require_acceptance(made, accepted=accept_loss)
-    for each in data_dirs:
-        _apply(made, each)
+    _apply(made, data_dirs, output)
 
 
 def _require_acceptance(made: RecoveryPlan, *, accepted: bool) -> None:
@@ -112,10 +113,16 @@ def _require_acceptance(made: RecoveryPlan, *, accepted: bool) -> None:
     )
 
 
-def _apply(made: RecoveryPlan, data_dir: Path) -> None:
+def _apply(made: RecoveryPlan, data_dirs: list[Path], output: OutputFormat) -> None:
     from quorumlog.server.recovery.directory import apply_plan
 
-    if apply_plan(made, data_dir):
-        print(f"{data_dir}: part of cluster {made.cluster_id} now; start the node once all survivors are")
-    else:
-        print(f"{data_dir}: was made part of cluster {made.cluster_id} before; nothing was changed")
+    done = {each: apply_plan(made, each) for each in data_dirs}
+    if output is OutputFormat.JSON:
+        rows = [{"data_dir": str(each), "changed": changed} for each, changed in done.items()]
+        print_json({"cluster_id": made.cluster_id, "directories": rows})
+        return
+    for each, changed in done.items():
+        if changed:
+            print(f"{each}: part of cluster {made.cluster_id} now; start the node once all survivors are")
+        else:
+            print(f"{each}: was made part of cluster {made.cluster_id} before; nothing was changed")

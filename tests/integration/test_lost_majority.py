@@ -1,4 +1,4 @@
-"""A majority is lost for ever under load, and what is left goes on as another cluster; nobody of the former comes in."""
+"""A majority is lost for ever under load: the rest goes on as another cluster, and nobody of the former comes in."""
 
 from __future__ import annotations
 
@@ -155,3 +155,62 @@ def _partitions(cluster: LocalCluster, partition: TopicPartition):  # type: igno
     found = survey_directory(cluster.data_dir(1))
     image = MetadataImage.from_snapshot(found.metadata)
     return [image.topics[partition.topic].partitions[partition.partition]]
+
+
+def test_two_of_five_go_on_each_with_what_it_has_more_of_and_nobody_else_comes_back(tmp_path: Path) -> None:
+    with LocalCluster(nodes=5, controllers=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        ahead_on_4 = TopicPartition("ahead", 0)
+        ahead_on_1 = TopicPartition("ahead", 1)
+        admin.create_topics([NewTopic("ahead", replica_assignments={0: [2, 4, 1], 1: [2, 1, 4]})])
+        with Producer(bootstrap_servers=cluster.bootstrap_servers, linger_ms=0) as producer:
+            for behind, partition in ((1, ahead_on_4), (4, ahead_on_1)):
+                producer.send(*partition[:1], b"all", partition=partition.partition).result(timeout=PATIENCE_S)
+                cluster.kill(behind)
+                for number in range(5):
+                    sent = producer.send(*partition[:1], b"%d" % number, partition=partition.partition)
+                    sent.result(timeout=PATIENCE_S)
+                if behind == 4:
+                    break
+                cluster.start(behind)
+                # It gets the rest of this partition, too: what it lacks in the end is of the other one.
+                until(lambda: is_well(cluster), "it has caught up")
+            former = cluster.data_dir(3).with_name("former")
+            cluster.kill(3)
+            shutil.copytree(cluster.data_dir(3), former)
+            shutil.rmtree(cluster.data_dir(3))
+            lose(cluster, 2, 5)
+            cluster.stop(1)
+            report = recovered(cluster, (1, 4), tmp_path)
+            assert "nodes 2, 3, 5 are given up" in report
+            for node in (1, 4):
+                cluster.start(node)
+            # Of the former cluster, and kept after all: told in one line, and not heard.
+            shutil.copytree(former, cluster.data_dir(3))
+            try:
+                cluster.start(3)
+                until(lambda: "comes back from cluster" in cluster.log_path(1).read_text(), "it is refused")
+            except ClusterError as ended:
+                assert "give the right --data-dir, or an empty one" in str(ended)  # noqa: PT017
+            [line] = {
+                each.partition("reason=")[2]
+                for each in cluster.log_path(1).read_text().splitlines()
+                if "comes back from cluster" in each
+            }
+            assert "start the node with an empty data directory" in line
+            assert (
+                "peer=3"
+                not in "".join(
+                    each for each in cluster.log_path(1).read_text().splitlines() if "peer_connected" in each
+                )[-1:]
+            )
+            if cluster.is_running(3):
+                cluster.kill(3)
+            shutil.rmtree(cluster.data_dir(3))
+            for node in (2, 3, 5):
+                shutil.rmtree(cluster.data_dir(node), ignore_errors=True)
+                cluster.start(node)
+            until(lambda: is_well(cluster), "all is well again, by itself")
+            for partition in (ahead_on_4, ahead_on_1):
+                producer.send(*partition[:1], b"after", partition=partition.partition).result(timeout=PATIENCE_S)
+        for partition in (ahead_on_4, ahead_on_1):
+            assert values(cluster, partition) == [b"all", b"0", b"1", b"2", b"3", b"4", b"after"]
