@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 import itertools
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 from quiet_cluster import SECOND, TOPIC, Quiet
@@ -19,9 +21,10 @@ from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, SimPro
 from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
 from quorumlog.chaos.simulator.disk import DiskOptions, SimDisk
 from quorumlog.chaos.simulator.network import NetworkOptions
+from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.raft.types import ORIGIN, Entry, EntryKind
-from quorumlog.server.events import Event, FrameReceived
+from quorumlog.server.events import Effects, Event, FrameReceived
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.recovery.application import application, is_applied
 from quorumlog.server.recovery.plan import Loss, RecoveryPlan, make_plan
@@ -96,9 +99,7 @@ class Losing(Quiet):
 class Recovered:
     """The cluster that goes on, on the survivors' disks."""
 
-    def __init__(
-        self, seed: int, disks: dict[int, SimDisk], plan: RecoveryPlan | None, former: tuple[int, ...] = ()
-    ) -> None:
+    def __init__(self, seed: int, disks: dict[int, SimDisk], plan: RecoveryPlan, former: tuple[int, ...] = ()) -> None:
         # Another seed than the former one's: new data directories have other ids.
         self.scheduler = Scheduler(1_000 + seed)
         options = ClusterOptions(
@@ -107,23 +108,41 @@ class Recovered:
             network=NetworkOptions(spike_probability=0),
         )
         self.former = former
+        self._empty: dict[int, SimDisk] = {}
         self.heard_of_former: list[Event] = []
         self.cluster = SimCluster(self.scheduler, options)
-        if plan is not None:
-            self.judge_from(plan, disks)
+        self.judge_from(plan, disks)
+        self._judge = self.cluster.stepped
+        self.cluster.stepped = self._judge_recovered  # type: ignore[method-assign]
         for node, disk in disks.items():
-            mine = self.cluster.processes[node].disk
-            mine.synced, mine.rows = copy.deepcopy(disk.synced), dict(disk.rows)
-            deliver = self.cluster.processes[node].deliver
-
-            def watched(event: Event, deliver=deliver, node=node) -> None:  # type: ignore[no-untyped-def]
-                if isinstance(event, FrameReceived) and node not in former and event.peer in former:
-                    self.heard_of_former.append(event)
-                deliver(event)
-
-            self.cluster.processes[node].deliver = watched  # type: ignore[method-assign]
+            process = self.cluster.processes[node]
+            if node in former:
+                # What they know does not compare with what goes on: nobody judges it.
+                self._empty[node] = process.disk
+                process.disk = SimDisk(
+                    node, self.scheduler, self.scheduler.stream("former"), DiskOptions(), lambda disk, transaction: None
+                )
+            process.disk.synced, process.disk.rows = copy.deepcopy(disk.synced), dict(disk.rows)
+            process.deliver = partial(self._deliver, process, process.deliver)  # type: ignore[method-assign]
             self.cluster.start(node)
         self.history = History()
+
+    def _judge_recovered(self, process: SimProcess, events: list[Event], effects: Effects) -> None:
+        if process.node_id not in self.former:
+            self._judge(process, events, effects)
+
+    def _deliver(self, process: SimProcess, deliver: Callable[[Event], None], event: Event) -> None:
+        if isinstance(event, FrameReceived) and process.node_id not in self.former and event.peer in self.former:
+            self.heard_of_former.append(event)
+        deliver(event)
+
+    def begin_empty(self, node: int) -> None:
+        """A node of the former cluster is started with an empty data directory."""
+        process = self.cluster.processes[node]
+        process.die(silent=True)
+        process.disk = self._empty.pop(node)
+        self.former = tuple(each for each in self.former if each != node)
+        self.cluster.start(node)
 
     def judge_from(self, plan: RecoveryPlan, disks: dict[int, SimDisk]) -> None:
         """What was chosen counts as committed from the beginning."""
@@ -233,20 +252,24 @@ def test_who_comes_back_of_the_former_cluster_is_not_heard(seed: int) -> None:
     order = losing.rng.sample(NODES, len(NODES))
     survivors, back = tuple(sorted(order[:2])), tuple(order[2:4])
     plan, _ = losing.recover(disks, survivors)
-    # What they know does not compare with what goes on, so the judge is not shown what is on their disks.
-    recovered = Recovered(seed, {node: disks[node] for node in survivors}, plan)
+    recovered = Recovered(seed, {node: disks[node] for node in (*survivors, *back)}, plan, former=back)
+    recovered.write()
     recovered.until_whole(survivors)
-    there = {node: process.node for node, process in recovered.cluster.processes.items() if node in survivors}
-    former = Recovered(seed + 100, {node: disks[node] for node in back}, None, former=back)
+    recovered.run(5)
+    assert any(recovered.history.sends(OperationOutcome.OK)), "it takes records"
+    assert recovered.heard_of_former == [], "not one frame gets in"
     for node in back:
-        identity = former.cluster.identity(node)
-        assert identity.cluster_id == plan.former_cluster_id
-        for running in there.values():
-            assert running is not None
-            refusal = running.accepts_peer(identity)
+        identity = recovered.cluster.identity(node)
+        assert identity.cluster_id == plan.former_cluster_id, "nor do they join"
+        for survivor in survivors:
+            refusal = recovered.cluster.refusal(survivor, identity)
             assert refusal is not None
             assert f"node {node} comes back from cluster {plan.former_cluster_id}, which was given up" in refusal
-        theirs = former.cluster.processes[node].node
-        assert theirs is not None
-        for node_there in survivors:
-            assert theirs.accepts_peer(recovered.cluster.identity(node_there)) is not None, "nor do they listen"
+            assert recovered.cluster.refusal(node, recovered.cluster.identity(survivor)) is not None
+    # Started empty, they belong to it.
+    for node in back:
+        recovered.begin_empty(node)
+    for node in NODES:
+        if node not in (*survivors, *back):
+            recovered.cluster.start(node)
+    recovered.until_whole(NODES)
