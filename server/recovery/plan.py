@@ -317,8 +317,10 @@ def _report(
     outcomes: Mapping[int, PartitionOutcome],
 ) -> tuple[str, ...]:
     survivors = ", ".join(map(str, sorted(surveys)))
-    gone = f"nodes {', '.join(map(str, lost))} are given up" if lost else "no node is given up"
-    lines = [f"nodes {survivors} go on as another cluster; {gone}, and so are their data directories, for ever"]
+    go_on = f"nodes {survivors} go on" if len(surveys) > 1 else f"node {survivors} goes on"
+    lines = [
+        f"{go_on} as another cluster; given up for ever, with their data: {', '.join(map(str, lost)) or 'no node'}"
+    ]
     if majority_left:
         lines.append(f"metadata: go on from node {metadata}; a majority is left, nothing is lost")
     else:

@@ -114,7 +114,7 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
                 end = ends_on_disk(cluster, 1, raft_group(cluster, MOVED))
                 acknowledged = load.acknowledged
                 report = recovered(cluster, (1,), tmp_path)
-                assert "nodes 2, 3 are given up" in report
+                assert "given up for ever, with their data: 2, 3" in report
                 assert "alone-1: begins anew and empty" in report
                 assert f"pairs-{witnessed[0]}: begins anew and empty" in report
                 cluster.start(1)
@@ -177,7 +177,7 @@ def test_two_of_five_go_on_each_with_what_it_has_more_of_and_nobody_else_comes_b
             lose(cluster, 5)
             cluster.kill(1)
             report = recovered(cluster, (1, 4), tmp_path)
-            assert "nodes 2, 3, 5 are given up" in report
+            assert "given up for ever, with their data: 2, 3, 5" in report
             for node in (1, 4):
                 cluster.start(node)
             # Of the former cluster, and kept after all: told in one line, and not heard.
