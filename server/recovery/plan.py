@@ -87,12 +87,14 @@ class RecoveryPlan:
     @property
     def plan_id(self) -> str:
         """Of all that it says."""
-        told = self.to_json()
-        told["metadata_image"] = hashlib.blake2b(self.snapshot).hexdigest()
+        told = self._content() | {"metadata_image": hashlib.blake2b(self.snapshot).hexdigest()}
         return hashlib.blake2b(json.dumps(told, sort_keys=True).encode(), digest_size=16).hexdigest()
 
     def to_json(self) -> dict[str, object]:
         """For a file: first what people read."""
+        return self._content() | {"metadata_image": packed(self.snapshot), "plan_id": self.plan_id}
+
+    def _content(self) -> dict[str, object]:
         return {
             "plan_format": FORMAT,
             "report": list(self.report),
@@ -112,7 +114,6 @@ class RecoveryPlan:
                 "learners": list(self.configuration.learners),
             },
             "partitions": [_outcome_json(group, each) for group, each in sorted(self.outcomes.items())],
-            "metadata_image": packed(self.snapshot),
         }
 
     @classmethod
@@ -131,7 +132,7 @@ class RecoveryPlan:
             metadata = row["metadata"]
             node, directory, address = metadata["voter"]
             last = EntryId(int(metadata["index"]), int(metadata["term"]), int(metadata["hash"], 16))
-            return cls(
+            plan = cls(
                 str(row["former_cluster_id"]),
                 str(row["cluster_id"]),
                 {int(each["node_id"]): str(each["fingerprint"]) for each in row["survivors"]},
@@ -144,6 +145,9 @@ class RecoveryPlan:
                 {int(each["group"]): _outcome_of(each) for each in row["partitions"]},
                 tuple(map(str, row["report"])),
             )
+            if plan.plan_id != row["plan_id"]:
+                raise RecoveryError(f"{where} is not as it was printed: make the plan anew")
+            return plan
         except (KeyError, TypeError, AttributeError, OverflowError, binascii.Error, zlib.error, ValueError) as problem:
             if isinstance(problem, RecoveryError):
                 raise

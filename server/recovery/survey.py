@@ -119,7 +119,7 @@ class Survey:
 
     def to_json(self) -> dict[str, object]:
         """For a file."""
-        return self._head() | {"metadata": packed(self.metadata)}
+        return self._head() | {"metadata": packed(self.metadata), "fingerprint": self.fingerprint}
 
     @classmethod
     def from_json(cls, row: Any, where: str) -> Survey:
@@ -135,10 +135,13 @@ class Survey:
             if row["survey_format"] != FORMAT:
                 raise RecoveryError(f"{where} is a survey of another version: make it anew with this one")
             groups = [_group_of(each) for each in row["groups"]]
-            return cls(
+            found = cls(
                 int(row["node_id"]), str(row["directory_id"]), str(row["cluster_id"]), str(row["recovery"]),
                 {each.group: each for each in groups}, unpacked(row["metadata"]),
             )  # fmt: skip
+            if found.fingerprint != row["fingerprint"]:
+                raise RecoveryError(f"{where} is not as it was printed: survey that node again")
+            return found
         except (KeyError, TypeError, AttributeError, OverflowError, binascii.Error, zlib.error, ValueError) as problem:
             if isinstance(problem, RecoveryError):
                 raise

@@ -128,6 +128,7 @@ def test_one_of_three_goes_on_and_two_empty_nodes_join_it(tmp_path: Path) -> Non
                 until(lambda: is_well(cluster), "all is well again, by itself")
                 assert {each.node_id for each in admin.describe_quorum().voters} == {1, 2, 3}
                 load.goes_on()
+            assert (consumer.committed(MOVED) or 0) >= 17, "what the group had committed is there"
             consumer.poll(timeout_ms=10_000)
         assert acknowledged <= end
         assert values(cluster, MOVED) == [b"%d" % number for number in range(load.acknowledged)], "all, once, in order"

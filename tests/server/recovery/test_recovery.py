@@ -243,6 +243,15 @@ def test_files_carry_surveys_and_plans_and_nothing_else_is_taken_for_them(two: t
             RecoveryPlan.from_json(wrong, "it")
 
 
+def test_files_that_were_changed_are_refused(two: tuple[Path, Path]) -> None:
+    found = [survey_directory(each) for each in two]
+    plan = make_plan(found)
+    with pytest.raises(RecoveryError, match="it is not as it was printed: survey that node again"):
+        Survey.from_json(found[0].to_json() | {"node_id": 5}, "it")
+    with pytest.raises(RecoveryError, match="it is not as it was printed: make the plan anew"):
+        RecoveryPlan.from_json(plan.to_json() | {"cluster_id": plan.former_cluster_id}, "it")
+
+
 # -- the application ----------------------------------------------------------------------------------------------
 
 
