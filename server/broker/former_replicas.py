@@ -93,5 +93,10 @@ class FormerReplicas:
             self._host.set_node_state(_row_of(group), None)
 
 
+def forgotten_replica(group: int) -> dict[bytes, bytes | None]:
+    """The node's own row with which nothing is remembered any more of a partition's former lives here."""
+    return {_row_of(group): None}
+
+
 def _row_of(group: int) -> bytes:
     return _PREFIX + b"%d" % group

@@ -13,6 +13,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.heirs import Heirs
 from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
@@ -84,6 +85,8 @@ class Evacuation:
                     body.leaving_node, body.bytes_per_second = broker.node_id, broker.throttle
                     if move.witness != NO_NODE:
                         body.witness = move.witness
+                    if not complete_wish(self._image, body):
+                        continue
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving

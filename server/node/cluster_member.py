@@ -250,6 +250,11 @@ class ClusterMember:
     def refusal_of(self, peer: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         own, cluster_id = self._resources.options.node_id, self.metadata.membership.cluster_id
+        if peer.cluster_id in self.metadata.replica.image.former_cluster_ids:
+            return (
+                f"node {peer.node_id} comes back from cluster {peer.cluster_id}, which was given up with its data"
+                f" (quorumlog recover) and is {cluster_id} since: start the node with an empty data directory"
+            )
         if peer.cluster_id != cluster_id:
             return (
                 f"node {peer.node_id} belongs to cluster {peer.cluster_id or '(none)'}, node"
