@@ -9,7 +9,9 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer
 from quorumlog.chaos.simulator.cluster import SimCluster, image_digest
 from quorumlog.chaos.simulator.disk import SimDisk
+from quorumlog.chaos.simulator.replica_sets import is_same_entry
 from quorumlog.raft.types import EntryId
+from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.partition.partition import Partition
 from quorumlog.server.partition.witness import is_witness
@@ -40,7 +42,7 @@ def _will_be_missed(disk: SimDisk, others: list[SimDisk], group: int, index: int
     whole = [
         other
         for other in others
-        if other.synced[group].entry(index) == entry and index not in other.damaged.get(group, ())
+        if is_same_entry(entry, other.synced[group].entry(index)) and index not in other.damaged.get(group, ())
     ]
     return bool(whole) or all(other.synced[group].anchor.index >= index for other in others)
 
@@ -75,6 +77,8 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
     damaged = missing_repairs(cluster)
     if damaged:
         return damaged
+    if cluster.options.repair.rebalance_interval_us and any(Rebalancing(image, {}).moves()):
+        return f"the nodes are to be even by themselves, and are not: {Rebalancing(image, {}).before}"
     wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:

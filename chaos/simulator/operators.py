@@ -1,5 +1,4 @@
-"""Operators in virtual time: they delete records and names, look up times, move partitions and the metadata quorum,
-and replace disks."""
+"""Operators in virtual time: they delete records and names, look up times, move partitions and the metadata quorum."""
 
 from __future__ import annotations
 
@@ -11,14 +10,12 @@ from quorumlog.chaos.models.committed_partition import CommittedPartition, Viola
 from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Port, Unanswered
 from quorumlog.chaos.simulator.cluster import EVERYTHING, SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
-from quorumlog.server.metadata.image import MetadataImage
-from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.v1 import admin_pb2
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-_WISH_TIMEOUT_MS = 700
+WISH_TIMEOUT_MS = 700
 #: Limits of moves, in bytes per second. A node's own, which the plan draws, is what makes them wait: logs are small.
 _THROTTLES = (0, 0, 1 << 20, 3 << 20)
 
@@ -183,6 +180,7 @@ class PartitionMover(Wisher):
     Arguments:
         fewest: replicas that every partition must keep.
         even: to an even number of nodes too, where there is one more for the witness; else to odd ones only.
+        spared: nodes on which nothing of any partition is at a time: one more may have to be drained.
     """
 
     def __init__(
@@ -195,9 +193,10 @@ class PartitionMover(Wisher):
         interval_us: tuple[int, int],
         *,
         even: bool,
+        spared: int = 0,
     ) -> None:
         self._partitions = partitions
-        most = len(port.node_ids)
+        most = len(port.node_ids) - spared
         sizes = [size for size in range(1, most + 1) if size % 2 or (even and size < most)]
         self._sizes = [size for size in sizes if fewest <= size] or [most]
         super().__init__("mover", port, scheduler, stopped, interval_us)
@@ -208,7 +207,7 @@ class PartitionMover(Wisher):
         name = rng.choice(self._partitions)
         replicas = [] if rng.random() < 0.2 else rng.sample(self.port.node_ids, rng.choice(self._sizes))
         request = admin_pb2.ReassignPartitionsRequest(
-            timeout_ms=_WISH_TIMEOUT_MS, bytes_per_second=self.throttles.choice(_THROTTLES)
+            timeout_ms=WISH_TIMEOUT_MS, bytes_per_second=self.throttles.choice(_THROTTLES)
         )
         request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
         return request
@@ -222,7 +221,7 @@ class Rebalancer(Wisher):
         return admin_pb2.RebalancePartitionsRequest(
             most_moves=self.rng.choice((0, 1, 3)),
             bytes_per_second=self.throttles.choice(_THROTTLES),
-            timeout_ms=_WISH_TIMEOUT_MS,
+            timeout_ms=WISH_TIMEOUT_MS,
         )
 
 
@@ -234,7 +233,7 @@ class QuorumChanger(Wisher):
         rng, nodes = self.rng, self.port.node_ids
         named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
         added = rng.randint(0, len(named))
-        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=_WISH_TIMEOUT_MS)
+        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=WISH_TIMEOUT_MS)
 
 
 class NodeDrainer(Wisher):
@@ -249,7 +248,7 @@ class NodeDrainer(Wisher):
         request = admin_pb2.AlterNodeRequest(
             node_id=node,
             action=admin_pb2.NODE_ACTION_DRAIN,
-            timeout_ms=_WISH_TIMEOUT_MS,
+            timeout_ms=WISH_TIMEOUT_MS,
             bytes_per_second=self.throttles.choice(_THROTTLES),
         )
         if rng.random() < 0.3:
@@ -265,86 +264,8 @@ class NodeDrainer(Wisher):
             )
 
 
-class DiskLoser:
-    """Has nodes lose their disks, one after the other: each comes back empty under its id, and is its own replacement.
-
-    A disk is lost only where a majority of every Raft group is left without it, and after the one before was replaced.
-    Now and then the replacement is called off, as by somebody who believes to have found the disk.
-
-    Arguments:
-        stopped: whether no further disk is to be lost.
-        interval_us: least and most time between two things that it does.
-    """
-
-    def __init__(
-        self, cluster: SimCluster, scheduler: Scheduler, stopped: Callable[[], bool], interval_us: tuple[int, int]
-    ) -> None:
-        self._cluster = cluster
-        self._scheduler = scheduler
-        self._stopped = stopped
-        self._interval_us = interval_us
-        self._rng = scheduler.stream("disk loser")
-        self._lost: int | None = None
-        self._former = ""
-        self._tick()
-
-    def _tick(self) -> None:
-        if self._lost is not None and self._is_replaced(self._lost):
-            self._lost = None
-        if self._lost is None and self._stopped():
-            return
-        self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
-        if self._lost is not None:
-            self._wish(self._lost)
-            return
-        victim = self._rng.choice(self._cluster.node_ids)
-        if self._may_lose(victim):
-            self._lost, self._former = victim, self._cluster.identity(victim).directory_id
-            self._cluster.wipe(victim)
-
-    def _wish(self, node: int) -> None:
-        called_off = not self._stopped() and self._rng.random() < 0.1
-        action = admin_pb2.NODE_ACTION_UNDRAIN if called_off else admin_pb2.NODE_ACTION_REPLACE_DISK
-        request = admin_pb2.AlterNodeRequest(
-            node_id=node, action=action, directory_id=self._former, timeout_ms=_WISH_TIMEOUT_MS
-        )
-        self._cluster.request("disk loser", self._rng.choice(self._cluster.node_ids), request, lambda answer: None)
-
-    def _may_lose(self, victim: int) -> bool:
-        image = self._newest_image()
-        processes = self._cluster.processes.values()
-        if image is None or not all(each.running and METADATA_GROUP in each.replicas for each in processes):
-            return False
-        if any(each.is_moving or each.returning for each in image.partitions.values()):
-            return False
-        broker, own = image.brokers.get(victim), self._cluster.identity(victim)
-        if broker is None or broker.registration.directory_id != own.directory_id:
-            return False  # Nobody could say yet which disk is lost.
-        halves = [
-            half for each in processes for hosted in each.replicas.values() for half in hosted.raft.configuration.halves
-        ]
-        placed = [each.replicas for each in image.partitions.values()]
-        return all(victim not in voters or len(voters) >= 3 for voters in (*halves, *placed))
-
-    def _is_replaced(self, node: int) -> bool:
-        """Whether a node has all again that it had on its former disk."""
-        image, process = self._newest_image(), self._cluster.processes[node]
-        broker = None if image is None else image.brokers.get(node)
-        if image is None or broker is None or process.node is None:
-            return False
-        known = broker.registration.directory_id == process.node.identity.directory_id
-        lost = image.lost_disks.by_node.get(node)
-        is_back = known and not broker.is_lost and not (lost is not None and lost.voted)
-        quiet = is_back and not image.lost_disks.missing()
-        return quiet and not any(node in each.hosts for each in image.partitions.values() if each.is_moving)
-
-    def _newest_image(self) -> MetadataImage | None:
-        images = [each.image for each in self._cluster.processes.values() if each.image is not None]
-        return max(images, key=lambda image: image.applied_index, default=None)
-
-
 def _stay(node: int) -> admin_pb2.AlterNodeRequest:
-    return admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=_WISH_TIMEOUT_MS)
+    return admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=WISH_TIMEOUT_MS)
 
 
 class TimeProbe(Operator):
