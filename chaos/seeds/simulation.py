@@ -19,11 +19,12 @@ from quorumlog.chaos.seeds.plan import SECOND, draw_plan
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_for_convergence
-from quorumlog.chaos.simulator.disk_operators import DamageMover, DiskLoser
+from quorumlog.chaos.simulator.damage_mover import DamageMover
 from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
 from quorumlog.chaos.simulator.operators import (
+    DiskLoser,
     NameDeleter,
     NodeDrainer,
     PartitionMover,

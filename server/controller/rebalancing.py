@@ -54,8 +54,8 @@ class Rebalancing:
         self._listed: dict[int, list[int]] = {}
         index = image.replica_index
         # A witness is no replica here: it holds no bytes, and it is never moved for the sake of balance.
-        partitions = image.partitions
-        copies = {node: [group for group in index.on(node) if node in partitions[group].intended] for node in self._able}
+        known = image.partitions
+        copies = {node: [group for group in index.on(node) if node in known[group].intended] for node in self._able}
         self._replicas = Counter({node: len(groups) for node, groups in copies.items()})
         self._leaders = Counter({node: index.leaders[node] for node in self._able})
         self._bytes = Counter({node: sum(sizes.get(group, 0) for group in copies[node]) for node in self._able})
