@@ -392,13 +392,14 @@ def flipped_bits(strike: Strike) -> None:
 
 
 def broken_replica(strike: Strike) -> None:
-    """A node starts again, and finds rows of one replica damaged. The others are enough without it."""
+    """A node starts again, and finds rows of one replica damaged. No other replica of it is broken, and the others are
+    enough without it."""
     process = strike.process()
     groups = [
         group
         for group in process.disk.synced
         if group != METADATA_GROUP
-        and group not in process.disk.broken
+        and not any(group in other.disk.broken for other in strike.cluster.processes.values())
         and is_enough_without(strike.cluster, process.node_id, group)
     ]
     if not groups or not process.running:

@@ -402,8 +402,10 @@ def _draw_damage(rng: random.Random, plan: Plan) -> None:
         return
     if cluster.replication_factor % 2 == 0:
         to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
-        if cluster.min_insync_replicas >= cluster.replication_factor and to_spare < 1:
-            return  # Nothing could be written any more: no node can take the place of a damaged replica.
+        if cluster.min_insync_replicas >= cluster.replication_factor and to_spare < 2:
+            # Nothing could be written any more: no node can take the place of a damaged replica. One may be taken by a
+            # witness that was to be elsewhere.
+            return
         plan.damage_moves_us = rng.choice(((50_000, 300_000), (300_000, 1_000_000)))
     weights = plan.faults.weights
     weights["flipped-bits"] = max(1, sum(weights.values()) // rng.choice((1, 3)))

@@ -67,7 +67,13 @@ class DamageMover:
         spare = [
             other
             for other, broker in sorted(image.brokers.items())
-            if not (other in record.hosts or broker.fenced or broker.leaving or broker.witness_only)
+            if not (
+                other in wanted
+                or other in record.witness_hosts
+                or broker.fenced
+                or broker.leaving
+                or broker.witness_only
+            )
         ]
         if node in wanted and spare and (len(wanted) - 1 < self._fewest or self._rng.random() < 0.5):
             return tuple(self._rng.choice(spare) if each == node else each for each in wanted)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.disk import SimDisk
 from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
+from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import Entry, EntryKind
 from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.partition.witness import is_witness
@@ -18,7 +19,7 @@ def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
     """
     disks = {number: process.disk for number, process in cluster.processes.items()}
     held = {number: disk.synced[group] for number, disk in disks.items() if group in disk.synced}
-    sound = {number for number in held if number != node and _has_a_say(disks[number], group)}
+    sound = {number for number in held if number != node and _has_a_say(cluster.processes[number], group)}
     configurations = [each.configuration for each in held.values()]
     if not all(
         len(sound.intersection(half)) > len(half) // 2
@@ -46,10 +47,12 @@ def is_same_entry(entry: Entry | None, other: Entry | None) -> bool:
     return (entry.index, entry.term, entry.hash) == (other.index, other.term, other.hash)
 
 
-def _has_a_say(disk: SimDisk, group: int) -> bool:
+def _has_a_say(process: SimProcess, group: int) -> bool:
     """A replica that began anew has none before it knows that all it had is committed."""
+    disk, hosted = process.disk, process.replicas.get(group)
     _, votes_from = former_lives(disk.rows).get(group, (0, 0))
-    return group not in disk.broken and disk.synced[group].hard_state.commit >= votes_from
+    known = disk.synced[group].hard_state.commit if hosted is None else hosted.raft.commit_index
+    return group not in disk.broken and known >= votes_from
 
 
 def _has_whole(disk: SimDisk, group: int, entry: Entry | None) -> bool:
