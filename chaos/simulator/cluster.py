@@ -27,7 +27,14 @@ from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, P
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, ScrubOptions
+from quorumlog.server.options import (
+    BalanceOptions,
+    ConsumerGroupOptions,
+    NodeLimits,
+    NodeOptions,
+    RepairOptions,
+    ScrubOptions,
+)
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
@@ -46,6 +53,7 @@ class ClusterOptions:
     """What kind of cluster a seed has.
 
     Arguments:
+        witness_only: nodes that take witnesses, and no replicas.
         pace: what the node's own times (heartbeats, time-outs, checks) are multiplied with.
         clock_rates_ppm: least and most that a machine's clock goes wrong by, in millionths.
     """
@@ -60,6 +68,7 @@ class ClusterOptions:
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     scrub: ScrubOptions = field(default_factory=lambda: ScrubOptions(bytes_per_second=0))
+    repair: RepairOptions = field(default_factory=RepairOptions)
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
@@ -68,6 +77,7 @@ class ClusterOptions:
     disks_lie: bool = False
     pace: float = 1.0
     clock_rates_ppm: tuple[int, int] = (0, 0)
+    witness_only: tuple[int, ...] = ()
 
 
 class Witness(Protocol):
@@ -131,6 +141,8 @@ class SimCluster:
                 balance=options.balance,
                 groups=options.groups,
                 scrub=options.scrub,
+                repair=options.repair,
+                witness_only=number in options.witness_only,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,

@@ -10,6 +10,7 @@ behind, the application of the entry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from quorumlog.raft.errors import CompactedError, UnreadableEntryError
@@ -225,7 +226,7 @@ class EntryMender:
         group, index = place
         # A witness has it as a trace, for however long: nobody mends a replica with that.
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
-        if group != self._never and voters and voters <= wound.gone:
+        if group != self._never and is_given_up(voters, wound.gone, len(replica.raft.configuration.voters)):
             self._storage.suspect(group)
             raise DamageError(
                 f"entry {index} of group {group} is damaged, and the others have a snapshot in its place: start the"
@@ -264,6 +265,18 @@ class EntryMender:
         """Questions and answers that may leave now."""
         frames, self._frames = self._frames, {}
         return [(peer, frame) for (peer, _), frame in frames.items()]
+
+
+def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -> bool:
+    """Whether an entry is on no sound disk any more: all others have a snapshot in its place, or a majority has. Who is
+    not of that majority has it damaged too, or is behind; two that each wait for the other would wait for ever.
+
+    Arguments:
+        others: the other voters with data.
+        gone: nodes that have a snapshot in its place.
+        voters: how many there are, with the witness and with this one.
+    """
+    return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:
