@@ -72,6 +72,9 @@ class StorageReader(Protocol):
     def opening_damage(self) -> OpeningDamage:
         """What was found damaged at opening."""
 
+    def moved_aside(self) -> frozenset[str]:
+        """The ids of the data directories that were damaged and made way for this one."""
+
     def suspect(self, group: int) -> None:
         """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside."""
 

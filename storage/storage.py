@@ -26,6 +26,7 @@ from quorumlog.storage.interface import (
     ScrubPosition,
     ScrubSlice,
 )
+from quorumlog.storage.moved_aside import moved_aside
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
@@ -110,6 +111,10 @@ class Storage:
     def opening_damage(self) -> OpeningDamage:
         """What was found damaged at opening."""
         return self._opening_damage
+
+    def moved_aside(self) -> frozenset[str]:
+        """The ids of the data directories that were damaged and made way for this one."""
+        return moved_aside(self.data_dir)
 
     def suspect(self, group: int) -> None:
         """The next opening looks at all of a replica."""

@@ -79,6 +79,8 @@ class SimDisk:
         self.found_damage = False
         #: Replicas that the next process finds damaged otherwise than in entries.
         self.broken: set[int] = set()
+        #: The ids of the directories here that were damaged as a whole, and made way.
+        self.aside: set[str] = set()
         #: Entries whose bytes are not what was written, by Raft group: until they are written once more, or are gone.
         self.damaged: dict[int, set[int]] = {}
         self._scheduler = scheduler
@@ -244,6 +246,10 @@ class SimDisk:
                 if number in self.synced
             },
         )
+
+    def moved_aside(self) -> frozenset[str]:
+        """The directories that were damaged and made way for this one."""
+        return frozenset(self.aside)
 
     def suspect(self, group: int) -> None:
         """The replica is broken for the next process."""
