@@ -24,7 +24,7 @@ from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, F
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
-from quorumlog.storage.suspects import keep_suspects, suspects
+from quorumlog.storage.suspects import are_pages_suspect, keep_suspects, suspects
 
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
@@ -142,7 +142,7 @@ class Environment:
     def _open(self) -> None:
         suspected = suspects(self.data_dir)
         self.found = examine(self.data_file, self._may_set_aside, suspected)
-        if suspected:
+        if suspected or are_pages_suspect(self.data_dir):
             keep_suspects(self.data_dir, suspected.intersection(self.found.damage.replicas if self.found else ()))
         try:
             self.lmdb = lmdb.open(

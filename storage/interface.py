@@ -75,8 +75,9 @@ class StorageReader(Protocol):
     def moved_aside(self) -> frozenset[str]:
         """The ids of the data directories that were damaged and made way for this one."""
 
-    def suspect(self, group: int) -> None:
-        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside."""
+    def suspect(self, group: int | None) -> None:
+        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside. With None it
+        is no replica's damage, and the next opening looks at all pages."""
 
     def pass_replica(self, group: int) -> None:
         """Checks that a replica's pages can be given back, whatever they hold. May be called on another thread."""

@@ -116,8 +116,8 @@ class Storage:
         """The ids of the data directories that were damaged and made way for this one."""
         return moved_aside(self.data_dir)
 
-    def suspect(self, group: int) -> None:
-        """The next opening looks at all of a replica."""
+    def suspect(self, group: int | None) -> None:
+        """The next opening looks at all of a replica, or with None at all pages."""
         suspect(self.data_dir, group)
 
     def pass_replica(self, group: int) -> None:
@@ -262,8 +262,9 @@ class Storage:
                 raise
 
     def _suspect(self, damage: DamageError) -> None:
-        """Damage of a replica that is not one of its entries: the next opening looks at all of that replica."""
-        if damage.group is not None and damage.index is None:
+        """Damage that is not one of a replica's entries: the next opening looks at all of that replica, or of all pages.
+        Otherwise it would open what it does not look at itself, for the process to end of the same damage again."""
+        if damage.index is None:
             suspect(self.data_dir, damage.group)
 
     # -- writes ---------------------------------------------------------------------------------------------------
@@ -345,6 +346,9 @@ class Storage:
                     written = self._try_commit(write)
             except FatalStorageError as error:
                 self._failure = error
+                raise
+            except DamageError as damage:
+                self._suspect(damage)
                 raise
             self._logs, self._garbage = written
             self._room.restore_reserve()

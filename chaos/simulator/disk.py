@@ -251,9 +251,10 @@ class SimDisk:
         """The directories that were damaged and made way for this one."""
         return frozenset(self.aside)
 
-    def suspect(self, group: int) -> None:
-        """The replica is broken for the next process."""
-        self.broken.add(group)
+    def suspect(self, group: int | None) -> None:
+        """The replica is broken for the next process; of pages there are none here."""
+        if group is not None:
+            self.broken.add(group)
         self.found_damage = True
 
     def pass_replica(self, group: int) -> None:

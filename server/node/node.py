@@ -207,6 +207,8 @@ class Node:
             self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
         except (DamageError, UnreadableEntryError) as damage:
             # Never served: a read that cannot be believed, and that cannot wait, ends the node; the others go on.
+            if isinstance(damage, DamageError) and damage.index is None:
+                self._storage.suspect(damage.group)
             self._halt(str(damage))
         self._connect()
         effects, self._effects = self._effects, Effects()

@@ -32,6 +32,7 @@ from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.last_words import LastWords, check_all_pages, last_words
 from quorumlog.storage.moved_aside import keep_directory_id, move_aside
 from quorumlog.storage.storage import Storage
+from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.writer import StorageWriter
 
 #: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
@@ -94,6 +95,9 @@ def _open_checked(settings: Settings) -> Storage:
             f"the process before this one ended of a signal ({killed_by}): every page of its storage is checked first"
         )
         print(f"quorumlog: warning: {said}", file=sys.stderr, flush=True)
+        check_all_pages(settings.data_dir)
+    elif are_pages_suspect(settings.data_dir):
+        print("quorumlog: warning: pages of its storage were damaged: every one is checked first", file=sys.stderr)
         check_all_pages(settings.data_dir)
     return Storage(
         settings.data_dir,
