@@ -23,7 +23,8 @@ class ScrubSlice(NamedTuple):
     Arguments:
         position: where the next slice begins; None: everything has been read.
         read_bytes: of rows.
-        found: damage, each thing once; nothing behind damage of pages, which belongs to no Raft group, was looked at.
+        found: damage, each thing once in a slice; nothing behind damage of pages, which belongs to no Raft group, was
+            looked at.
     """
 
     position: ScrubPosition | None

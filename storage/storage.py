@@ -128,7 +128,7 @@ class Storage:
             DamageError: they cannot.
         """
         prefix = rows.group_key(group)
-        reader, pages = self._open_pages()
+        reader, pages, _ = self._open_pages()
         with reader, pages:
             for database in MANY_PER_GROUP:
                 with pages.cursor(database) as cursor:
@@ -241,29 +241,31 @@ class Storage:
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
         """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
         try:
-            reader, pages = self._open_pages()
+            reader, pages, logs = self._open_pages()
         except DamageError as damage:
             return ScrubSlice(None, 0, (damage,))
         with reader, pages:
-            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, self._logs))
+            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, logs), logs)
         for found in done.found:
             self._suspect(found)
         return done
 
-    def _open_pages(self) -> tuple[EngineTransaction, PageFile]:
-        """The data file at its newest commit, which stays as it is until the reader beside it is closed."""
+    def _open_pages(self) -> tuple[EngineTransaction, PageFile, Mapping[int, RaftGroupLog]]:
+        """The data file at its newest commit, which stays as it is until the reader beside it is closed, and the ends
+        of the logs in it."""
         # The meta pages are read while nobody writes them.
         with self._commit_lock:
             reader = self._environment.lmdb.begin()
             try:
-                return reader, PageFile(self._environment.data_file)
+                return reader, PageFile(self._environment.data_file), self._logs
             except DamageError:
                 reader.abort()
                 raise
 
     def _suspect(self, damage: DamageError) -> None:
-        """Damage that is not one of a replica's entries: the next opening looks at all of that replica, or of all pages.
-        Otherwise it would open what it does not look at itself, for the process to end of the same damage again."""
+        """Damage that is not one of a replica's entries: the next opening looks at all of that replica, or at all
+        pages. Otherwise it would open what it does not look at itself, and the process would end of the same damage
+        again."""
         if damage.index is None:
             suspect(self.data_dir, damage.group)
 

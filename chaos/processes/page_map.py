@@ -20,6 +20,8 @@ META = "meta page"
 FREE_LIST = "free list"
 NAMES = "names of databases"
 
+#: The share of flips that strike bytes which mean something, if there are any.
+MEANT = 0.8
 _NODE_BYTES = 8
 _BIG = 0x01
 _U64 = struct.Struct("=Q")
@@ -62,11 +64,17 @@ class PageMap:
         return place >= 0 and offset < self._meant[place][1]
 
     def draw(self, rng: random.Random) -> int:
-        """The place of a byte: of each kind of page, however few there are, as often; free ones among them."""
+        """The place of a byte: of each kind of page, however few there are, as often; free ones among them. Four times
+        of five it is one that means something, where the page has any."""
         kind = rng.choice([*sorted(self._pages_of), FREE])
         if kind == FREE:
             return rng.randrange(self.size_bytes)
-        return rng.choice(self._pages_of[kind]) * self._page_size + rng.randrange(self._page_size)
+        at = rng.choice(self._pages_of[kind]) * self._page_size
+        offset = at + rng.randrange(self._page_size)
+        if rng.random() < MEANT:
+            meant = [each for each in range(at, at + self._page_size) if self.is_meant(each)]
+            offset = rng.choice(meant) if meant else offset
+        return offset
 
     def _add(self, first: int, last: int) -> None:
         self._meant.append((first, last))
