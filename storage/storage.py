@@ -62,6 +62,7 @@ class Storage:
         max_deletes: int = MAX_DELETES,
         reserve_bytes: int = RESERVE_BYTES,
         may_set_aside: Callable[[int], bool] = lambda group: False,
+        may_mend: bool = False,
     ) -> None:
         """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
 
@@ -70,13 +71,16 @@ class Storage:
             max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
             may_set_aside: whether the rest is opened where the replica of a Raft group is damaged.
+            may_mend: whether a log is opened of which an entry is damaged that can be mended.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
             DamageError: what it holds is not what was written.
             StorageError: it cannot be used.
         """
-        self._environment = Environment(Path(data_dir), map_size=map_size, may_set_aside=may_set_aside)
+        self._environment = Environment(
+            Path(data_dir), map_size=map_size, may_set_aside=may_set_aside, may_mend=may_mend
+        )
         self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may

@@ -202,13 +202,16 @@ class DamageRun:
         if how == "killed":
             self._cluster.kill(self.victim)
         elif how == "stopped":
+            self._said()
             self._cluster.stop(self.victim)
+            # gRPC may say aloud which calls it cancelled then.
+            self._log_read = self._cluster.log_path(self.victim).stat().st_size
         if how != "running":
             self._account()
         done = self._flip(number, count, how == "running") if count else self._cut()
         struck_ms = time.time_ns() // 1_000_000
         if how != "running":
-            self._cluster.start(self.victim)
+            self._start_again()
         ends = self._heal(ENDS_PER_STRIKE * max(1, count), struck_ms)
         self._raise_failures()
         read = sum(self._read(writer) for writer in self._writers)
@@ -282,6 +285,7 @@ class DamageRun:
             time.sleep(0.1)
 
     def _start_again(self) -> None:
+        """One that ends at once has come upon damage that no opening reads; then its next start looks for that."""
         try:
             self._cluster.start(self.victim)
         except ClusterError as error:

@@ -104,6 +104,7 @@ def _open_checked(settings: Settings) -> Storage:
         map_size=settings.storage_map_size_bytes,
         # Who votes on the metadata is known to nobody but those who have them.
         may_set_aside=lambda group: group != METADATA_GROUP,
+        may_mend=True,
     )
 
 
