@@ -42,6 +42,8 @@ def scrub_slice(
     found: list[DamageError] = []
     size = 0
     try:
+        if pages.has_short_free_list:
+            pages.check_free_list()
         while number < FREE_LIST:
             database = rows.DATABASES[number]
             for row_key, row_bytes, damage in reading.checked_rows(database, key, chain.follow):

@@ -109,7 +109,7 @@ class PageMap:
             if page.is_branch:
                 left.extend(page.child(position) for position in range(len(page.nodes)))
             else:
-                self._add_large_values(kind, page)
+                self._add_large_values(pages, kind, page)
 
     def _add_tree_page(self, kind: str, page: TreePage) -> None:
         at = page.number * self._page_size
@@ -118,6 +118,12 @@ class PageMap:
         self._add(at + 10, at + lower)
         for position, (node, key) in enumerate(zip(page.nodes, page.keys, strict=True)):
             value = node + _NODE_BYTES + len(key)
+            if kind == FREE_LIST and not page.is_branch:
+                # Of keys the order matters, of values how many pages they say that they name.
+                self._add(at + node + 4, at + node + _NODE_BYTES)
+                said = _U64.size if _is_big(page, node) else 8 + 8 * _U64.unpack_from(page.data, value)[0]
+                self._add(at + value, at + value + said)
+                continue
             # The first key of a branch is never compared.
             self._add(at + node, at + (node + _NODE_BYTES if page.is_branch and position == 0 else value))
             if page.is_branch:
@@ -128,12 +134,14 @@ class PageMap:
             else:
                 self._add(at + value, at + value + (_U64.size if _is_big(page, node) else _length(page, node)))
 
-    def _add_large_values(self, kind: str, page: TreePage) -> None:
-        for node, key in zip(page.nodes, page.keys, strict=True):
+    def _add_large_values(self, pages: PageFile, kind: str, page: TreePage) -> None:
+        for position, (node, key) in enumerate(zip(page.nodes, page.keys, strict=True)):
             if not _is_big(page, node):
                 continue
             number = _U64.unpack_from(page.data, node + _NODE_BYTES + len(key))[0]
             at, length = number * self._page_size, _length(page, node)
+            if kind == FREE_LIST:
+                length = 8 + 8 * _U64.unpack_from(pages.value(page, position))[0]
             for each in range(number, number + (PAGE_HEADER.size + length - 1) // self._page_size + 1):
                 self._kinds[each] = f"{kind}, large value"
             self._add(at, at + 8)

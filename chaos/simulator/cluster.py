@@ -152,7 +152,12 @@ class SimCluster:
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk."""
+        """Starts a node's process on its disk. Without a sound replica of the metadata, the disk makes way first."""
+        disk = self.processes[node].disk
+        if METADATA_GROUP in disk.broken:
+            self.scheduler.trace(f"the storage of {node} makes way")
+            disk.make_way()
+            self.wiped.add(node)
         self.invariants.process_started(node)
         self.processes[node].start()
 

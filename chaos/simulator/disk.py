@@ -15,6 +15,7 @@ from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
+from quorumlog.server.node.own_directory import DIRECTORY_ROW
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import (
     DamageError,
@@ -164,6 +165,11 @@ class SimDisk:
         self.damaged = {}
         self.broken = set()
         self._used_bytes = 0
+
+    def make_way(self) -> None:
+        """It is damaged as a whole: its process moves what is there aside, on its operator's word, and begins empty."""
+        self.aside.add(self.rows[DIRECTORY_ROW].decode())
+        self.wipe()
 
     def copies_made(self, group: int) -> list[DurableRaftGroup]:
         """A group as it is synced here, and as it was on each disk before this one."""
