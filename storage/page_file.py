@@ -311,9 +311,7 @@ class PageCursor:
     that: one key that is not what was written would otherwise send a search back to where it came from, for ever.
     """
 
-    def __init__(
-        self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True, of_records: bool = False
-    ) -> None:
+    def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True, of_records: bool = False) -> None:
         """Has no place yet.
 
         Arguments:

@@ -149,8 +149,18 @@ class EntryMender:
                 self._frame(peer, Stream.SNAPSHOT).wanted.append(EntryWanted(group, index))
                 return True
         wound.refused, wound.due = (), now + PAUSE_US
-        self._hand_over(now, group, wound, raft)
+        if group == self._never:
+            self._give_up_applied(place, wound, replica)
+        else:
+            self._hand_over(now, group, wound, raft)
         return False
+
+    def _give_up_applied(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
+        """What the metadata have applied nobody needs to bring: their next checkpoint takes its place."""
+        group, index = place
+        if index <= replica.raft.applied_index:
+            wound.lost = True
+            self._host.touch(group)
 
     def _hand_over(self, now: int, group: int, wound: _Wound, raft: RaftGroup) -> None:
         """Has one lead that has a snapshot in place of an entry that nobody can bring. A follower may be waiting for
@@ -246,11 +256,9 @@ class EntryMender:
         group, index = place
         # A witness has it as a trace, for however long: nobody mends a replica with that.
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
-        if not voters or not voters <= wound.gone:
-            return
-        if group == self._never and index <= replica.raft.applied_index:
-            wound.lost = True
-            self._host.touch(group)
+        if group == self._never:
+            self._give_up_applied(place, wound, replica)
+        if not voters or not voters <= wound.gone or wound.lost:
             return
         self._storage.suspect(group)
         what = "the storage of this node" if group == self._never else "this replica"
