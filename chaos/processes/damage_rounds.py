@@ -234,6 +234,7 @@ class DamageRun:
         size = self._data_file.stat().st_size
         at = self._rng.randrange(size)
         os.truncate(self._data_file, at)
+        self.outcomes["not looked at: the file was cut before"] += len(self._open)
         self._open.clear()
         return f"its file of {size} bytes cut at {at}"
 
