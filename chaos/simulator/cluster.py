@@ -23,7 +23,7 @@ from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
-from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
+from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
@@ -164,13 +164,24 @@ class SimCluster:
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk."""
+        """Starts a node's process on its disk. Without a sound replica of the metadata, the disk makes way first."""
+        disk = self.processes[node].disk
+        if METADATA_GROUP in disk.broken:
+            self.scheduler.trace(f"the storage of {node} makes way")
+            disk.make_way()
+            self.wiped.add(node)
         self.invariants.process_started(node)
         self.processes[node].start()
 
-    def wipe(self, node: int) -> None:
-        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one."""
+    def wipe(self, node: int, *, moved_aside: bool = False) -> None:
+        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one.
+
+        Arguments:
+            moved_aside: the process has put away what was there, because it was damaged, and knows whose it was.
+        """
         process = self.processes[node]
+        if moved_aside:
+            process.disk.aside.add(self.identity(node).directory_id)
         process.die(silent=True)
         process.disk.wipe()
         self.wiped.add(node)
@@ -290,6 +301,20 @@ class SimCluster:
                 asker.deliver(PeerIdentified(asked.node.identity, asked.node.standing(node)))
 
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
+
+    def report_loss(self, node: int, address: str, directory_id: str) -> None:
+        """Asks the node at an address to have a former disk of another given up."""
+        process, life = self.processes[node], self.processes[node].life
+        request = admin_pb2.AlterNodeRequest(
+            node_id=node, action=admin_pb2.NODE_ACTION_REPLACE_DISK, directory_id=directory_id, timeout_ms=5_000
+        )
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if process.running and process.life == life:
+                refused = answer.error.message if isinstance(answer, admin_pb2.AlterNodeResponse) else "no answer"
+                process.deliver(LossAnswered(refused))
+
+        self.request(f"node {node}", self._numbers[address], request, answered)
 
     def halted(self, process: SimProcess, error: str | None) -> None:
         """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""

@@ -281,7 +281,8 @@ class DiskLoser:
     A disk is lost only where a majority of every Raft group is left without it, whole and with a say, and after the one
     before was replaced. A node that has part of partitions with a witness is drained first, for beside a witness it
     cannot be its own replacement.
-    Now and then the replacement is called off, as by somebody who believes to have found the disk.
+    Now and then the replacement is called off, as by somebody who believes to have found the disk. Some disks were
+    damaged, and moved aside by their nodes: those come back by themselves.
 
     Arguments:
         stopped: whether no further disk is to be lost.
@@ -296,7 +297,9 @@ class DiskLoser:
         self._stopped = stopped
         self._interval_us = interval_us
         self._rng = scheduler.stream("disk loser")
+        self._damage = scheduler.stream("damaged storage")
         self._lost: int | None = None
+        self._says_so_itself = False
         self._former = ""
         self._tick()
 
@@ -307,12 +310,14 @@ class DiskLoser:
             return
         self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
         if self._lost is not None:
-            self._wish(self._lost)
+            if not self._says_so_itself:
+                self._wish(self._lost)
             return
         victim = self._rng.choice(self._cluster.node_ids)
         if self._may_lose(victim):
             self._lost, self._former = victim, self._cluster.identity(victim).directory_id
-            self._cluster.wipe(victim)
+            self._says_so_itself = self._damage.random() < 0.4
+            self._cluster.wipe(victim, moved_aside=self._says_so_itself)
 
     def _wish(self, node: int) -> None:
         called_off = not self._stopped() and self._rng.random() < 0.1

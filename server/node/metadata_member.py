@@ -110,6 +110,7 @@ class MetadataMember(NodeService):
         """Writes a snapshot of the image when enough has been applied since the last one."""
         replica, snapshots = self.replica, self._resources.snapshots
         due = replica.entries_since_snapshot > self._resources.options.metadata_checkpoint_entries
+        due = due or (replica.entries_since_snapshot > 0 and self._resources.mender.has_lost(METADATA_GROUP))
         if due and replica.is_durable and snapshots.may_checkpoint(METADATA_GROUP):
             snapshots.checkpoints.begin(
                 METADATA_GROUP,
