@@ -388,9 +388,9 @@ def _draw_losses(rng: random.Random, plan: Plan) -> None:
     cluster = plan.cluster
     may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
     if cluster.replication_factor % 2 == 0:
-        # The node is drained first: to where nothing of a partition is yet.
-        data_nodes = cluster.nodes - len(cluster.witness_only)
-        may_lose = cluster.nodes >= cluster.replication_factor + 2 and data_nodes > cluster.replication_factor
+        # The node is drained first: to where nothing of a partition is yet, nor a witness that was to be moved there.
+        to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
+        may_lose = to_spare >= 2
     if may_lose and not cluster.disks_lie and rng.random() < 0.2:
         plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
 

@@ -319,6 +319,8 @@ def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -
         gone: nodes that have a snapshot in its place.
         voters: how many there are, with the witness and with this one.
     """
+    if voters < 3:
+        return False  # Without this one, nobody could be elected who would make it whole.
     return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
 
 

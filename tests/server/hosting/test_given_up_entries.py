@@ -15,6 +15,7 @@ from quorumlog.server.hosting.mending import is_given_up
         ({2}, {2}, 3, True),
         ({2}, set(), 3, False),
         ({2, 3, 4, 5}, {2, 3}, 5, False),
+        ({2}, {2}, 2, False),
         (set(), set(), 1, False),
         (set(), {2}, 1, False),
     ],
