@@ -32,7 +32,7 @@ WIDEST_LINE = 100
 LONGEST_CELL = 220
 MOST_FILES_IN_A_CELL = 2
 #: A row of docs/raft.md's table of scenarios: tests/test_scenario_index.py holds which files it names.
-SCENARIO_ROW = re.compile(r"^\| \d+[a-h]? \| .*$", re.M)
+SCENARIO_ROW = re.compile(r"^\| \d+[a-i]? \| .*$", re.M)
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 COMMAND: Any = typer.main.get_command(app)
 
