@@ -29,6 +29,8 @@ PAUSE_US = 2_000_000
 #: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
 MAX_UNDER_WAY = 8
 MAX_KNOWN = 1_000
+#: Of fewer voters none can be done without.
+MIN_VOTERS = 3
 #: Entries that leave in one frame: no more once they have so many bytes. They may be large.
 ANSWER_BYTES = 16 << 20
 
@@ -152,7 +154,7 @@ class EntryMender:
         wound.refused, wound.due = (), now + PAUSE_US
         if group == self._never:
             self._give_up_applied(place, wound, replica)
-        else:
+        if not wound.lost:
             self._hand_over(now, group, wound, raft)
         return False
 
@@ -165,7 +167,8 @@ class EntryMender:
 
     def _hand_over(self, now: int, group: int, wound: _Wound, raft: RaftGroup) -> None:
         """Has one lead that has a snapshot in place of an entry that nobody can bring. A follower may be waiting for
-        it: this leader can append it no more, and would offer no snapshot, for its log goes on."""
+        it: this leader can append it no more, and would offer no snapshot, for its log goes on. And a controller that
+        cannot apply it decides nothing."""
         if not raft.is_leader or raft.is_transferring:
             return
         heirs = [
@@ -259,7 +262,9 @@ class EntryMender:
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
         if group == self._never:
             self._give_up_applied(place, wound, replica)
-            is_over = bool(voters) and voters <= wound.gone and not wound.lost
+            # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back.
+            has_quorum = len(replica.raft.configuration.voters) >= MIN_VOTERS
+            is_over = has_quorum and bool(voters) and voters <= wound.gone and not wound.lost
         else:
             is_over = is_given_up(voters, wound.gone, len(replica.raft.configuration.voters))
         if not is_over:
@@ -319,7 +324,7 @@ def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -
         gone: nodes that have a snapshot in its place.
         voters: how many there are, with the witness and with this one.
     """
-    if voters < 3:
+    if voters < MIN_VOTERS:
         return False  # Without this one, nobody could be elected who would make it whole.
     return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
 
