@@ -175,6 +175,16 @@ def test_one_of_two_that_vote_on_the_metadata_does_not_take_the_quorum_with_it()
     assert mending.disk.suspected == []
 
 
+def test_the_only_one_with_the_metadata_does_not_wait_for_ever_for_what_nobody_can_bring() -> None:
+    mending = Mending(never=GROUP, applied=1, peers=())
+    with pytest.raises(DamageError, match="the storage of this node is set aside"):
+        mending.refused()
+    assert mending.disk.suspected == [GROUP]
+    mending = Mending(never=GROUP, applied=3, peers=())
+    mending.refused()
+    assert mending.mender.has_lost(GROUP), "a checkpoint takes its place"
+
+
 def test_metadata_are_led_by_one_that_can_apply_them() -> None:
     """A controller that never comes further would lead for as long as a voter is behind it."""
     mending = Mending(never=GROUP, applied=1)
