@@ -23,10 +23,15 @@ _PREFIX = "damaged-"
 _MAX_ID_BYTES = 200
 
 
-def keep_directory_id(data_dir: Path, directory_id: str) -> None:
-    """Writes down whose data a directory has, unless that is there already."""
-    if _id_in(data_dir) != directory_id:
-        _write_synced(data_dir, directory_id)
+def keep_directory_id(data_dir: Path, directory_id: str) -> bool:
+    """Writes down whose data a directory has, unless that is there already. False: it cannot be written now; without it
+    somebody has to say by hand that the directory is lost, if it ever is."""
+    try:
+        if _id_in(data_dir) != directory_id:
+            _write_synced(data_dir, directory_id)
+    except OSError:
+        return False
+    return True
 
 
 def moved_aside(data_dir: Path) -> frozenset[str]:

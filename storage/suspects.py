@@ -7,6 +7,7 @@ Not in the data: the engine that has just come upon damage is asked for nothing 
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 
@@ -27,13 +28,15 @@ def are_pages_suspect(data_dir: Path) -> bool:
 
 
 def suspect(data_dir: Path, group: int | None) -> None:
-    """Keeps a Raft group for the next opening; with None all pages."""
+    """Keeps a Raft group for the next opening; with None all pages. Where that cannot be written, what has found the
+    damage is to go on as it would: the damage will be found again."""
     line = _PAGES if group is None else b"%d" % group
-    if line not in _lines(data_dir):
-        with (data_dir / FILE_NAME).open("ab") as file:
-            file.write(line + b"\n")
-            file.flush()
-            os.fsync(file.fileno())
+    if line in _lines(data_dir):
+        return
+    with contextlib.suppress(OSError), (data_dir / FILE_NAME).open("ab") as file:
+        file.write(line + b"\n")
+        file.flush()
+        os.fsync(file.fileno())
 
 
 def _lines(data_dir: Path) -> list[bytes]:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from quorumlog.raft.errors import CompactedError, UnreadableEntryError
 from quorumlog.raft.group import RaftGroup
-from quorumlog.raft.types import NO_NODE, Entry, EntryKind
+from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind
 from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -29,6 +29,8 @@ PAUSE_US = 2_000_000
 #: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
 MAX_UNDER_WAY = 8
 MAX_KNOWN = 1_000
+#: Of fewer voters none can be done without.
+MIN_VOTERS = 3
 #: Entries that leave in one frame: no more once they have so many bytes. They may be large.
 ANSWER_BYTES = 16 << 20
 
@@ -151,8 +153,8 @@ class EntryMender:
                 return True
         wound.refused, wound.due = (), now + PAUSE_US
         if group == self._never:
-            self._give_up_applied(place, wound, replica)
-        else:
+            self._judge(place, wound, replica)
+        if not wound.lost:
             self._hand_over(now, group, wound, raft)
         return False
 
@@ -165,7 +167,8 @@ class EntryMender:
 
     def _hand_over(self, now: int, group: int, wound: _Wound, raft: RaftGroup) -> None:
         """Has one lead that has a snapshot in place of an entry that nobody can bring. A follower may be waiting for
-        it: this leader can append it no more, and would offer no snapshot, for its log goes on."""
+        it: this leader can append it no more, and would offer no snapshot, for its log goes on. And a controller that
+        cannot apply it decides nothing."""
         if not raft.is_leader or raft.is_transferring:
             return
         heirs = [
@@ -259,7 +262,7 @@ class EntryMender:
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
         if group == self._never:
             self._give_up_applied(place, wound, replica)
-            is_over = bool(voters) and voters <= wound.gone and not wound.lost
+            is_over = not wound.lost and _are_metadata_given_up(replica.raft.configuration, self._node_id, wound.gone)
         else:
             is_over = is_given_up(voters, wound.gone, len(replica.raft.configuration.voters))
         if not is_over:
@@ -267,8 +270,8 @@ class EntryMender:
         self._storage.suspect(group)
         what = "the storage of this node" if group == self._never else "this replica"
         raise DamageError(
-            f"entry {index} of group {group} is damaged, and the others have a snapshot in its place: start the"
-            f" node again, and {what} is set aside and begins anew",
+            f"entry {index} of group {group} is damaged, and no other node has it any more: start the node"
+            f" again, and {what} is set aside and begins anew",
             group,
         )
 
@@ -319,9 +322,19 @@ def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -
         gone: nodes that have a snapshot in its place.
         voters: how many there are, with the witness and with this one.
     """
-    if voters < 3:
+    if voters < MIN_VOTERS:
         return False  # Without this one, nobody could be elected who would make it whole.
     return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
+
+
+def _are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
+    """Whether a node waits in vain for an entry of the metadata that it has yet to apply."""
+    if len(configuration.voters) == 1:
+        # Who only learns elects nobody: an end that says why is better than waiting for ever.
+        return set(configuration.members) - {node_id} <= gone
+    # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back.
+    others = set(configuration.voters) - {node_id}
+    return len(configuration.voters) >= MIN_VOTERS and others <= gone
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:

@@ -82,6 +82,11 @@ class ClusterSearch:
             return f"{waits}; not yet: {self._kept_because}" if self._kept_because else waits
         if self._formation.returned_empty:
             return self._formation.returned_empty
+        if not self.may_found():
+            return (
+                f"node {self._options.node_id} has moved its damaged storage aside, and founds no cluster: it waits for"
+                " a controller that still has the cluster's data; if none has, look at what quorumlog recover can do"
+            )
         waiting = ", ".join(map(str, self._formation.waiting_for))
         return f"the cluster has not formed; waiting for controllers {waiting}"
 

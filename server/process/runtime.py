@@ -238,8 +238,7 @@ async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, se
             driver.become_settled()
             # Beside the data: if they are damaged one day, whose they are may be past reading.
             if not is_kept:
-                keep_directory_id(settings.data_dir, node.identity.directory_id)
-            is_kept = True
+                is_kept = keep_directory_id(settings.data_dir, node.identity.directory_id)
             if told:
                 log.info("node_ready")
             was_ready_s, told = clock(), ""

@@ -8,6 +8,7 @@ from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Entry, EntryId,
 from quorumlog.server.broker.former_replicas import forgotten_replica
 from quorumlog.server.controller.metadata_replica import applied_row
 from quorumlog.server.hosting.sealing import GroupSealer
+from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.own_directory import CLUSTER_ROW
@@ -18,7 +19,8 @@ from quorumlog.storage.snapshot_slices import cut, describe
 from quorumlog.storage.transaction import RaftGroupWrite, Transaction
 from quorumlog.v1.partition_log_pb2 import BeginRestore, FinishRestore, PartitionCommand
 
-#: Offsets of a partition that begins anew begin here: none that a consumer has kept is ever given to another record.
+#: Offsets of a partition that begins anew begin here, and so much further with each recovery before: none that a
+#: consumer has kept is ever given to another record.
 FRESH_OFFSET = 1 << 40
 #: Of a snapshot's data: as nodes cut them.
 _SLICE_BYTES = 256 << 10
@@ -113,8 +115,9 @@ def _beginning(group: int, outcome: PartitionOutcome, plan: RecoveryPlan) -> Raf
     entries: list[Entry] = []
     if not outcome.name.startswith(f"{GROUPS_TOPIC}-"):
         restore_id = bytes.fromhex(plan.plan_id)
-        begin = BeginRestore(restore_id=restore_id, log_start_offset=FRESH_OFFSET, next_offset=FRESH_OFFSET)
-        finish = FinishRestore(log_start_offset=FRESH_OFFSET)
+        offset = FRESH_OFFSET * len(MetadataImage.from_snapshot(plan.snapshot).former_cluster_ids)
+        begin = BeginRestore(restore_id=restore_id, log_start_offset=offset, next_offset=offset)
+        finish = FinishRestore(log_start_offset=offset)
         last = ORIGIN
         for command in (PartitionCommand(begin_restore=begin), PartitionCommand(finish_restore=finish)):
             seal = GroupSealer(group).command(command.SerializeToString(deterministic=True))

@@ -245,7 +245,8 @@ def _most_complete(surveys: Mapping[int, Survey], group: int) -> int | None:
         for node, each in surveys.items()
         if group in each.groups and each.groups[group].kind is ReplicaKind.DATA
     }
-    return max(having, key=lambda node: (having[node].completeness, -node), default=None)
+    # What is damaged in the one that goes on can be mended from no other: those are dropped.
+    return max(having, key=lambda node: (having[node].completeness, having[node].is_whole, -node), default=None)
 
 
 def _is_majority_left(chosen: SurveyedGroup, surveys: Mapping[int, Survey]) -> bool:
@@ -254,7 +255,7 @@ def _is_majority_left(chosen: SurveyedGroup, surveys: Mapping[int, Survey]) -> b
 
     def votes(node: int) -> bool:
         held = surveys[node].groups.get(chosen.group) if node in surveys else None
-        return held is not None and held.kind is not ReplicaKind.DAMAGED
+        return held is not None and held.kind is not ReplicaKind.DAMAGED and held.has_say
 
     if chosen.configuration is None or chosen.changes_members:
         return False
@@ -286,6 +287,12 @@ def _loss(
     surveys: Mapping[int, Survey], partition: PartitionRecord, node: int, held: Mapping[int, SurveyedGroup]
 ) -> tuple[Loss, str]:
     mine = held[node]
+    if not mine.is_whole:
+        damaged = f"{mine.damaged_entries} damaged {'entry' if mine.damaged_entries == 1 else 'entries'}"
+        return Loss.NEWEST, (
+            f"goes on from node {node}, whose copy has {damaged}; readers stop there, and other replicas wait, until"
+            " records up to there are deleted (quorumlog topics delete-records); the newest records may be lost, too"
+        )
     # A witness knows how far the log went.
     beyond = [
         other

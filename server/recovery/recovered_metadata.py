@@ -101,6 +101,7 @@ def _give_up(
     del given_up.directory_ids[:-MAX_LOST]
     given_up.lost_index = recovered.index
     given_up.voted = given_up.voted or node in recovered.electors
+    given_up.bytes_per_second = 0
     broker.disk = metadata_log_pb2.DISK_STATE_VACANT
     broker.broker_epoch = recovered.index
 

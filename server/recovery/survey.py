@@ -7,12 +7,14 @@ import binascii
 import hashlib
 import json
 import zlib
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, fields, replace
 from enum import Enum
+from types import MappingProxyType
 from typing import Any
 
 from quorumlog.raft.types import Configuration, Entry, EntryId, EntryKind
+from quorumlog.server.broker.former_replicas import former_lives
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.formation import Membership
@@ -58,6 +60,9 @@ class SurveyedGroup:
         configuration: the members as it has applied them; None of a damaged one.
         changes_members: its log goes on with other members that it has not applied.
         problem: what is damaged, in one line.
+        damaged_entries: of a log that is open, so many cannot be read.
+        has_say: False of one that began anew, and does not know yet that all is committed which it has helped to
+            commit before: that others have it, nobody can tell by this one.
     """
 
     group: int
@@ -72,11 +77,18 @@ class SurveyedGroup:
     configuration: Configuration | None
     changes_members: bool = False
     problem: str = ""
+    damaged_entries: int = 0
+    has_say: bool = True
 
     @property
     def last(self) -> EntryId:
         """The last entry."""
         return EntryId(self.last_index, self.last_term, self.last_hash)
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether all of its entries can be read."""
+        return self.damaged_entries == 0
 
     @property
     def completeness(self) -> tuple[int, int]:
@@ -158,8 +170,11 @@ def unpacked(text: str) -> bytes:
     return zlib.decompress(base64.b64decode(text, validate=True))
 
 
-def survey(reader: StorageReader) -> Survey:
+def survey(reader: StorageReader, damaged_entries: Mapping[int, int] = MappingProxyType({})) -> Survey:
     """Looks at a stopped node's directory; changes nothing.
+
+    Arguments:
+        damaged_entries: by Raft group, so many entries cannot be read.
 
     Raises:
         RecoveryError: nobody can go on with it.
@@ -168,7 +183,17 @@ def survey(reader: StorageReader) -> Survey:
     rows, states = reader.node_state(), reader.groups()
     if CLUSTER_ROW not in rows or METADATA_GROUP not in states:
         raise RecoveryError("the directory belongs to no cluster and has nothing to go on with: leave it out")
-    groups = {group: _surveyed(reader, state) for group, state in states.items()}
+    membership = Membership.decode(rows[CLUSTER_ROW])
+    votes_from = {group: index for group, (_, index) in former_lives(rows).items()}
+    votes_from[METADATA_GROUP] = membership.votes_from
+    groups = {
+        group: replace(
+            _surveyed(reader, state),
+            damaged_entries=damaged_entries.get(group, 0),
+            has_say=state.hard_state.commit >= votes_from.get(group, 0),
+        )
+        for group, state in states.items()
+    }
     for group, aside in reader.opening_damage().replicas.items():
         groups[group] = SurveyedGroup(
             group, ReplicaKind.DAMAGED, aside.term or 0, -1, 0, 1, aside.last_index, 0, 0, None, problem=aside.reason
@@ -176,7 +201,7 @@ def survey(reader: StorageReader) -> Survey:
     return Survey(
         int(rows[NODE_ROW]),
         rows[DIRECTORY_ROW].decode(),
-        Membership.decode(rows[CLUSTER_ROW]).cluster_id,
+        membership.cluster_id,
         rows.get(RECOVERY_ROW, b"").decode(),
         groups,
         _newest_image(reader, states[METADATA_GROUP]).to_snapshot(),
@@ -230,5 +255,6 @@ def _group_of(row: Any) -> SurveyedGroup:
     return SurveyedGroup(
         int(row["group"]), ReplicaKind(row["kind"]), int(row["term"]), int(row["vote"]), int(row["commit"]),
         int(row["first_index"]), int(row["last_index"]), int(row["last_term"]), int(row["last_hash"], 16),
-        configuration, bool(row["changes_members"]), str(row["problem"]),
+        configuration, bool(row["changes_members"]), str(row["problem"]), int(row["damaged_entries"]),
+        bool(row["has_say"]),
     )  # fmt: skip

@@ -13,7 +13,7 @@ from quorumlog.storage.last_words import check_all_pages
 from quorumlog.storage.moved_aside import ID_FILE, keep_directory_id, move_aside, moved_aside
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.storage import Storage
-from quorumlog.storage.suspects import are_pages_suspect
+from quorumlog.storage.suspects import are_pages_suspect, suspect
 
 GROUP = 1000
 COUNT = 4_000
@@ -70,6 +70,18 @@ def test_whose_data_made_way_is_known_ever_after(tmp_path: Path) -> None:
         assert storage.moved_aside() == {"first"}
     move_aside(tmp_path)
     assert moved_aside(tmp_path) == {"first", "second"}
+
+
+def test_what_cannot_be_kept_beside_the_data_does_not_end_the_node(tmp_path: Path) -> None:
+    """Its disk may be full. The worst that comes of it is that somebody has to say it by hand."""
+    make(tmp_path)
+    for name in (f"{ID_FILE}.new", "SUSPECTS"):
+        (tmp_path / name).mkdir()
+    assert not keep_directory_id(tmp_path, "first")
+    suspect(tmp_path, None)
+    for name in (f"{ID_FILE}.new", "SUSPECTS"):
+        (tmp_path / name).rmdir()
+    assert keep_directory_id(tmp_path, "first")
 
 
 def test_a_crash_before_the_data_have_made_way_says_nothing(tmp_path: Path) -> None:

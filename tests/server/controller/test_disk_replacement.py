@@ -239,6 +239,16 @@ def test_what_comes_back_is_copied_no_faster_than_was_asked_for() -> None:
     assert {each.throttle for each in moving} == {2_000_000}
 
 
+def test_a_node_that_reports_its_own_loss_again_does_not_lift_the_limit() -> None:
+    """One that has moved its storage aside does so every second, and names no limit."""
+    cluster = Losing()
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=5_000_000).HasField("error")
+    assert not cluster.alter(3, REPLACE_DISK).HasField("error")
+    assert cluster.image.lost_disks.by_node[3].throttle == 5_000_000
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=0).HasField("error")
+    assert cluster.image.lost_disks.by_node[3].throttle == 0, "as fast as it goes, says the operator"
+
+
 def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
     """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
     cluster = Losing()

@@ -80,14 +80,16 @@ class Mending:
         witness: who is the group's witness.
     """
 
-    def __init__(self, witness: int = NO_NODE, never: int = 0, applied: int = 0) -> None:
+    def __init__(
+        self, witness: int = NO_NODE, never: int = 0, applied: int = 0, peers: tuple[int, ...] = PEERS
+    ) -> None:
         self.links = PeerQueues(NODE, 0, 4_096, self._no_snapshot, CopyPace(0))
-        for peer in PEERS:
+        for peer in peers:
             self.links[peer].open(PeerIdentity("cluster", peer, "directory", 1, f"peer-{peer}:1"), 0)
         self.host = RaftHost(self.links.enqueue)
         witnesses = (witness,) if witness != NO_NODE else ()
         restored = RestoredReplica(
-            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *PEERS), witnesses=witnesses),
+            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *peers), witnesses=witnesses),
             hard_state=HardState(1, commit=applied), last=EntryId(3, 1, LAST.hash), first_index=1, anchor=ORIGIN,
             applied=applied,
             is_witness=witness == NODE,
@@ -164,6 +166,35 @@ def test_metadata_that_can_never_be_applied_are_damage_of_the_nodes_storage() ->
     with pytest.raises(DamageError, match="the storage of this node is set aside"):
         mending.refused(True, True)
     assert mending.disk.suspected == [GROUP]
+
+
+def test_one_of_two_that_vote_on_the_metadata_does_not_take_the_quorum_with_it() -> None:
+    """Without its vote nobody could be elected, nor could it come back."""
+    mending = Mending(never=GROUP, applied=1, peers=(2,))
+    mending.refused(True)
+    assert mending.disk.suspected == []
+
+
+def test_the_only_one_with_the_metadata_does_not_wait_for_ever_for_what_nobody_can_bring() -> None:
+    mending = Mending(never=GROUP, applied=1, peers=())
+    with pytest.raises(DamageError, match="the storage of this node is set aside"):
+        mending.refused()
+    assert mending.disk.suspected == [GROUP]
+    mending = Mending(never=GROUP, applied=3, peers=())
+    mending.refused()
+    assert mending.mender.has_lost(GROUP), "a checkpoint takes its place"
+
+
+def test_metadata_are_led_by_one_that_can_apply_them() -> None:
+    """A controller that never comes further would lead for as long as a voter is behind it."""
+    mending = Mending(never=GROUP, applied=1)
+    mending.lead()
+    mending.refused(True, False)
+    assert mending.raft.is_transferring
+    mending = Mending(never=GROUP, applied=3)
+    mending.lead()
+    mending.refused(True, False)
+    assert not mending.raft.is_transferring, "a checkpoint takes its place"
 
 
 def test_a_replica_is_mended_with_the_entry() -> None:

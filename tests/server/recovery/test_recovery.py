@@ -2,27 +2,32 @@
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, EntryId, EntryKind, HardState
+from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.node.formation import Membership
 from quorumlog.server.node.own_directory import CLUSTER_ROW, DIRECTORY_ROW, NODE_ROW
 from quorumlog.server.partition.witness import witness_rows
+from quorumlog.server.recovery import directory as recovery_directory
 from quorumlog.server.recovery.application import FRESH_OFFSET
 from quorumlog.server.recovery.directory import apply_plan, opened, survey_directory
 from quorumlog.server.recovery.plan import Loss, RecoveryPlan, make_plan
 from quorumlog.server.recovery.survey import RecoveryError, Survey
-from quorumlog.storage.interface import DataDirectoryLockedError, FatalStorageError
+from quorumlog.storage import rows
+from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, FatalStorageError
+from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_write import RaftGroupWriter
 from quorumlog.storage.snapshot_slices import read_whole
 from quorumlog.storage.storage import Storage
+from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.transaction import RaftGroupState, RaftGroupWrite, Transaction
 from quorumlog.v1 import metadata_log_pb2, peer_pb2
 from quorumlog.v1.entry import ENVELOPE_BYTES
@@ -355,3 +360,126 @@ def test_nothing_waits_for_what_only_the_lost_nodes_had(tmp_path: Path) -> None:
     apply_plan(plan_for(place), place)
     with opened(place) as storage:
         assert row not in storage.node_state()
+
+
+# -- copies in doubt ----------------------------------------------------------------------------------------------
+
+
+def damage(place: Path, entry: Entry) -> None:
+    """Flips a bit of an entry, wherever its bytes are."""
+    whole = (place / "data.mdb").read_bytes()
+    assert entry.data in whole
+    flipped = entry.data[:-1] + bytes([entry.data[-1] ^ 4])
+    (place / "data.mdb").write_bytes(whole.replace(entry.data, flipped))
+
+
+def test_of_two_copies_that_are_as_far_the_one_without_damage_goes_on(tmp_path: Path) -> None:
+    """The others are dropped: what is damaged in the one that goes on can be mended from nobody."""
+    long = [1] * 100
+    one = directory(tmp_path, 1, log(PARTLY, long, voters=(2, 1, 4)))
+    other = directory(tmp_path, 4, log(PARTLY, long, voters=(2, 1, 4)))
+    assert plan_for(one, other).outcomes[PARTLY].goes_on.node == 1
+    damage(one, log(PARTLY, long, voters=(2, 1, 4)).entries[4])
+    plan = plan_for(one, other)
+    assert (plan.outcomes[PARTLY].goes_on.node, plan.outcomes[PARTLY].loss) == (4, Loss.NOTHING)
+    assert RecoveryPlan.from_json(plan.to_json(), "it") == plan
+    assert apply_plan(plan, one)
+    assert apply_plan(plan, other)
+    assert PARTLY not in states_in(one)
+
+
+def test_the_plan_says_that_a_copy_that_goes_on_is_damaged(tmp_path: Path) -> None:
+    one = directory(tmp_path, 1, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
+    damage(one, log(PARTLY, [1] * 100, voters=(2, 1, 4)).entries[4])
+    other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))
+    outcome = plan_for(one, other).outcomes[PARTLY]
+    assert (outcome.goes_on.node, outcome.loss) == (1, Loss.NEWEST)
+    assert "1 damaged entry" in outcome.why
+    assert "delete-records" in outcome.why
+
+
+def test_a_copy_that_began_anew_is_no_witness_of_what_was_committed(tmp_path: Path) -> None:
+    """Its former life may have helped to commit what only a lost node has."""
+    one = directory(tmp_path, 1, log(PARTLY, [1, 1], voters=(2, 1, 4)))
+    other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))
+    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING
+    with opened(other) as storage:
+        storage.commit(Transaction(1, [], {b"former-replica/%d" % PARTLY: struct.pack("<QQ", 1, 3)}))
+    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NEWEST
+    with opened(other) as storage:
+        last = storage.groups()[PARTLY].last
+        entry = GroupSealer(PARTLY).noop(last.index + 1, last.term, last.hash)
+        write = RaftGroupWrite(PARTLY, entries=[entry], hard_state=HardState(1, NO_NODE, 3))
+        storage.commit(Transaction(1, [write]))
+    assert plan_for(one, other).outcomes[PARTLY].loss is Loss.NOTHING, "it knows by now that all of that is committed"
+
+
+def test_a_node_that_returned_empty_is_no_witness_of_the_metadata(tmp_path: Path) -> None:
+    one, other = directory(tmp_path, 1), directory(tmp_path, 2)
+    assert "metadata: go on from node 1; a majority is left, nothing is lost" in plan_for(one, other).report
+    with opened(other) as storage:
+        membership = Membership.decode(storage.node_state()[CLUSTER_ROW])
+        storage.commit(Transaction(1, [], {CLUSTER_ROW: replace(membership, votes_from=4).encode()}))
+    assert any("the newest changes may be lost" in line for line in plan_for(one, other).report)
+
+
+def test_a_partition_that_is_lost_in_each_of_two_recoveries_gives_no_offset_a_second_time(
+    two: tuple[Path, Path], tmp_path: Path
+) -> None:
+    def beginning(plan: RecoveryPlan, *places: Path) -> int:
+        [fresh] = [group for group, each in plan.outcomes.items() if each.name == "t-2"]
+        for place in places:
+            apply_plan(plan, place)
+            with opened(place) as storage:
+                if fresh in storage.groups():
+                    command = storage.entries(fresh, 1, 1, 1 << 20)[0].data[ENVELOPE_BYTES:]
+                    found = PartitionCommand.FromString(command).begin_restore.next_offset
+        return found
+
+    plan = plan_for(*two)
+    [fresh] = [each for each in plan.outcomes.values() if each.name == "t-2"]
+    first = beginning(plan, *two)
+    survivor = two[1] if fresh.goes_on.node == 1 else two[0]
+    assert beginning(plan_for(survivor), survivor) >= 2 * first
+
+
+def test_damaged_pages_are_looked_for_before_the_engine_opens_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What the last process has come upon is not forgotten by a survey."""
+    one = directory(tmp_path, 1, log(PARTLY, [1] * 2_000, voters=(2, 1, 4)))
+    plan = plan_for(one)
+    with PageFile(one / "data.mdb") as pages, pages.cursor(rows.ENTRIES) as cursor:
+        assert cursor.set_range(rows.position_key(PARTLY, 1_000))
+        place = cursor._path[-1][0].number * pages.meta.page_size
+    with (one / "data.mdb").open("r+b") as file:
+        file.seek(place + 10)
+        file.write(b"\xff")
+    with pytest.raises(DamageError):
+        survey_directory(one)
+    assert are_pages_suspect(one)
+
+    def opens(*_: object, **__: object) -> None:
+        raise AssertionError("the engine opens it")
+
+    monkeypatch.setattr(recovery_directory, "Storage", opens)
+    for _ in range(2):
+        with pytest.raises(DamageError):
+            survey_directory(one)
+        with pytest.raises(DamageError):
+            apply_plan(plan, one)
+        assert are_pages_suspect(one)
+
+
+def test_nobody_waits_for_a_limit_of_an_earlier_loss(tmp_path: Path) -> None:
+    lost = metadata_log_pb2.MetadataCommand(
+        replace_disk=metadata_log_pb2.ReplaceDisk(
+            node_id=5, directory_id="disk-5", state=metadata_log_pb2.DISK_STATE_LOST, bytes_per_second=1_000
+        )
+    )
+    write = metadata_write()
+    last = write.entries[-1]
+    seal = GroupSealer(METADATA_GROUP).command(lost.SerializeToString(deterministic=True))
+    write.entries.append(seal(last.index + 1, last.term, last.hash))
+    plan = plan_for(directory(tmp_path, 1, metadata=write))
+    assert {each.throttle for each in MetadataImage.from_snapshot(plan.snapshot).lost_disks.by_node.values()} == {0}
