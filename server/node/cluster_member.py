@@ -179,7 +179,7 @@ class ClusterMember:
         self._endings.may_have_moved((*found, *damage.replicas))
         self._follow_lost_disks()
         self.metadata.join_rounds()
-        self._resources.host.is_host = self.partitions.is_host
+        self._resources.host.is_host = self._is_host
         self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found, damage.replicas)
         self.damaged_replicas.say()
@@ -191,6 +191,12 @@ class ClusterMember:
             "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.voters)
         )
         self.metadata.open_first_term(self._time.now)
+
+    def _is_host(self, raft_group: int, node: int) -> bool:
+        """Whether the metadata say that a node may have a replica of a Raft group."""
+        if raft_group == METADATA_GROUP:
+            return self.metadata.is_host(node)
+        return self.partitions.is_host(raft_group, node)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
