@@ -123,8 +123,7 @@ class PageFile:
             return
         missing = set(range(self._pages, self.meta.last_page + 1)) if self._plausible() else None
         if missing is None or missing - self._free_pages():
-            have, need = self._pages * self.meta.page_size, (self.meta.last_page + 1) * self.meta.page_size
-            raise self.damage(f"it has {have} bytes where its meta pages speak of {need}: it was cut")
+            raise self._cut()
 
     def _plausible(self) -> bool:
         """Whether few enough pages are missing for them to be a transaction's leavings."""
@@ -295,8 +294,12 @@ class PageFile:
         size = count * self.meta.page_size
         pages = os.pread(self._descriptor, size, number * self.meta.page_size)
         if len(pages) != size:
-            raise self.damage(f"it ends within pages {number} to {number + count - 1}: it was cut")
+            raise self._cut()
         return pages
+
+    def _cut(self) -> DamageError:
+        have, need = self.data_file.stat().st_size, (self.meta.last_page + 1) * self.meta.page_size
+        return self.damage(f"it has {have} bytes where its meta pages speak of {need}: it was cut")
 
     def damage(self, what: str) -> DamageError:
         """The report of damage found in this file."""
