@@ -59,6 +59,10 @@ class MemoryDisk:
         """Nothing: a node is started once, on an empty disk."""
         return {}
 
+    def moved_aside(self) -> frozenset[str]:
+        """Nothing was."""
+        return frozenset()
+
     def opening_damage(self) -> OpeningDamage:
         """Nothing is ever damaged."""
         return OpeningDamage((), {})

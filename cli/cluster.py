@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.boundary import CommandError, say
 from quorumlog.cli.options import DEFAULT_BASE_PORT, DEFAULT_DATA_DIRECTORY, DataDirectory, Output, OutputFormat
 from quorumlog.cli.progress import waiting
 from quorumlog.cli.rendering import plural, print_json, print_table
@@ -55,13 +55,16 @@ def up(
     """
     cluster = _cluster(nodes, data_dir, base_port, detached=detach)
     if detach:
-        with waiting("starting the nodes"):
-            cluster.up()
+        problem = _start(cluster)
         _print(cluster, output)
         _say_how_to_go_on(data_dir, cluster, output)
+        if problem:
+            raise CommandError(problem)
         return
-    with _stop_signals() as asked, _running(cluster):
+    with _stop_signals() as asked, _running(cluster) as problem:
         _print(cluster, output)
+        if problem:
+            say(problem)
         if output is OutputFormat.TABLE:
             print("Ctrl-C stops the cluster; its data stays.", flush=True)
         while not asked:
@@ -110,12 +113,22 @@ def _cluster(nodes: int | None, data_dir: Path, base_port: int | None, *, detach
     return LocalCluster(3 if nodes is None else nodes, data_dir=data_dir, base_port=base_port, detached=detached)
 
 
-@contextmanager
-def _running(cluster: LocalCluster) -> Iterator[None]:
+def _start(cluster: LocalCluster) -> str:
+    """Starts the nodes; returns why not all of them serve, if the others do."""
+    from quorumlog.server.local import NodeWaitsError
+
     try:
         with waiting("starting the nodes"):
             cluster.up()
-        yield
+    except NodeWaitsError as lacking:
+        return str(lacking)
+    return ""
+
+
+@contextmanager
+def _running(cluster: LocalCluster) -> Iterator[str]:
+    try:
+        yield _start(cluster)
     finally:
         with waiting("stopping"):
             cluster.shutdown()

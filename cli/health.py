@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import FAILED, CommandError
-from quorumlog.cli.nodes import nodes_returned_empty
+from quorumlog.cli.moves.returned_empty import nodes_returned_empty, what_to_type
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -176,8 +176,16 @@ def _judge(admin: Admin) -> Health:
         left = f"{plural(each.returning, 'replica')} to come back"
         given_up = "its former one is given up, start it with an empty one, " if each.lost else ""
         reasons.append(f"the disk of node {each.node_id} is being replaced: {given_up}{left}")
+    # Without a controller nothing can be typed that helps: the node itself says what does.
+    told = empty if cluster.controller_id is not None else {}
+    for node, directory in told.items():
+        hint = what_to_type(admin, node, directory)
+        reasons.append(
+            f"node {node} returned with an empty data directory, and had {directory}: if that disk is lost: {hint};"
+            " else give the node its directory back"
+        )
     for node, answer in answers.items():
-        if isinstance(answer, NodeDescription) and answer.reason and node not in down:
+        if isinstance(answer, NodeDescription) and answer.reason and node not in down and node not in told:
             reasons.append(f"node {node}{'' if answer.ready else ' not ready'}: {answer.reason}")
     for test, complaint in (
         (is_unavailable, "without a leader"),

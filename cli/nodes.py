@@ -5,14 +5,18 @@ from __future__ import annotations
 import sys
 import time
 from collections import Counter
-from collections.abc import Container, Sequence
+from collections.abc import Container
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorumlog.cli.boundary import CommandError
+from quorumlog.cli.moves.bytes_left import BytesLeft, copies_under_way
+from quorumlog.cli.moves.returned_empty import nodes_returned_empty, what_to_type
+from quorumlog.cli.moves.stalls import Stalls, what_is_waited_for
 from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, Throttle, connect
 from quorumlog.cli.progress import copying, progress
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
@@ -66,6 +70,7 @@ def list_nodes(
         held = _held(admin)
         quorum = admin.describe_quorum()
         empty = nodes_returned_empty(admin, brokers)
+        hints = {node: what_to_type(admin, node, directory) for node, directory in empty.items()}
         answers = {each.node_id: each for each in admin.describe_nodes() if isinstance(each, NodeDescription)}
     voters = {voter.node_id for voter in quorum.voters}
     rows = [
@@ -85,8 +90,8 @@ def list_nodes(
     if output is OutputFormat.JSON:
         print_json(rows)
         return
-    for node in sorted(empty):
-        print(f"node {node} returned empty; if its disk is lost: quorumlog nodes replace {node} --with {node}")
+    for node, hint in sorted(hints.items()):
+        print(f"node {node} returned empty; if its disk is lost: {hint}")
     columns = ("Node", "Address", "Rack", "State", "Replicas", "Leaders", "Votes", "Version", "Last scrubbed")
     print_table(
         columns,
@@ -194,19 +199,6 @@ def _print_result(node: int, result: str, output: OutputFormat) -> None:
         print(f"node {node} {result}")
 
 
-def nodes_returned_empty(admin: Admin, brokers: Sequence[BrokerDescription]) -> dict[int, str]:
-    """Nodes that count as down and answer with another data directory than the one they had: what each says."""
-    from quorumlog.sdk import NodeDescription
-
-    suspects = {each.node_id: each for each in brokers if each.fenced and each.directory_id and not each.lost}
-    answers = [each for each in admin.describe_nodes() if isinstance(each, NodeDescription)] if suspects else []
-    return {
-        each.node_id: each.reason
-        for each in answers
-        if each.node_id in suspects and each.directory_id != suspects[each.node_id].directory_id and not each.ready
-    }
-
-
 def _state(broker: BrokerDescription, empty: Container[int]) -> str:
     if broker.lost:
         state = "down, its disk given up"
@@ -214,6 +206,8 @@ def _state(broker: BrokerDescription, empty: Container[int]) -> str:
         state = "returned empty"
     else:
         state = "down" if broker.fenced else "up"
+    if broker.witness_only:
+        state += ", witnesses only"
     if broker.returning and not broker.lost:
         state += f", {plural(broker.returning, 'replica')} to come back"
     return state + (", draining" if broker.leaving else "")
@@ -334,12 +328,17 @@ def _held(admin: Admin) -> _Holdings:
 def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
     """Waits until a node holds nothing, and votes no more if another takes that over."""
     stuck_since: float | None = None
-    sizes = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
+    planned = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
     mean = plan.all_bytes // plan.all_moves if plan.all_moves else 0
+    stalls = Stalls()
     with copying(f"emptying node {node}", plan.all_moves, plan.all_bytes) as tell:
         while True:
             left = _left_on(admin, node)
-            tell(len(left), _bytes_left(admin, left, sizes, mean) if plan.all_bytes and sys.stderr.isatty() else 0)
+            places = [(topic, each.partition) for topic, each in left]
+            meter = BytesLeft(places, {place: planned.get(place, mean) for place in places})
+            # To ask all nodes is only worth it where somebody looks.
+            looked_at = bool(plan.all_bytes) and sys.stderr.isatty()
+            tell(len(left), meter.of(places, copies_under_way(admin)) if looked_at else 0)
             if not left and (not plan.voters or _has_given_its_vote(admin, node)):
                 return
             # As of now: a node that is behind knows nothing of the drain yet.
@@ -352,22 +351,26 @@ def _wait(admin: Admin, node: int, plan: NodePlan) -> None:
                 stuck_since = time.monotonic()
             elif time.monotonic() - stuck_since > _LEADERLESS_S:
                 raise CommandError(_why_stuck(node, left, brokers))
+            stalls.look(places, partial(_waiting, admin, node, left, meter))
             time.sleep(_LOOK_EVERY_S)
 
 
-def _bytes_left(
-    admin: Admin, left: list[tuple[str, PartitionDescription]], sizes: dict[tuple[str, int], int], mean: int
-) -> int:
-    """Bytes that are still to be copied, about. Where the plan does not say how large a partition is, it is taken for
-    one of the mean size."""
-    from quorumlog.sdk import NodeDescription
+def _waiting(
+    admin: Admin, node: int, left: list[tuple[str, PartitionDescription]], meter: BytesLeft
+) -> tuple[int, str]:
+    """How many bytes are left to leave a node, and what that waits for."""
+    if not left:
+        return 0, f"node {node} is empty, and votes until {_who_is_to_vote(admin)}"
+    down = [broker.node_id for broker in admin.describe_cluster().brokers if broker.fenced]
+    copies = copies_under_way(admin)
+    left_bytes = meter.of([(topic, each.partition) for topic, each in left], copies)
+    return left_bytes, what_is_waited_for(left, admin.list_partition_reassignments(), copies, down)
 
-    waiting = {(topic, each.partition): sizes.get((topic, each.partition), mean) for topic, each in left}
-    for node in admin.describe_nodes():
-        for copy in node.copies if isinstance(node, NodeDescription) else ():
-            if (copy.topic, copy.partition) in waiting:
-                waiting[copy.topic, copy.partition] = copy.left_bytes
-    return sum(waiting.values())
+
+def _who_is_to_vote(admin: Admin) -> str:
+    quorum = admin.describe_quorum()
+    voting = {voter.node_id for voter in quorum.voters}
+    return f"nodes {node_list(sorted(set(quorum.wanted_voters) - voting))} have copied the metadata"
 
 
 def _left_on(admin: Admin, node: int) -> list[tuple[str, PartitionDescription]]:
@@ -393,6 +396,9 @@ def _has_given_its_vote(admin: Admin, node: int) -> bool:
     """Whether a node votes no more. Who does so instead may have been changed again by somebody else."""
     quorum = admin.describe_quorum()
     if quorum.leader_id is None or quorum.outgoing_voters:
+        return False
+    if quorum.wanted_voters and node not in quorum.wanted_voters:
+        # Where it has lost its vote before, somebody is still to get it.
         return False
     if node in quorum.wanted_voters:
         raise CommandError(f"node {node} is to keep its vote in the metadata quorum: somebody has changed that")

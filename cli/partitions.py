@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Mapping, Set
 from dataclasses import asdict
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
+from quorumlog.cli.moves.bytes_left import BytesLeft, Place, copies_under_way
+from quorumlog.cli.moves.stalls import Stalls, what_is_waited_for
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -20,11 +25,11 @@ from quorumlog.cli.options import (
     path,
     read_json,
 )
-from quorumlog.cli.progress import progress
+from quorumlog.cli.progress import copying
 from quorumlog.cli.rendering import node_list, plural, print_json, print_table, size
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin, TopicPartition
+    from quorumlog.sdk import Admin, PartitionReassignment, TopicPartition
 
 app = typer.Typer(no_args_is_help=True, help="Replicas of partitions: reassign, rebalance, list-reassignments.")
 
@@ -74,7 +79,7 @@ def reassign(
         wishes = _wishes(admin, topic, partition, replicas, file, cancel)
         admin.reassign_partitions(wishes, throttle_bytes_per_second=throttle or 0, validate_only=dry_run)
         if wait and not dry_run:
-            wait_for_moves(admin, set(wishes))
+            wait_for_moves(admin, set(wishes), {})
     result = "could be moved" if dry_run else "moved" if wait else "is being moved"
     if cancel:
         result = "could go back" if dry_run else "back" if wait else "is going back"
@@ -112,7 +117,8 @@ def rebalance(
             most_moves=most_moves, throttle_bytes_per_second=throttle or 0, validate_only=dry_run
         )
         if wait and not dry_run:
-            wait_for_moves(admin, {TopicPartition(each.topic, each.partition) for each in plan.moves})
+            sizes = {(each.topic, each.partition): each.size_bytes for each in plan.moves}
+            wait_for_moves(admin, {TopicPartition(*place) for place in sizes}, sizes)
     if output is OutputFormat.JSON:
         moves = [
             {
@@ -227,12 +233,36 @@ def _from_file(file: Path) -> dict[TopicPartition, list[int]]:
     return wanted
 
 
-def wait_for_moves(admin: Admin, wanted: set[TopicPartition]) -> None:
-    """Waits until none of some partitions is being moved any more."""
-    with progress(f"moving {plural(len(wanted), 'partition')}", len(wanted), "moved") as tell:
+def wait_for_moves(admin: Admin, wanted: set[TopicPartition], sizes: Mapping[Place, int]) -> None:
+    """Waits until none of some partitions is being moved any more.
+
+    Arguments:
+        sizes: of their logs, in bytes, as far as they are known.
+    """
+    meter, stalls = BytesLeft(wanted, sizes), Stalls()
+    with copying(f"moving {plural(len(wanted), 'partition')}", len(wanted), 0) as tell:
         while True:
-            left = admin.list_partition_reassignments().keys() & wanted
-            tell(len(wanted) - len(left))
+            moves = admin.list_partition_reassignments()
+            left = moves.keys() & wanted
+            # To ask all nodes is only worth it where somebody looks.
+            left_bytes = meter.of(left, copies_under_way(admin)) if sys.stderr.isatty() else 0
+            tell(len(left), left_bytes, meter.all_bytes)
             if not left:
                 return
+            stalls.look(left, partial(_waiting, admin, moves, left, meter))
             time.sleep(_LOOK_EVERY_S)
+
+
+def _waiting(
+    admin: Admin, moves: Mapping[TopicPartition, PartitionReassignment], left: Set[TopicPartition], meter: BytesLeft
+) -> tuple[int, str]:
+    """How many bytes of moves are left, and what they wait for."""
+    topics = admin.describe_topics(include_internal=True)
+    partitions = [
+        (topic.name, each) for topic in topics for each in topic.partitions if (topic.name, each.partition) in left
+    ]
+    if not partitions:
+        return 0, f"{plural(len(left), 'partition')} left: deleted by now"
+    down = [broker.node_id for broker in admin.describe_cluster().brokers if broker.fenced]
+    copies = copies_under_way(admin)
+    return meter.of(left, copies), what_is_waited_for(partitions, moves, copies, down)

@@ -5,6 +5,16 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Protocol
+
+from quorumlog.cli.rendering import size
+
+
+class CopyTeller(Protocol):
+    """Takes how far copies are."""
+
+    def __call__(self, replicas: int, left_bytes: int, of_bytes: int = 0, /) -> None:
+        """How many replicas, and how many bytes of how many, are left; 0: as was said in the beginning."""
 
 
 @contextmanager
@@ -36,36 +46,38 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
 
 
 @contextmanager
-def copying(description: str, total: int, total_bytes: int) -> Iterator[Callable[[int, int], None]]:
+def copying(description: str, total: int, total_bytes: int) -> Iterator[CopyTeller]:
     """Shows a bar on stderr while replicas are copied, by bytes where those are known; on a terminal only.
 
     Arguments:
         total: how many replicas.
-        total_bytes: of all of them, about; 0 where that is not known.
+        total_bytes: of all of them, about; 0 where that is not known yet.
 
     Yields:
-        A function that is told how many replicas, and how many bytes, are left. The time left is by the speed so far.
+        A function that is told how many replicas, and how many bytes, are left, and of how many bytes where that has
+        become known. The time left is by the speed so far.
     """
     if not sys.stderr.isatty():
-        yield lambda _replicas, _bytes: None
+        yield lambda _replicas, _bytes, _of_bytes=0: None
         return
     from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
 
     columns = (
         SpinnerColumn(),
         TextColumn("{task.description}"),
         BarColumn(),
-        *((DownloadColumn(),) if total_bytes else ()),
-        TextColumn("{task.fields[left]:,} of " + f"{total:,} left,"),
+        TextColumn("{task.fields[left]:,} of " + f"{total:,} left{{task.fields[left_bytes]}},"),
         TimeRemainingColumn(elapsed_when_finished=True),
     )
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task(description, total=total_bytes or total, left=total)
+        task = bar.add_task(description, total=total_bytes or total, left=total, left_bytes="")
 
-        def tell(replicas: int, left_bytes: int) -> None:
-            done = total_bytes - left_bytes if total_bytes else total - replicas
-            bar.update(task, completed=max(0, done), left=replicas)
+        def tell(replicas: int, left_bytes: int, of_bytes: int = 0) -> None:
+            known = of_bytes or total_bytes
+            done = known - left_bytes if known else total - replicas
+            shown = f" ({size(left_bytes)} of {size(known)})" if known else ""
+            bar.update(task, total=known or total, completed=max(0, done), left=replicas, left_bytes=shown)
 
         yield tell
 

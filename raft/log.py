@@ -205,12 +205,7 @@ class RaftLog:
         Returns:
             The last index up to which this log now equals the leader's.
         """
-        fresh = 0
-        if previous_index < self.last.index:
-            for entry in entries:
-                if not self._has(entry):
-                    break
-                fresh += 1
+        fresh = self._count_held(entries) if previous_index < self.last.index else 0
         last_index = previous_index + len(entries)
         if fresh < len(entries):
             new = entries[fresh:] if fresh else entries
@@ -220,6 +215,33 @@ class RaftLog:
                 self._truncate(new[0].index)
             self._extend(new)
         return last_index
+
+    def _count_held(self, entries: list[Entry]) -> int:
+        """How many of a leader's entries are here already, from the first on.
+
+        Where neighbours are damaged, not even a hash tells of the first of them, but a later entry does: if it is here,
+        so are all before it. If it is not, they are written once more with it, in one write, so that nothing is gone in
+        between that was acknowledged. Otherwise a leader that has others in their place would offer them for ever.
+
+        Raises:
+            UnreadableEntryError: nobody can tell, not by the last of them either.
+        """
+        unknown: tuple[int, UnreadableEntryError] | None = None
+        for place, entry in enumerate(entries):
+            try:
+                is_here = self._has(entry)
+            except UnreadableEntryError as damage:
+                if entry.term <= self.last.term:
+                    unknown = unknown or (place, damage)
+                    continue
+                # Terms never fall: nothing in this log is of so new a one.
+                is_here = False
+            if not is_here:
+                return place if unknown is None else unknown[0]
+            unknown = None
+        if unknown is not None:
+            raise unknown[1]
+        return len(entries)
 
     def _has(self, entry: Entry) -> bool:
         """Whether a leader's entry is here. One that is damaged here is known by its hash; it may be one that was never

@@ -235,9 +235,12 @@ class Replication:
 
     def _end_for(self, to: int) -> int:
         """Index of the last entry that a member may be sent now."""
-        last_index = self._log.last.index
-        if to not in self._configuration.witnesses or self.engagement.engaged:
-            return last_index
+        if to not in self._configuration.witnesses:
+            return self._log.last.index
+        if self.engagement.engaged:
+            # What no disk has must not be known to the witness: if the leader died before it is synced, the witness
+            # would refuse the only one that is left, the leader itself (scenario 23).
+            return self._log.durable_index
         # What only the leader has must not be known to the witness: if the leader died, nobody could be elected
         # (scenario 23).
         progress = self.progress

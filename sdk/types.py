@@ -172,6 +172,7 @@ class BrokerDescription:
         lost: its data directory was given up, and no other has taken its place yet.
         directory_id: of the data directory with which it registered last; empty: not told.
         returning: replicas that it is still to get back since its disk was lost.
+        witness_only: it takes witnesses of partitions, and no replicas.
     """
 
     node_id: int
@@ -186,6 +187,7 @@ class BrokerDescription:
     lost: bool = False
     directory_id: str = ""
     returning: int = 0
+    witness_only: bool = False
 
 
 @dataclass(slots=True, frozen=True)

@@ -253,6 +253,13 @@ class JobDone:
 
 
 @dataclass(slots=True)
+class LossAnswered:
+    """The cluster was asked to give up a former disk of this node: why it does not, in one line; empty: it does."""
+
+    refused: str
+
+
+@dataclass(slots=True)
 class StopRequested:
     """SIGTERM: hand over leaderships, then halt."""
 
@@ -268,6 +275,7 @@ Event = (
     | StorageDone
     | StorageFailed
     | JobDone
+    | LossAnswered
     | StopRequested
 )
 
@@ -318,6 +326,8 @@ class Effects:
         transaction: to be written and synced by the storage thread; answered by StorageDone or StorageFailed.
         replies: to clients.
         identify: addresses (host:port) to ask Identify, before formation.
+        report_loss: (address, directory id): the node there is asked to have a former disk of this node given up, as
+            ``nodes replace`` does; answered by LossAnswered.
         connect: when not None, the peers to hold streams to from now on: node id -> address.
         logs: what to log.
         halt: when not None, the end.
@@ -329,6 +339,7 @@ class Effects:
     transaction: Transaction | None = None
     replies: list[Reply] = field(default_factory=list)
     identify: list[str] = field(default_factory=list)
+    report_loss: list[tuple[str, str]] = field(default_factory=list)
     connect: dict[int, str] | None = None
     logs: list[LogLine] = field(default_factory=list)
     halt: Halt | None = None

@@ -24,7 +24,7 @@ from quorumlog.storage.interface import DamageError, DataDirectoryLockedError, F
 from quorumlog.storage.meta_pages import DATA_FILE, WHAT_TO_DO
 from quorumlog.storage.opening import examine
 from quorumlog.storage.reading import LogReading
-from quorumlog.storage.suspects import keep_suspects, suspects
+from quorumlog.storage.suspects import are_pages_suspect, keep_suspects, suspects
 
 MAP_SIZE_BYTES = 1 << 40
 MAX_READERS = 64
@@ -112,11 +112,12 @@ class Environment:
         *,
         map_size: int = MAP_SIZE_BYTES,
         may_set_aside: Callable[[int], bool] = lambda group: False,
+        may_mend: bool = False,
     ) -> None:
         """Opens the environment, making it if the directory is new.
 
         Arguments:
-            may_set_aside: as for ``Storage``.
+            may_set_aside, may_mend: as for ``Storage``.
             map_size: address space in bytes, fixed for the life of the process; the file is sparse and grows on use.
 
         Raises:
@@ -127,7 +128,7 @@ class Environment:
         self.data_dir = data_dir
         self.data_file = data_dir / DATA_FILE
         self.map_size = map_size
-        self._may_set_aside = may_set_aside
+        self._may_set_aside, self._may_mend = may_set_aside, may_mend
         try:
             data_dir.mkdir(parents=True, exist_ok=True)
             self._lock = DirectoryLock(data_dir, create=True)
@@ -141,8 +142,8 @@ class Environment:
 
     def _open(self) -> None:
         suspected = suspects(self.data_dir)
-        self.found = examine(self.data_file, self._may_set_aside, suspected)
-        if suspected:
+        self.found = examine(self.data_file, self._may_set_aside, suspected, may_mend=self._may_mend)
+        if suspected or are_pages_suspect(self.data_dir):
             keep_suspects(self.data_dir, suspected.intersection(self.found.damage.replicas if self.found else ()))
         try:
             self.lmdb = lmdb.open(

@@ -23,7 +23,8 @@ class ScrubSlice(NamedTuple):
     Arguments:
         position: where the next slice begins; None: everything has been read.
         read_bytes: of rows.
-        found: damage, each thing once; nothing behind damage of pages, which belongs to no Raft group, was looked at.
+        found: damage, each thing once in a slice; nothing behind damage of pages, which belongs to no Raft group, was
+            looked at.
     """
 
     position: ScrubPosition | None
@@ -72,8 +73,12 @@ class StorageReader(Protocol):
     def opening_damage(self) -> OpeningDamage:
         """What was found damaged at opening."""
 
-    def suspect(self, group: int) -> None:
-        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside."""
+    def moved_aside(self) -> frozenset[str]:
+        """The ids of the data directories that were damaged and made way for this one."""
+
+    def suspect(self, group: int | None) -> None:
+        """A replica cannot be mended where it is: the next opening looks at all of it, and sets it aside. With None it
+        is no replica's damage, and the next opening looks at all pages."""
 
     def pass_replica(self, group: int) -> None:
         """Checks that a replica's pages can be given back, whatever they hold. May be called on another thread."""

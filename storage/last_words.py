@@ -58,10 +58,10 @@ def check_all_pages(data_dir: Path) -> None:
         return
     with PageFile(data_file) as pages:
         pages.check_size()
+        pages.check_free_list()
         for database in pages.databases:
             with pages.cursor(database) as cursor:
                 more = cursor.first()
                 while more:
                     cursor.pass_item()
                     more = cursor.next()
-        pages.check_free_list()

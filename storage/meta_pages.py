@@ -93,7 +93,7 @@ def _parse(data_file: Path, number: int, page: bytes) -> MetaPage:
         raise _damage(data_file, f"it ends within meta page {number}")
     page_number, _, flags, _, _ = PAGE_HEADER.unpack_from(page)
     magic, version, _, _ = _META_HEAD.unpack_from(page, PAGE_HEADER.size)
-    if magic != _MAGIC or not flags & _P_META or page_number != number:
+    if magic != _MAGIC or flags != _P_META or page_number != number:
         raise _damage(data_file, f"meta page {number} is not a meta page (magic {magic:#x})")
     if version != _DATA_VERSION:
         raise _damage(data_file, f"meta page {number} has LMDB data version {version}, not {_DATA_VERSION}")

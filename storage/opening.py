@@ -53,13 +53,19 @@ class DataFileContent:
 
 
 def examine(
-    data_file: Path, may_set_aside: Callable[[int], bool] = lambda group: False, suspects: Container[int] = ()
+    data_file: Path,
+    may_set_aside: Callable[[int], bool] = lambda group: False,
+    suspects: Container[int] = (),
+    *,
+    may_mend: bool = False,
 ) -> DataFileContent | None:
     """Checks a data file that nobody writes to.
 
     Arguments:
         may_set_aside: whether the rest is opened where a Raft group's replica is damaged.
         suspects: Raft groups of which damage has been found before; more of them is checked.
+        may_mend: whether a log is opened where an entry of it is damaged that can be mended, whosever it is; otherwise
+            that of a replica that may be set aside.
 
     Returns:
         None when there is nothing in it yet.
@@ -77,14 +83,17 @@ def examine(
         if not pages.databases:
             return None
         check_format(pages)
-        return _Examination(pages, may_set_aside, suspects).carry_out()
+        return _Examination(pages, may_set_aside, suspects, may_mend=may_mend).carry_out()
 
 
 class _Examination:
     """The checks of one file, which go on behind damage that concerns one Raft group alone."""
 
-    def __init__(self, pages: PageFile, may_set_aside: Callable[[int], bool], suspects: Container[int]) -> None:
+    def __init__(
+        self, pages: PageFile, may_set_aside: Callable[[int], bool], suspects: Container[int], *, may_mend: bool
+    ) -> None:
         self._pages = pages
+        self._may_mend = may_mend
         self._reading = LogReading(pages, pages.data_file.parent)
         self._may_set_aside = may_set_aside
         self._suspects = suspects
@@ -158,7 +167,7 @@ class _Examination:
     def _damaged_entry(self, damage: DamageError) -> None:
         """An entry whose hash is known: its log is opened, the entry can be mended."""
         assert damage.group is not None
-        if not self._may_set_aside(damage.group):
+        if not self._may_mend and not self._may_set_aside(damage.group):
             raise damage
         self._entries.append(damage)
 

@@ -12,6 +12,7 @@ import bisect
 import operator
 import os
 import struct
+import sys
 from array import array
 from collections.abc import Callable, Iterator
 from functools import cached_property
@@ -37,12 +38,13 @@ _P_OVERFLOW = 0x04
 _F_BIGDATA = 0x01
 _F_SUBDATA = 0x02
 _NODE = struct.Struct("=HHHH")
-_KEY_SIZE_AT = 6
 _U64 = struct.Struct("=Q")
 _U32 = struct.Struct("=I")
 _MAX_DEPTH = 32
 #: Checked tree pages kept: the upper levels are passed again and again.
 _CACHED_PAGES = 1024
+#: Some 130,000 free pages: a longer list is not looked at with each slice of a scrub.
+SHORT_FREE_LIST_PAGES = 256
 
 
 class TreePage:
@@ -94,6 +96,7 @@ class PageFile:
         self._pages = file_pages(data_file, self.meta.page_size)
         self._descriptor = os.open(data_file, os.O_RDONLY | os.O_CLOEXEC)
         self._cache: dict[int, TreePage] = {}
+        self._free: set[int] = set()
 
     def __enter__(self) -> PageFile:
         return self
@@ -120,29 +123,47 @@ class PageFile:
             return
         missing = set(range(self._pages, self.meta.last_page + 1)) if self._plausible() else None
         if missing is None or missing - self._free_pages():
-            have, need = self._pages * self.meta.page_size, (self.meta.last_page + 1) * self.meta.page_size
-            raise self.damage(f"it has {have} bytes where its meta pages speak of {need}: it was cut")
+            raise self._cut()
 
     def _plausible(self) -> bool:
         """Whether few enough pages are missing for them to be a transaction's leavings."""
         return self.meta.last_page - self._pages < max(self._pages, 1 << 18)
 
     def check_free_list(self) -> None:
-        """Checks that the free list names pages that can be free, each once: the engine writes to them.
+        """Checks that the free list names pages that can be free, each once: the engine writes to them. Whatever is
+        read from then on must not be among them.
 
         Raises:
             DamageError: it does not.
         """
         free: set[int] = set()
-        for _, value in PageCursor(self, self.meta.free, ordered=False):
+        before = 0
+        for key, value in PageCursor(self, self.meta.free, ordered=False):
             numbers = array("Q", value[: len(value) // 8 * 8])
-            said = set(numbers[1 : 1 + numbers[0]]) if numbers else set()
-            whole = bool(numbers) and len(said) == numbers[0]
+            listed = numbers[1 : 1 + numbers[0]] if numbers else numbers
+            said = set(listed)
+            # The engine lists them downwards, under the number of the transaction that freed them.
+            whole = bool(numbers) and len(said) == numbers[0] and all(map(operator.gt, listed, listed[1:]))
             if not whole or said & free or min(said, default=META_PAGES) < META_PAGES:
                 raise self.damage("its free list names pages that cannot be free")
             if max(said, default=0) > self.meta.last_page:
                 raise self.damage(f"its free list names pages beyond the last, {self.meta.last_page}")
+            transaction = int.from_bytes(key, sys.byteorder)
+            if not before < transaction <= self.meta.transaction:
+                raise self.damage(f"its free list is of transaction {transaction} after {before}")
             free |= said
+            before = transaction
+        self._free = free
+
+    @property
+    def has_short_free_list(self) -> bool:
+        """Whether to look at the free list costs little."""
+        return self.meta.free.leaf_pages + self.meta.free.overflow_pages <= SHORT_FREE_LIST_PAGES
+
+    def _check_in_use(self, number: int, count: int = 1) -> None:
+        """Whatever leads to a page, it is not free. The engine would write over it."""
+        if not self._free.isdisjoint(range(number, number + count)):
+            raise self.damage(f"its free list names pages that are in use, among {number} to {number + count - 1}")
 
     def _free_pages(self) -> set[int]:
         free: set[int] = set()
@@ -156,7 +177,7 @@ class PageFile:
     def databases(self) -> dict[bytes, TreeRecord]:
         """The named databases."""
         found = {}
-        for name, value in self.rows(self.meta.main):
+        for name, value in PageCursor(self, self.meta.main, of_records=True):
             if len(value) != TREE_RECORD_BYTES:
                 raise self.damage(f"the record of database {name!r} has {len(value)} bytes")
             found[name] = read_tree_record(value)
@@ -190,6 +211,7 @@ class PageFile:
         known = self._cache.get(number)
         if known is not None:
             return known
+        self._check_in_use(number)
         page = self._read(number, 1)
         stored, _, flags, lower, upper = PAGE_HEADER.unpack_from(page)
         # Exactly: a page that calls itself dirty makes the engine give up the transaction that reads it.
@@ -201,20 +223,32 @@ class PageFile:
         if min(nodes) < upper or max(nodes) + _NODE.size > len(page):
             raise self.damage(f"page {number} has a node outside of it")
         keys = []
+        used = 0
         for node in nodes:
             start = node + _NODE.size
-            end = start + (page[node + _KEY_SIZE_AT] | page[node + _KEY_SIZE_AT + 1] << 8)
+            low, high, node_flags, key_length = _NODE.unpack_from(page, node)
+            end = start + key_length
             if end > len(page):
                 raise self.damage(f"page {number} has a key that leaves it")
             keys.append(page[start:end])
+            size = _NODE.size + key_length
+            if flags == _P_LEAF:
+                size += _U64.size if node_flags & _F_BIGDATA else low | high << 16
+            used += size + size % 2
+        # The engine keeps nodes without a gap between them: one that its page has forgotten leaves one.
+        if used != len(page) - upper:
+            raise self.damage(f"page {number} has nodes of {used} bytes in {len(page) - upper}")
         found = TreePage(number, page, nodes, keys, is_branch=flags == _P_BRANCH)
         if len(self._cache) >= _CACHED_PAGES:
             self._cache.clear()
         self._cache[number] = found
         return found
 
-    def value(self, page: TreePage, position: int) -> bytes:
+    def value(self, page: TreePage, position: int, *, of_records: bool = False) -> bytes:
         """The value of a leaf's node.
+
+        Arguments:
+            of_records: of the tree that has the records of the others.
 
         Raises:
             DamageError: it leaves its page, or is not where the node says.
@@ -223,7 +257,7 @@ class PageFile:
         low, high, flags, key_length = _NODE.unpack_from(page.data, node)
         length = low | high << 16
         start = node + _NODE.size + key_length
-        if flags & ~(_F_BIGDATA | _F_SUBDATA):
+        if flags != _F_SUBDATA if of_records else flags & ~_F_BIGDATA:
             raise self.damage(f"page {page.number} has a node with flags {flags:#x}")
         stored_here = _U64.size if flags & _F_BIGDATA else length
         if start + stored_here > len(page.data):
@@ -246,6 +280,7 @@ class PageFile:
         count = (PAGE_HEADER.size - 1 + length) // self.meta.page_size + 1
         if number + count - 1 > self.meta.last_page:
             raise self.damage(f"something refers to pages {number} to {number + count - 1}, which cannot be in use")
+        self._check_in_use(number, count)
         pages = self._read(number, count if all_of_it else 1)
         stored, _, flags, _, _ = PAGE_HEADER.unpack_from(pages)
         extent = _U32.unpack_from(pages, PAGE_HEADER.size - _U32.size)[0]
@@ -259,8 +294,12 @@ class PageFile:
         size = count * self.meta.page_size
         pages = os.pread(self._descriptor, size, number * self.meta.page_size)
         if len(pages) != size:
-            raise self.damage(f"it ends within pages {number} to {number + count - 1}: it was cut")
+            raise self._cut()
         return pages
+
+    def _cut(self) -> DamageError:
+        have, need = self.data_file.stat().st_size, (self.meta.last_page + 1) * self.meta.page_size
+        return self.damage(f"it has {have} bytes where its meta pages speak of {need}: it was cut")
 
     def damage(self, what: str) -> DamageError:
         """The report of damage found in this file."""
@@ -275,13 +314,15 @@ class PageCursor:
     that: one key that is not what was written would otherwise send a search back to where it came from, for ever.
     """
 
-    def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True) -> None:
+    def __init__(self, pages: PageFile, tree: TreeRecord, *, ordered: bool = True, of_records: bool = False) -> None:
         """Has no place yet.
 
         Arguments:
             ordered: False for the free list, whose keys are numbers in this machine's byte order.
+            of_records: for the tree that has the records of the others.
         """
         self._pages = pages
+        self._of_records = of_records
         self._root = tree.root
         self._depth = tree.depth
         self._ordered = ordered
@@ -339,7 +380,7 @@ class PageCursor:
     def item(self) -> tuple[bytes, bytes]:
         """The row's key and value."""
         page, position = self._path[-1]
-        return page.keys[position], self._pages.value(page, position)
+        return page.keys[position], self._pages.value(page, position, of_records=self._of_records)
 
     def pass_item(self) -> None:
         """Checks that the row's value is where it should be, without reading it all."""

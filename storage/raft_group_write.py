@@ -15,6 +15,7 @@ from quorumlog.storage import rows
 from quorumlog.storage.batch_row import BatchRow, next_row
 from quorumlog.storage.entry_rows import cut
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
+from quorumlog.storage.freeing import look_before_freeing
 from quorumlog.storage.interface import DamageError, FatalStorageError
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
@@ -328,9 +329,12 @@ class RaftGroupWriter:
 
     def _delete_entries_from(self, group: int, index: int) -> None:
         """Removes entries at and above ``index``."""
-        prefix = rows.group_key(group)
+        prefix, first = rows.group_key(group), rows.position_key(group, index)
+        look_before_freeing(
+            self._environment, rows.ENTRIES, first, lambda key: key.startswith(prefix), most=sys.maxsize
+        )
         with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
-            self._reading.seek(cursor, rows.position_key(group, index))
+            self._reading.seek(cursor, first)
             while cursor.key().startswith(prefix):
                 cursor.delete()
 

@@ -82,7 +82,7 @@ class LogReading:
                     raise
                 if previous_hash is not None and envelope.previous_hash != previous_hash:
                     # Not cut here: whoever read on from this entry alone would not notice.
-                    raise self._chain_damage(group, entry)
+                    raise self.chain_damage(group, entry.index, entry.hash)
                 previous_hash = entry.hash
                 found.append(entry)
                 size += len(entry.data)
@@ -94,11 +94,10 @@ class LogReading:
             return found
         raise self.damage(group, expected, "it is missing")
 
-    def _chain_damage(self, group: int, entry: Entry) -> DamageError:
+    def chain_damage(self, group: int, index: int, entry_hash_: int) -> DamageError:
         """Two entries, each whole, do not belong together: the one after them vouches for the second, or for none."""
-        index = entry.index
         try:
-            if self.hash_before(group, index + 1) == entry.hash:
+            if self.hash_before(group, index + 1) == entry_hash_:
                 return self.damage(group, index - 1, "the entry after it follows another one (hash chain)")
         except DamageError:
             pass
@@ -116,6 +115,10 @@ class LogReading:
                 data = self._joined(cursor, key, data)
         return self._checked(group, index, data)[0]
 
+    def has_entry(self, group: int, index: int) -> bool:
+        """Whether there is something in an entry's place, whatever it is."""
+        return self._source.get(rows.ENTRIES, rows.position_key(group, index)) is not None
+
     def hash_before(self, group: int, index: int) -> int:
         """The hash of the entry before ``index``, as the entry at ``index`` has it."""
         return parse_envelope(self.entry(group, index).data).previous_hash
@@ -129,9 +132,14 @@ class LogReading:
                 cursor.item()
                 more = cursor.next()
 
-    def checked_rows(self, database: bytes, key: bytes) -> Iterator[tuple[bytes, int, DamageError | None]]:
+    def checked_rows(
+        self, database: bytes, key: bytes, follow: Callable[[int, int, Envelope | None, int], None] | None = None
+    ) -> Iterator[tuple[bytes, int, DamageError | None]]:
         """Every row of a database from ``key`` on, checked by itself: its key, its bytes, and what is wrong with it.
         The rows of an entry count as one, under the key of the first.
+
+        Arguments:
+            follow: is told each entry's group, index, envelope (None if it is damaged) and hash.
 
         Raises:
             DamageError: the pages that lead to it are damaged.
@@ -145,7 +153,14 @@ class LogReading:
                     if database == rows.ENTRIES:
                         group, index = self._position(found)
                         row = self._joined(cursor, found, row)
-                        self._checked(group, index, row)
+                        try:
+                            entry, envelope = self._checked(group, index, row)
+                        except DamageError:
+                            if follow is not None:
+                                follow(group, index, None, 0)
+                            raise
+                        if follow is not None:
+                            follow(group, index, envelope, entry.hash)
                     else:
                         self.body(database, -1 if database in rows.OF_THE_NODE else rows.group_of(found), found, row)
                 except DamageError as error:

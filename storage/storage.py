@@ -26,6 +26,7 @@ from quorumlog.storage.interface import (
     ScrubPosition,
     ScrubSlice,
 )
+from quorumlog.storage.moved_aside import moved_aside
 from quorumlog.storage.page_file import PageFile
 from quorumlog.storage.raft_group_log import RaftGroupLog
 from quorumlog.storage.raft_group_write import RaftGroupWriter
@@ -61,6 +62,7 @@ class Storage:
         max_deletes: int = MAX_DELETES,
         reserve_bytes: int = RESERVE_BYTES,
         may_set_aside: Callable[[int], bool] = lambda group: False,
+        may_mend: bool = False,
     ) -> None:
         """Opens a data directory, made if it is new, and checks what it holds (see ``opening``).
 
@@ -69,13 +71,16 @@ class Storage:
             max_deletes: rows of garbage deleted per transaction, beside those for what it puts.
             reserve_bytes: held back on the disk for the moment when it is full; 0 for none.
             may_set_aside: whether the rest is opened where the replica of a Raft group is damaged.
+            may_mend: whether a log is opened of which an entry is damaged that can be mended.
 
         Raises:
             DataDirectoryLockedError: another process has it open.
             DamageError: what it holds is not what was written.
             StorageError: it cannot be used.
         """
-        self._environment = Environment(Path(data_dir), map_size=map_size, may_set_aside=may_set_aside)
+        self._environment = Environment(
+            Path(data_dir), map_size=map_size, may_set_aside=may_set_aside, may_mend=may_mend
+        )
         self._room = Room(self._environment, reserve_bytes)
         self._max_deletes = max_deletes
         # Held during commits. Readers take it only to look again at what seemed damaged: a commit under way may
@@ -111,8 +116,12 @@ class Storage:
         """What was found damaged at opening."""
         return self._opening_damage
 
-    def suspect(self, group: int) -> None:
-        """The next opening looks at all of a replica."""
+    def moved_aside(self) -> frozenset[str]:
+        """The ids of the data directories that were damaged and made way for this one."""
+        return moved_aside(self.data_dir)
+
+    def suspect(self, group: int | None) -> None:
+        """The next opening looks at all of a replica, or with None at all pages."""
         suspect(self.data_dir, group)
 
     def pass_replica(self, group: int) -> None:
@@ -123,7 +132,7 @@ class Storage:
             DamageError: they cannot.
         """
         prefix = rows.group_key(group)
-        reader, pages = self._open_pages()
+        reader, pages, _ = self._open_pages()
         with reader, pages:
             for database in MANY_PER_GROUP:
                 with pages.cursor(database) as cursor:
@@ -236,29 +245,32 @@ class Storage:
     def scrub(self, position: ScrubPosition, max_bytes: int) -> ScrubSlice:
         """Reads on from ``position`` and checks what it reads; see ``scrubbing``."""
         try:
-            reader, pages = self._open_pages()
+            reader, pages, logs = self._open_pages()
         except DamageError as damage:
             return ScrubSlice(None, 0, (damage,))
         with reader, pages:
-            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, self._logs))
+            done = scrub_slice(pages, self.data_dir, position, max_bytes, partial(_matters, logs), logs)
         for found in done.found:
             self._suspect(found)
         return done
 
-    def _open_pages(self) -> tuple[EngineTransaction, PageFile]:
-        """The data file at its newest commit, which stays as it is until the reader beside it is closed."""
+    def _open_pages(self) -> tuple[EngineTransaction, PageFile, Mapping[int, RaftGroupLog]]:
+        """The data file at its newest commit, which stays as it is until the reader beside it is closed, and the ends
+        of the logs in it."""
         # The meta pages are read while nobody writes them.
         with self._commit_lock:
             reader = self._environment.lmdb.begin()
             try:
-                return reader, PageFile(self._environment.data_file)
+                return reader, PageFile(self._environment.data_file), self._logs
             except DamageError:
                 reader.abort()
                 raise
 
     def _suspect(self, damage: DamageError) -> None:
-        """Damage of a replica that is not one of its entries: the next opening looks at all of that replica."""
-        if damage.group is not None and damage.index is None:
+        """Damage that is not one of a replica's entries: the next opening looks at all of that replica, or at all
+        pages. Otherwise it would open what it does not look at itself, and the process would end of the same damage
+        again."""
+        if damage.index is None:
             suspect(self.data_dir, damage.group)
 
     # -- writes ---------------------------------------------------------------------------------------------------
@@ -340,6 +352,9 @@ class Storage:
                     written = self._try_commit(write)
             except FatalStorageError as error:
                 self._failure = error
+                raise
+            except DamageError as damage:
+                self._suspect(damage)
                 raise
             self._logs, self._garbage = written
             self._room.restore_reserve()

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from quorumlog.storage import rows
 from quorumlog.storage.environment import EngineSource, EngineTransaction, Environment
+from quorumlog.storage.freeing import look_before_freeing
 from quorumlog.storage.garbage import MANY_PER_GROUP, Garbage
 from quorumlog.storage.reading import LogReading
 
@@ -19,6 +20,7 @@ class Sweeper:
     """Deletes garbage within one LMDB transaction, up to a number of rows."""
 
     def __init__(self, environment: Environment, txn: EngineTransaction, max_deletes: int) -> None:
+        self._environment = environment
         self._txn = txn
         self._databases = environment.databases
         self._reading = LogReading(EngineSource(environment, txn), environment.data_dir)
@@ -51,6 +53,7 @@ class Sweeper:
         return self._delete_prefix(rows.SLICES, rows.stage_key(group, stage))
 
     def _delete_prefix(self, database: bytes, prefix: bytes) -> bool:
+        look_before_freeing(self._environment, database, prefix, lambda key: key.startswith(prefix), self.left)
         with self._txn.cursor(self._databases[database]) as cursor:
             cursor.set_range(prefix)
             while cursor.key().startswith(prefix):
@@ -61,6 +64,7 @@ class Sweeper:
 
     def _delete_entries(self, group: int, anchor: int) -> bool:
         prefix, end = rows.group_key(group), rows.position_key(group, anchor + 1)
+        look_before_freeing(self._environment, rows.ENTRIES, prefix, lambda key: key < end, self.left)
         with self._txn.cursor(self._databases[rows.ENTRIES]) as cursor:
             cursor.set_range(prefix)
             while prefix < cursor.key() < end:

@@ -68,7 +68,7 @@ def choose_scenarios(config: pytest.Config, items: list[pytest.Item]) -> None:
     chosen, rest = [], []
     for item in items:
         stories = {story for mark in item.iter_markers("scenario") for story in mark.args}
-        numbers = {story.rstrip("abcdefgh") for story in stories}
+        numbers = {story.rstrip("abcdefghi") for story in stories}
         meant = bool(stories) if wanted == ["all"] else not (stories | numbers).isdisjoint(wanted)
         (chosen if meant else rest).append(item)
     if not chosen:

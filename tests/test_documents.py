@@ -32,7 +32,7 @@ WIDEST_LINE = 100
 LONGEST_CELL = 220
 MOST_FILES_IN_A_CELL = 2
 #: A row of docs/raft.md's table of scenarios: tests/test_scenario_index.py holds which files it names.
-SCENARIO_ROW = re.compile(r"^\| \d+[a-h]? \| .*$", re.M)
+SCENARIO_ROW = re.compile(r"^\| \d+[a-i]? \| .*$", re.M)
 GUARANTEES = (ROOT / "docs" / "guarantees.md").read_text()
 COMMAND: Any = typer.main.get_command(app)
 
@@ -41,7 +41,8 @@ def commands_in(text: str) -> Iterator[str]:
     """Commands of ours, in blocks and in running text."""
     for block in re.findall(r"^```\w*\n(.*?)^```$", text, re.M | re.S):
         for line in block.replace("\\\n", " ").splitlines():
-            for found in re.findall(r"(?:^|\| )(quorumlog [a-z].*)", line.partition("  #")[0]):
+            typed = re.sub(r"^(?:node\d+)?\$ (?:until )?", "", line.partition("  #")[0]).partition("; do")[0]
+            for found in re.findall(r"(?:^|\| )(quorumlog [a-z].*)", typed):
                 yield found.partition(" | ")[0]
     for found in re.findall(r"`(quorumlog [a-z][^`]*)`", re.sub(r"^```.*?^```$", "", text, flags=re.M | re.S)):
         yield " ".join(found.split())

@@ -46,6 +46,8 @@ ROOMS: dict[str, dict[str, tuple[str, ...]]] = {
         "transport": ("", "hosting.sealing"),
         "process": ("", "hosting", "metadata", "controller", "partition", "coordinator", "broker", "requests", "node",
                     "transport"),
+        "recovery": ("", "hosting.sealing", "metadata", "controller.metadata_replica", "partition.witness",
+                     "broker.former_replicas", "node.formation", "node.own_directory"),
         "local": ("",),
     },
     "quorumlog.sdk": {

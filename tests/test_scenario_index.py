@@ -15,7 +15,7 @@ TABLE = TESTS.parent / "docs" / "raft.md"
 
 IN_SCOPE = {*range(1, 27)}
 
-ROW = re.compile(r"^\| (\d+[a-h]?) \| (.+?) \| (.*?) \|$", re.MULTILINE)
+ROW = re.compile(r"^\| (\d+[a-i]?) \| (.+?) \| (.*?) \|$", re.MULTILINE)
 
 
 def rows() -> dict[str, tuple[str, set[str]]]:
@@ -48,7 +48,7 @@ def marked_tests() -> dict[str, set[str]]:
 
 
 def number_of(story: str) -> int:
-    return int(story.rstrip("abcdefgh"))
+    return int(story.rstrip("abcdefghi"))
 
 
 def test_every_scenario_in_scope_is_told_and_played() -> None:
@@ -69,4 +69,4 @@ def test_no_test_plays_a_story_that_is_not_told() -> None:
 def test_stories_of_one_number_are_lettered_without_a_gap() -> None:
     for number in IN_SCOPE:
         letters = sorted(story.lstrip("0123456789") for story in rows() if number_of(story) == number)
-        assert letters == ([""] if len(letters) == 1 else list("abcdefgh"[: len(letters)])), number
+        assert letters == ([""] if len(letters) == 1 else list("abcdefghi"[: len(letters)])), number

@@ -9,6 +9,7 @@ Scenarios:
 - ``steady``: no fault at all, under a share of what the cluster can take.
 - ``exactly_once``: numbered records by several producers while leaders are hurt.
 - ``retention_kills``, ``compaction_rounds``: nodes are killed while logs lose their beginning, or are compacted.
+- ``damage_rounds``: bits flip in a node's data file, and the file is cut; ``page_map``: what each byte of it means.
 - ``group_rounds``: consumer groups through everything that happens to their members and to nodes.
 
 Faults, load and what is measured:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.chaos.checkers.checkers import check
-from quorumlog.chaos.processes import compaction_rounds, exactly_once, group_rounds, retention_kills
+from quorumlog.chaos.processes import compaction_rounds, damage_rounds, exactly_once, group_rounds, retention_kills
 from quorumlog.chaos.processes.durable_terms import durable_terms, require_no_campaign
 from quorumlog.chaos.processes.leaderships import Leadership
 from quorumlog.chaos.processes.link_proxy import LinkProxies
@@ -149,6 +149,7 @@ SCENARIOS: dict[str, Scenario] = {
         Scenario(compaction_rounds.NAME, compaction_rounds.SUMMARY, compaction_rounds.ROUNDS, None),
         Scenario(retention_kills.NAME, retention_kills.SUMMARY, retention_kills.ROUNDS, None),
         Scenario(group_rounds.NAME, group_rounds.SUMMARY, group_rounds.ROUNDS, None),
+        Scenario(damage_rounds.NAME, damage_rounds.SUMMARY, damage_rounds.ROUNDS, None),
     )
 }  # fmt: skip
 
@@ -340,6 +341,8 @@ def run_scenario(
         return retention_kills.run_retention(seed, rounds, report_dir, say)
     if name == group_rounds.NAME:
         return group_rounds.run_groups(seed, rounds, duration_s, report_dir, say)
+    if name == damage_rounds.NAME:
+        return damage_rounds.run_damage(seed, rounds, report_dir, say)
     wanted = scenario.rounds if rounds is None else rounds
     fault, bounds = scenario.fault, scenario.fault.bounds if scenario.fault else None
     report = announced(name, scenario.summary, seed, f"{wanted} rounds" if fault else "", say, bounds)

@@ -20,6 +20,7 @@ from quorumlog.chaos.clients.group_load import MemberLoad, part_name
 from quorumlog.chaos.clients.producer_load import ProducerLoad
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.fault_schedule import SimFaults, Struck
+from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan import SECOND, draw_plan
 from quorumlog.chaos.seeds.plan_clients import draw_clients
 from quorumlog.chaos.seeds.simulation import SeedResult
@@ -47,6 +48,10 @@ class ClientSimulation:
         # Producers that a partition forgets while they retry are another seed's story.
         plan.cluster.limits = replace(plan.cluster.limits, producers_per_partition=5_000)
         plan.cluster.producer_id_expiration_us = 86_400 * SECOND
+        if plan.damage_moves_us[1]:
+            # Damaged replicas beside witnesses wait for an operator, whom these seeds lack.
+            weights = plan.faults.weights
+            plan.faults.weights = {kind: weights[kind] for kind in weights if not KINDS[kind].apart}
         if with_groups:
             # What retention takes before a member has done it, the member passes over unseen: nobody could judge that.
             plan.faults.weights.pop("alter-retention", None)

@@ -17,7 +17,7 @@ from quorumlog.chaos.simulator.disk import DiskOptions
 from quorumlog.chaos.simulator.groups import GroupPlan
 from quorumlog.chaos.simulator.network import NetworkOptions
 from quorumlog.raft.options import RaftOptions
-from quorumlog.server.options import BalanceOptions, NodeLimits, ScrubOptions
+from quorumlog.server.options import BalanceOptions, NodeLimits, RepairOptions, ScrubOptions
 
 SECOND = 1_000_000
 #: Partitions beyond these are written to and compared in the end, but nobody reads them under way.
@@ -69,6 +69,8 @@ class Plan:
         rebalances_us: time between two wishes that partitions be spread evenly; (0, 0): never.
         quorum_us: time between two wishes that others vote in the metadata quorum; (0, 0): never.
         losses_us: time between two things that are done to lose and replace disks; (0, 0): none is lost.
+        damage_moves_us: time between two looks for partitions that are to be moved away from damaged replicas; (0, 0):
+            never.
         groups: consumer groups.
         groups_stay: their members are still there while nothing may happen.
     """
@@ -91,6 +93,7 @@ class Plan:
     drains_us: tuple[int, int] = (0, 0)
     rebalances_us: tuple[int, int] = (0, 0)
     losses_us: tuple[int, int] = (0, 0)
+    damage_moves_us: tuple[int, int] = (0, 0)
     watched: list[PartitionName] = field(default_factory=list)
     groups: list[GroupPlan] = field(default_factory=list)
     groups_stay: bool = False
@@ -146,6 +149,7 @@ def draw_plan(seed: int, with_groups: bool = False) -> Plan:
     _draw_drains(random.Random(f"{seed}/drains"), plan)
     _draw_balance(random.Random(f"{seed}/balance"), plan)
     _draw_losses(random.Random(f"{seed}/losses"), plan)
+    _draw_repair(random.Random(f"{seed}/repair"), plan)
     _draw_damage(random.Random(f"{seed}/damage"), plan)
     _draw_groups(random.Random(f"{seed}/groups"), plan, with_groups)
     plan.watched = rng.sample(plan.partitions, min(MOST_WATCHED, len(plan.partitions)))
@@ -202,6 +206,10 @@ def _draw_witnesses(rng: random.Random, options: ClusterOptions) -> None:
     options.replication_factor = 4 if options.nodes == 5 and rng.random() < 0.5 else 2
     options.min_insync_replicas = min(options.min_insync_replicas, options.replication_factor)
     options.limits = replace(options.limits, witness_traces=rng.choice((1, 4, 20, 1_000)))
+    if rng.random() < 0.3:
+        options.witness_only = tuple(rng.sample(range(1, options.nodes + 1), rng.choice((1, 1, 2))))
+        # Enough are left for the copies.
+        options.witness_only = options.witness_only[: options.nodes - options.replication_factor]
 
 
 def _draw_snapshots(rng: random.Random, options: ClusterOptions) -> None:
@@ -375,11 +383,14 @@ def _draw_moves(rng: random.Random, plan: Plan) -> None:
 
 
 def _draw_losses(rng: random.Random, plan: Plan) -> None:
-    """Nodes that lose their disks, in one seed of five where a disk may be lost: with fewer than three replicas, what
-    is committed may be on that disk alone; beside a witness, a node is not replaced by itself."""
+    """Nodes that lose their disks, in one seed of five where a disk may be lost: with one replica, or with fewer than
+    two in sync, what is committed may be on that disk alone."""
     cluster = plan.cluster
-    odd = cluster.replication_factor >= 3 and cluster.replication_factor % 2 == 1
-    may_lose = cluster.nodes >= 3 and odd and cluster.min_insync_replicas >= 2
+    may_lose = cluster.nodes >= 3 and cluster.replication_factor >= 3 and cluster.min_insync_replicas >= 2
+    if cluster.replication_factor % 2 == 0:
+        # The node is drained first: to where nothing of a partition is yet, nor a witness that was to be moved there.
+        to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
+        may_lose = to_spare >= 2
     if may_lose and not cluster.disks_lie and rng.random() < 0.2:
         plan.losses_us = rng.choice(((20_000, 200_000), (100_000, 500_000), (300_000, 1_500_000)))
 
@@ -387,17 +398,31 @@ def _draw_losses(rng: random.Random, plan: Plan) -> None:
 def _draw_damage(rng: random.Random, plan: Plan) -> None:
     """Disks that give other bytes back, in an eighth of the seeds; what nobody reads, scrubs find."""
     cluster = plan.cluster
-    if cluster.nodes < 3 or cluster.replication_factor < 3 or rng.random() > 0.125:
+    if cluster.nodes < 3 or cluster.replication_factor < 2 or rng.random() > 0.125:
         return
-    if plan.losses_us[1] or cluster.replication_factor % 2 == 0:
-        # A disk lost beside a replica that is broken leaves one copy of three, which can elect nobody. Beside a witness
-        # a broken one waits for an operator.
-        return
+    if cluster.replication_factor % 2 == 0:
+        to_spare = cluster.nodes - len(cluster.witness_only) - cluster.replication_factor - 1
+        if cluster.min_insync_replicas >= cluster.replication_factor and to_spare < 2:
+            # Nothing could be written any more: no node can take the place of a damaged replica. One may be taken by a
+            # witness that was to be elsewhere.
+            return
+        plan.damage_moves_us = rng.choice(((50_000, 300_000), (300_000, 1_000_000)))
     weights = plan.faults.weights
     weights["flipped-bits"] = max(1, sum(weights.values()) // rng.choice((1, 3)))
     if rng.random() < 0.5:
         weights["broken-replica"] = max(1, sum(weights.values()) // 8)
     cluster.scrub = ScrubOptions(rng.choice((256 << 10, 8 << 20)), interval_ms=rng.choice((100, 1_000)))
+
+
+def _draw_repair(rng: random.Random, plan: Plan) -> None:
+    """Controllers that move partitions by themselves, in some seeds: towards balance, and off nodes that are gone."""
+    if plan.cluster.nodes < 3:
+        return
+    balances, recovers = rng.random() < 0.12, rng.random() < 0.12
+    plan.cluster.repair = RepairOptions(
+        rng.choice((SECOND // 5, SECOND, 3 * SECOND)) if balances else 0,
+        rng.choice((SECOND // 2, 2 * SECOND)) if recovers else 0,
+    )
 
 
 def _draw_groups(rng: random.Random, plan: Plan, certainly: bool) -> None:

@@ -19,6 +19,7 @@ from quorumlog.chaos.seeds.plan import SECOND, draw_plan
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer, Unanswered
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, committed_end, missing_for_convergence
+from quorumlog.chaos.simulator.damage_mover import DamageMover
 from quorumlog.chaos.simulator.group_probe import GroupProbe
 from quorumlog.chaos.simulator.groups import SimGroup
 from quorumlog.chaos.simulator.metadata_probe import MetadataProbe
@@ -121,6 +122,7 @@ class Simulation:
         self._group_ends: dict[Part, int] = {}
         self._verdict = GroupVerdict()
         self._faults: SimFaults | None = None
+        self._damage_mover: DamageMover | None = None
         self._created: set[str] = set()
         self._readers_stopped = False
         self._healed = False
@@ -250,6 +252,7 @@ class Simulation:
         if self.plan.name_deletions_us[1]:
             names, interval_us = self.plan.producer_names, self.plan.name_deletions_us
             NameDeleter(names, self.cluster, self.scheduler, lambda: self._healed, interval_us)
+        even = self.cluster.options.replication_factor % 2 == 0
         if self.plan.moves_us[1]:
             PartitionMover(
                 self.cluster,
@@ -258,7 +261,8 @@ class Simulation:
                 self.cluster.options.min_insync_replicas,
                 lambda: self._healed,
                 self.plan.moves_us,
-                even=self.cluster.options.replication_factor % 2 == 0,
+                even=even,
+                spared=int(even and self.plan.losses_us[1] > 0) + len(self.cluster.options.witness_only),
             )
         if self.plan.quorum_us[1]:
             QuorumChanger("quorum changer", self.cluster, self.scheduler, lambda: self._healed, self.plan.quorum_us)
@@ -268,6 +272,13 @@ class Simulation:
             Rebalancer("rebalancer", self.cluster, self.scheduler, lambda: self._healed, self.plan.rebalances_us)
         if self.plan.losses_us[1]:
             DiskLoser(self.cluster, self.scheduler, lambda: self._healed, self.plan.losses_us)
+        if self.plan.damage_moves_us[1]:
+            self._damage_mover = DamageMover(
+                self.cluster,
+                self.scheduler,
+                self.cluster.options.min_insync_replicas,
+                self.plan.damage_moves_us,
+            )
         if self.plan.metadata_probe:
             MetadataProbe(
                 self.cluster,
@@ -315,6 +326,8 @@ class Simulation:
         while self.scheduler.now < end:
             self.scheduler.run(self.scheduler.now + CONVERGENCE_CHECK_US)
             missing = missing_for_convergence(self.cluster, self._topics, self._producers)
+            if not missing and self._damage_mover is not None:
+                missing = self._damage_mover.missing()
             if not missing:
                 return
         raise Violation(f"no convergence {CONVERGENCE_US // SECOND} s after healing: {missing}")

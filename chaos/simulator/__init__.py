@@ -20,7 +20,9 @@ Clients of partitions and of the cluster:
 
 - ``clients``: where they find leaders, and the producer.
 - ``readers``: consumers, and probes of end offsets.
-- ``operators``: clients that delete records and names, move partitions, and look up times.
+- ``operators``: clients that delete records and names, move partitions, look up times, and replace disks.
+- ``damage_mover``: one who moves partitions away from damaged replicas.
+- ``replica_sets``: what is left of a Raft group without one of its replicas.
 - ``metadata_probe``: changes topics at one node and asks another, linearizably, what there is.
 
 Consumer groups:

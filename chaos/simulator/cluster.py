@@ -23,11 +23,18 @@ from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import NO_NODE, ORIGIN
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.finder import coordinator_of
-from quorumlog.server.events import Effects, Event, PeerFrame, PeerIdentified, PeerIdentity
+from quorumlog.server.events import Effects, Event, LossAnswered, PeerFrame, PeerIdentified, PeerIdentity
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import GROUPS_TOPIC, METADATA_GROUP
 from quorumlog.server.metadata.topic_config import parse_topic_config
-from quorumlog.server.options import BalanceOptions, ConsumerGroupOptions, NodeLimits, NodeOptions, ScrubOptions
+from quorumlog.server.options import (
+    BalanceOptions,
+    ConsumerGroupOptions,
+    NodeLimits,
+    NodeOptions,
+    RepairOptions,
+    ScrubOptions,
+)
 from quorumlog.server.requests.image_age import UNKNOWN_AGE_MS
 from quorumlog.server.transport.peer_codec import decode_frame, encode_frame, parse_frame
 from quorumlog.v1 import admin_pb2
@@ -46,6 +53,7 @@ class ClusterOptions:
     """What kind of cluster a seed has.
 
     Arguments:
+        witness_only: nodes that take witnesses, and no replicas.
         pace: what the node's own times (heartbeats, time-outs, checks) are multiplied with.
         clock_rates_ppm: least and most that a machine's clock goes wrong by, in millionths.
     """
@@ -60,6 +68,7 @@ class ClusterOptions:
     balance: BalanceOptions = field(default_factory=BalanceOptions)
     groups: ConsumerGroupOptions = field(default_factory=ConsumerGroupOptions)
     scrub: ScrubOptions = field(default_factory=lambda: ScrubOptions(bytes_per_second=0))
+    repair: RepairOptions = field(default_factory=RepairOptions)
     metadata_checkpoint_entries: int = 2_000
     producer_id_expiration_us: int = 86_400_000_000
     snapshot_stall_us: int = 10_000_000
@@ -68,6 +77,7 @@ class ClusterOptions:
     disks_lie: bool = False
     pace: float = 1.0
     clock_rates_ppm: tuple[int, int] = (0, 0)
+    witness_only: tuple[int, ...] = ()
 
 
 class Witness(Protocol):
@@ -131,6 +141,8 @@ class SimCluster:
                 balance=options.balance,
                 groups=options.groups,
                 scrub=options.scrub,
+                repair=options.repair,
+                witness_only=number in options.witness_only,
                 metadata_checkpoint_entries=options.metadata_checkpoint_entries,
                 producer_id_expiration_us=options.producer_id_expiration_us,
                 snapshot_stall_us=options.snapshot_stall_us,
@@ -152,13 +164,24 @@ class SimCluster:
         return sum(process.steps for process in self.processes.values())
 
     def start(self, node: int) -> None:
-        """Starts a node's process on its disk."""
+        """Starts a node's process on its disk. Without a sound replica of the metadata, the disk makes way first."""
+        disk = self.processes[node].disk
+        if METADATA_GROUP in disk.broken:
+            self.scheduler.trace(f"the storage of {node} makes way")
+            disk.make_way()
+            self.wiped.add(node)
         self.invariants.process_started(node)
         self.processes[node].start()
 
-    def wipe(self, node: int) -> None:
-        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one."""
+    def wipe(self, node: int, *, moved_aside: bool = False) -> None:
+        """A node's machine gets an empty disk, and its process starts on that, under the id that had another one.
+
+        Arguments:
+            moved_aside: the process has put away what was there, because it was damaged, and knows whose it was.
+        """
         process = self.processes[node]
+        if moved_aside:
+            process.disk.aside.add(self.identity(node).directory_id)
         process.die(silent=True)
         process.disk.wipe()
         self.wiped.add(node)
@@ -278,6 +301,20 @@ class SimCluster:
                 asker.deliver(PeerIdentified(asked.node.identity, asked.node.standing(node)))
 
         self.scheduler.after(self._rng.randint(500, 4_000), answer)
+
+    def report_loss(self, node: int, address: str, directory_id: str) -> None:
+        """Asks the node at an address to have a former disk of another given up."""
+        process, life = self.processes[node], self.processes[node].life
+        request = admin_pb2.AlterNodeRequest(
+            node_id=node, action=admin_pb2.NODE_ACTION_REPLACE_DISK, directory_id=directory_id, timeout_ms=5_000
+        )
+
+        def answered(answer: ProtoMessage | Unanswered) -> None:
+            if process.running and process.life == life:
+                refused = answer.error.message if isinstance(answer, admin_pb2.AlterNodeResponse) else "no answer"
+                process.deliver(LossAnswered(refused))
+
+        self.request(f"node {node}", self._numbers[address], request, answered)
 
     def halted(self, process: SimProcess, error: str | None) -> None:
         """A node ends by itself: as asked, or because it cannot go on, for which only its disk gives it reason."""

@@ -8,21 +8,43 @@ from collections.abc import Iterable
 from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.clients import PartitionName, SimProducer
 from quorumlog.chaos.simulator.cluster import SimCluster, image_digest
+from quorumlog.chaos.simulator.disk import SimDisk
+from quorumlog.chaos.simulator.replica_sets import is_same_entry
 from quorumlog.raft.types import EntryId
+from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.partition.partition import Partition
+from quorumlog.server.partition.witness import is_witness
 
 
-def _is_elsewhere(cluster: SimCluster, node: int, group: int, index: int) -> bool:
-    """Whether another node than ``node`` has the entry that it has, and has it whole."""
-    entry = cluster.processes[node].disk.synced[group].entry(index)
-    return any(
-        group in process.disk.synced
-        and process.disk.synced[group].entry(index) == entry
-        and index not in process.disk.damaged.get(group, ())
-        for number, process in cluster.processes.items()
-        if number != node
-    )
+def missing_repairs(cluster: SimCluster) -> str:
+    """What is damaged and will not stay so; empty when nothing is.
+
+    An entry is mended while another disk has it whole. Where all others have given it up, with a snapshot in its place,
+    the replica is set aside and begins anew, for which its node starts again.
+    """
+    for number, process in cluster.processes.items():
+        if process.disk.broken:
+            return f"groups {sorted(process.disk.broken)} of node {number} have not begun anew"
+        for group, indexes in process.disk.damaged.items():
+            disks = [each.disk for other, each in cluster.processes.items() if other != number]
+            # What a witness has is no copy: nobody is mended with it.
+            others = [disk for disk in disks if group in disk.synced and not is_witness(disk.synced[group].table)]
+            left = [index for index in sorted(indexes) if _will_be_missed(process.disk, others, group, index)]
+            if left:
+                return f"entries {left} of group {group} are still damaged on node {number}"
+    return ""
+
+
+def _will_be_missed(disk: SimDisk, others: list[SimDisk], group: int, index: int) -> bool:
+    """Whether another disk has the entry whole that is damaged on this one, or all others have given it up."""
+    entry = disk.synced[group].entry(index)
+    whole = [
+        other
+        for other in others
+        if is_same_entry(entry, other.synced[group].entry(index)) and index not in other.damaged.get(group, ())
+    ]
+    return bool(whole) or all(other.synced[group].anchor.index >= index for other in others)
 
 
 def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producers: Iterable[SimProducer]) -> str:
@@ -52,13 +74,11 @@ def missing_for_convergence(cluster: SimCluster, topics: Iterable[str], producer
         present = broker is not None and broker.registration.boot_id == process.node.identity.boot_id
         if image.is_fenced(number) or not present:
             return f"the metadata do not know that node {number} is back"
-    for number, process in cluster.processes.items():
-        if process.disk.broken:
-            return f"groups {sorted(process.disk.broken)} of node {number} have not begun anew"
-        for group, indexes in process.disk.damaged.items():
-            left = [index for index in sorted(indexes) if _is_elsewhere(cluster, number, group, index)]
-            if left:
-                return f"entries {left} of group {group} are still damaged on node {number}"
+    damaged = missing_repairs(cluster)
+    if damaged:
+        return damaged
+    if cluster.options.repair.rebalance_interval_us and any(Rebalancing(image, {}).moves()):
+        return f"the nodes are to be even by themselves, and are not: {Rebalancing(image, {}).before}"
     wanted = sorted(image.quorum.voters or rafts[0].configuration.voters)
     for raft in rafts:
         if raft.configuration.is_joint or sorted(raft.configuration.voters) != wanted:

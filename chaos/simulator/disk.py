@@ -15,6 +15,7 @@ from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup, apply
 from quorumlog.chaos.simulator.scheduler import Scheduler, Timer
 from quorumlog.raft.types import Entry
 from quorumlog.server.events import StorageDone, StorageFailed
+from quorumlog.server.node.own_directory import DIRECTORY_ROW
 from quorumlog.storage.batch_row import BatchRow
 from quorumlog.storage.interface import (
     DamageError,
@@ -79,6 +80,8 @@ class SimDisk:
         self.found_damage = False
         #: Replicas that the next process finds damaged otherwise than in entries.
         self.broken: set[int] = set()
+        #: The ids of the directories here that were damaged as a whole, and made way.
+        self.aside: set[str] = set()
         #: Entries whose bytes are not what was written, by Raft group: until they are written once more, or are gone.
         self.damaged: dict[int, set[int]] = {}
         self._scheduler = scheduler
@@ -163,6 +166,11 @@ class SimDisk:
         self.broken = set()
         self._used_bytes = 0
 
+    def make_way(self) -> None:
+        """It is damaged as a whole: its process moves what is there aside, on its operator's word, and begins empty."""
+        self.aside.add(self.rows[DIRECTORY_ROW].decode())
+        self.wipe()
+
     def copies_made(self, group: int) -> list[DurableRaftGroup]:
         """A group as it is synced here, and as it was on each disk before this one."""
         return [disk[group] for disk in (self.synced, *self.lost) if group in disk]
@@ -245,9 +253,14 @@ class SimDisk:
             },
         )
 
-    def suspect(self, group: int) -> None:
-        """The replica is broken for the next process."""
-        self.broken.add(group)
+    def moved_aside(self) -> frozenset[str]:
+        """The directories that were damaged and made way for this one."""
+        return frozenset(self.aside)
+
+    def suspect(self, group: int | None) -> None:
+        """The replica is broken for the next process; of pages there are none here."""
+        if group is not None:
+            self.broken.add(group)
         self.found_damage = True
 
     def pass_replica(self, group: int) -> None:

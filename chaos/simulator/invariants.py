@@ -227,6 +227,31 @@ class ClusterInvariants:
         elif entry.kind == EntryKind.CONFIG:
             self._change_members(group, model, GroupSealer(group).configuration_of(entry))
 
+    def goes_on(
+        self, group: int, before: EntryId, entries: list[Entry], configuration: Configuration, term: int
+    ) -> None:
+        """A Raft group was there before this cluster: what it begins with counts as committed.
+
+        Arguments:
+            before: what stands for the log that is not kept.
+            entries: what follows.
+            configuration: its members now.
+            term: in which its first voter counts as the one that committed all that.
+        """
+        model = self.model(group)
+        identities = [EntryId(entry.index, entry.term, entry.hash) for entry in entries]
+        model.committed = [before] * before.index + identities
+        model.committed_terms = [term] * len(model.committed)
+        model.configurations = [configuration]
+        model.leaders[term] = configuration.voters[0]
+        if group == METADATA_GROUP:
+            self._metadata_commits = [self.now_us] * len(model.committed)
+            return
+        for entry in entries:
+            model.log.commit(entry, self.latest_wall_ms)
+            if entry.kind == EntryKind.BATCH:
+                self._check_places(group, model.log.batches_in_order[-1])
+
     def _with_payload(self, group: int, entry: Entry) -> Entry:
         """The entry that a witness's trace stands for."""
         if entry.kind is not EntryKind.TRACE:

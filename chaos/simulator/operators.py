@@ -10,6 +10,8 @@ from google.protobuf.message import Message as ProtoMessage
 from quorumlog.chaos.models.committed_partition import CommittedPartition, Violation
 from quorumlog.chaos.simulator.clients import Directory, KnownPartition, PartitionName, Port, Unanswered
 from quorumlog.chaos.simulator.cluster import EVERYTHING, SimCluster
+from quorumlog.chaos.simulator.convergence import missing_repairs
+from quorumlog.chaos.simulator.replica_sets import is_enough_without
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP
@@ -18,9 +20,15 @@ from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1.entry import parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
 
-_WISH_TIMEOUT_MS = 700
+WISH_TIMEOUT_MS = 700
 #: Limits of moves, in bytes per second. A node's own, which the plan draws, is what makes them wait: logs are small.
 _THROTTLES = (0, 0, 1 << 20, 3 << 20)
+
+
+def newest_image(cluster: SimCluster) -> MetadataImage | None:
+    """The metadata of the node that has applied most of them."""
+    images = [each.image for each in cluster.processes.values() if each.image is not None]
+    return max(images, key=lambda image: image.applied_index, default=None)
 
 
 class Operator:
@@ -183,6 +191,7 @@ class PartitionMover(Wisher):
     Arguments:
         fewest: replicas that every partition must keep.
         even: to an even number of nodes too, where there is one more for the witness; else to odd ones only.
+        spared: nodes on which nothing of any partition is at a time: one more may have to be drained.
     """
 
     def __init__(
@@ -195,9 +204,10 @@ class PartitionMover(Wisher):
         interval_us: tuple[int, int],
         *,
         even: bool,
+        spared: int = 0,
     ) -> None:
         self._partitions = partitions
-        most = len(port.node_ids)
+        most = len(port.node_ids) - spared
         sizes = [size for size in range(1, most + 1) if size % 2 or (even and size < most)]
         self._sizes = [size for size in sizes if fewest <= size] or [most]
         super().__init__("mover", port, scheduler, stopped, interval_us)
@@ -208,7 +218,7 @@ class PartitionMover(Wisher):
         name = rng.choice(self._partitions)
         replicas = [] if rng.random() < 0.2 else rng.sample(self.port.node_ids, rng.choice(self._sizes))
         request = admin_pb2.ReassignPartitionsRequest(
-            timeout_ms=_WISH_TIMEOUT_MS, bytes_per_second=self.throttles.choice(_THROTTLES)
+            timeout_ms=WISH_TIMEOUT_MS, bytes_per_second=self.throttles.choice(_THROTTLES)
         )
         request.reassignments.add(topic=name.topic, partition=name.number, replicas=replicas)
         return request
@@ -222,7 +232,7 @@ class Rebalancer(Wisher):
         return admin_pb2.RebalancePartitionsRequest(
             most_moves=self.rng.choice((0, 1, 3)),
             bytes_per_second=self.throttles.choice(_THROTTLES),
-            timeout_ms=_WISH_TIMEOUT_MS,
+            timeout_ms=WISH_TIMEOUT_MS,
         )
 
 
@@ -234,7 +244,7 @@ class QuorumChanger(Wisher):
         rng, nodes = self.rng, self.port.node_ids
         named = rng.sample(nodes, rng.randint(1, min(3, len(nodes))))
         added = rng.randint(0, len(named))
-        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=_WISH_TIMEOUT_MS)
+        return admin_pb2.AlterQuorumRequest(add=named[:added], remove=named[added:], timeout_ms=WISH_TIMEOUT_MS)
 
 
 class NodeDrainer(Wisher):
@@ -249,7 +259,7 @@ class NodeDrainer(Wisher):
         request = admin_pb2.AlterNodeRequest(
             node_id=node,
             action=admin_pb2.NODE_ACTION_DRAIN,
-            timeout_ms=_WISH_TIMEOUT_MS,
+            timeout_ms=WISH_TIMEOUT_MS,
             bytes_per_second=self.throttles.choice(_THROTTLES),
         )
         if rng.random() < 0.3:
@@ -268,8 +278,11 @@ class NodeDrainer(Wisher):
 class DiskLoser:
     """Has nodes lose their disks, one after the other: each comes back empty under its id, and is its own replacement.
 
-    A disk is lost only where a majority of every Raft group is left without it, and after the one before was replaced.
-    Now and then the replacement is called off, as by somebody who believes to have found the disk.
+    A disk is lost only where a majority of every Raft group is left without it, whole and with a say, and after the one
+    before was replaced. A node that has part of partitions with a witness is drained first, for beside a witness it
+    cannot be its own replacement.
+    Now and then the replacement is called off, as by somebody who believes to have found the disk. Some disks were
+    damaged, and moved aside by their nodes: those come back by themselves.
 
     Arguments:
         stopped: whether no further disk is to be lost.
@@ -284,7 +297,9 @@ class DiskLoser:
         self._stopped = stopped
         self._interval_us = interval_us
         self._rng = scheduler.stream("disk loser")
+        self._damage = scheduler.stream("damaged storage")
         self._lost: int | None = None
+        self._says_so_itself = False
         self._former = ""
         self._tick()
 
@@ -295,23 +310,43 @@ class DiskLoser:
             return
         self._scheduler.after(self._rng.randint(*self._interval_us), self._tick)
         if self._lost is not None:
-            self._wish(self._lost)
+            if not self._says_so_itself:
+                self._wish(self._lost)
             return
         victim = self._rng.choice(self._cluster.node_ids)
         if self._may_lose(victim):
             self._lost, self._former = victim, self._cluster.identity(victim).directory_id
-            self._cluster.wipe(victim)
+            self._says_so_itself = self._damage.random() < 0.4
+            self._cluster.wipe(victim, moved_aside=self._says_so_itself)
 
     def _wish(self, node: int) -> None:
         called_off = not self._stopped() and self._rng.random() < 0.1
-        action = admin_pb2.NODE_ACTION_UNDRAIN if called_off else admin_pb2.NODE_ACTION_REPLACE_DISK
+        action = admin_pb2.NODE_ACTION_UNDRAIN if called_off else self._next_action(node)
         request = admin_pb2.AlterNodeRequest(
-            node_id=node, action=action, directory_id=self._former, timeout_ms=_WISH_TIMEOUT_MS
+            node_id=node, action=action, directory_id=self._former, timeout_ms=WISH_TIMEOUT_MS
         )
         self._cluster.request("disk loser", self._rng.choice(self._cluster.node_ids), request, lambda answer: None)
 
+    def _next_action(self, node: int) -> admin_pb2.NodeAction.ValueType:
+        image = newest_image(self._cluster)
+        broker = None if image is None else image.brokers.get(node)
+        if image is None or broker is None:
+            return admin_pb2.NODE_ACTION_REPLACE_DISK
+        if any(node in each.hosts and each.witness_hosts for each in image.partitions.values()):
+            return admin_pb2.NODE_ACTION_DRAIN
+        if broker.leaving:
+            # Emptied: now it is replaced, by itself, or it has been.
+            return admin_pb2.NODE_ACTION_UNDRAIN
+        return admin_pb2.NODE_ACTION_REPLACE_DISK
+
+    def _has_its_place(self, node: int, image: MetadataImage) -> bool:
+        """Whether a node is known by the disk that it has now."""
+        process, broker = self._cluster.processes[node], image.brokers.get(node)
+        known = None if broker is None or broker.is_lost else broker.registration.directory_id
+        return process.node is not None and known == process.node.identity.directory_id
+
     def _may_lose(self, victim: int) -> bool:
-        image = self._newest_image()
+        image = newest_image(self._cluster)
         processes = self._cluster.processes.values()
         if image is None or not all(each.running and METADATA_GROUP in each.replicas for each in processes):
             return False
@@ -320,31 +355,30 @@ class DiskLoser:
         broker, own = image.brokers.get(victim), self._cluster.identity(victim)
         if broker is None or broker.registration.directory_id != own.directory_id:
             return False  # Nobody could say yet which disk is lost.
+        if missing_repairs(self._cluster):
+            return False
+        held = self._cluster.processes[victim].disk.synced
+        if not all(is_enough_without(self._cluster, victim, group) for group in held if group != METADATA_GROUP):
+            return False
         halves = [
             half for each in processes for hosted in each.replicas.values() for half in hosted.raft.configuration.halves
         ]
-        placed = [each.replicas for each in image.partitions.values()]
+        placed = [each.voters for each in image.partitions.values()]
         return all(victim not in voters or len(voters) >= 3 for voters in (*halves, *placed))
 
     def _is_replaced(self, node: int) -> bool:
         """Whether a node has all again that it had on its former disk."""
-        image, process = self._newest_image(), self._cluster.processes[node]
-        broker = None if image is None else image.brokers.get(node)
-        if image is None or broker is None or process.node is None:
+        image, process = newest_image(self._cluster), self._cluster.processes[node]
+        if image is None or process.node is None:
             return False
-        known = broker.registration.directory_id == process.node.identity.directory_id
-        lost = image.lost_disks.by_node.get(node)
-        is_back = known and not broker.is_lost and not (lost is not None and lost.voted)
+        lost, leaving = image.lost_disks.by_node.get(node), self._next_action(node) == admin_pb2.NODE_ACTION_UNDRAIN
+        is_back = self._has_its_place(node, image) and not leaving and not (lost is not None and lost.voted)
         quiet = is_back and not image.lost_disks.missing()
         return quiet and not any(node in each.hosts for each in image.partitions.values() if each.is_moving)
 
-    def _newest_image(self) -> MetadataImage | None:
-        images = [each.image for each in self._cluster.processes.values() if each.image is not None]
-        return max(images, key=lambda image: image.applied_index, default=None)
-
 
 def _stay(node: int) -> admin_pb2.AlterNodeRequest:
-    return admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=_WISH_TIMEOUT_MS)
+    return admin_pb2.AlterNodeRequest(node_id=node, action=admin_pb2.NODE_ACTION_UNDRAIN, timeout_ms=WISH_TIMEOUT_MS)
 
 
 class TimeProbe(Operator):

@@ -78,6 +78,9 @@ class Observer(Protocol):
     def identify(self, node: int, address: str) -> None:
         """A node asks who is at an address."""
 
+    def report_loss(self, node: int, address: str, directory_id: str) -> None:
+        """A node asks the one at an address to have a former disk of its own given up."""
+
     def halted(self, process: SimProcess, error: str | None) -> None:
         """A node says that it is done."""
 
@@ -339,6 +342,8 @@ class SimProcess:
             )  # fmt: skip
         for address in effects.identify:
             self._observer.identify(self.node_id, address)
+        for address, directory_id in effects.report_loss:
+            self._observer.report_loss(self.node_id, address, directory_id)
         if effects.connect is not None:
             self._network.want(self.node_id, tuple(sorted(effects.connect)))
         if effects.halt is not None:

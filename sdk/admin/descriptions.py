@@ -107,6 +107,7 @@ def cluster_description(response: data_plane_pb2.MetadataResponse) -> ClusterDes
                 lost=b.lost,
                 directory_id=b.directory_id,
                 returning=b.returning,
+                witness_only=b.witness_only,
             )
             for b in sorted(response.brokers, key=lambda broker: broker.node_id)
         ),

@@ -33,12 +33,7 @@ class FormerReplicas:
     def __init__(self, node_id: int, host: RaftHost, rows: Mapping[bytes, bytes]) -> None:
         self._node_id = node_id
         self._host = host
-        #: Term in which the former replica ended, and from which index on the one that came back has a say.
-        self._lives: dict[int, tuple[int, int]] = {}
-        for key, row in rows.items():
-            if key.startswith(_PREFIX):
-                term, votes_from = _ROW.unpack(row)
-                self._lives[int(key.removeprefix(_PREFIX))] = (term, votes_from)
+        self._lives = former_lives(rows)
 
     def begin(self, record: PartitionRecord) -> RaftGroupState:
         """Creates a replica, with the next transaction. Where the partition is being moved here it is a learner: it
@@ -91,6 +86,26 @@ class FormerReplicas:
         for group in [group for group in self._lives if was_deleted(group)]:
             del self._lives[group]
             self._host.set_node_state(_row_of(group), None)
+
+
+def forgotten_replica(group: int) -> dict[bytes, bytes | None]:
+    """The node's own row with which nothing is remembered any more of a partition's former lives here."""
+    return {_row_of(group): None}
+
+
+def former_lives(rows: Mapping[bytes, bytes]) -> dict[int, tuple[int, int]]:
+    """Of each Raft group that left the node, or began anew there: the term in which its former replica ended, and from
+    which index on the one that came back has a say.
+
+    Arguments:
+        rows: of the node's own state, as found on disk.
+    """
+    lives: dict[int, tuple[int, int]] = {}
+    for key, row in rows.items():
+        if key.startswith(_PREFIX):
+            term, votes_from = _ROW.unpack(row)
+            lives[int(key.removeprefix(_PREFIX))] = (term, votes_from)
+    return lives
 
 
 def _row_of(group: int) -> bytes:

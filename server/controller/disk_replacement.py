@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from quorumlog.raft.types import NO_NODE, Configuration
 from quorumlog.server.controller.broker_liveness import BrokerLiveness
 from quorumlog.server.controller.evacuation import CHECK_INTERVAL_US, MOVES_AT_ONCE, wish_of
+from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import METADATA_GROUP, BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
@@ -156,10 +157,11 @@ class DiskReplacement:
                 node for node in partition.returning if node not in partition.wanted and self._may_return(node)
             )
             if coming and not partition.is_moving and self._know_of_loss(partition, coming):
-                body = wish_of(partition, partition.returning, coming)
-                body.bytes_per_second = self._throttle(coming)
-                yield body
-                room -= 1
+                wish = wish_of(partition, partition.returning, coming)
+                wish.bytes_per_second = self._throttle(coming)
+                if complete_wish(image, wish):
+                    yield wish
+                    room -= 1
 
     def _may_return(self, node_id: int) -> bool:
         broker = self._image.brokers.get(node_id)

@@ -13,6 +13,7 @@ from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.heirs import Heirs
 from quorumlog.server.controller.quorum_decisions import refuse_voters
 from quorumlog.server.controller.replica_assignment import TopicLimits
+from quorumlog.server.controller.witness_placement import complete_wish
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.records import BrokerRecord, PartitionRecord
 from quorumlog.v1 import metadata_log_pb2
@@ -84,6 +85,8 @@ class Evacuation:
                     body.leaving_node, body.bytes_per_second = broker.node_id, broker.throttle
                     if move.witness != NO_NODE:
                         body.witness = move.witness
+                    if not complete_wish(self._image, body):
+                        continue
                     commands.append(metadata_log_pb2.MetadataCommand(timestamp_ms=wall_ms, reassign_replicas=body))
                     self._proposed[group] = now + self._patience_us
                     room -= group not in moving
@@ -131,10 +134,15 @@ class Evacuation:
 
     def quorum_after(self, node_id: int, successor: int) -> tuple[int, ...]:
         """Who is to vote in the metadata quorum once a successor has taken over a node's vote; empty: no change.
-        Whether those could do it is another question."""
+        Whether those could do it is another question.
+
+        A node whose disk was given up has none any more, and was to get it back: its successor gets it instead.
+        """
         before = self._image.quorum.voters or self._voters()
         heir = self._image.brokers.get(successor)
-        if heir is None or heir.fenced or heir.leaving or successor in before or node_id not in before:
+        lost = self._image.lost_disks.by_node.get(node_id)
+        has_vote = node_id in before or (lost is not None and lost.voted)
+        if heir is None or heir.fenced or heir.leaving or successor in before or not has_vote:
             return ()
         return tuple(sorted({*before, successor} - {node_id}))
 

@@ -111,7 +111,7 @@ class MetadataReplica:
         if not self._rows_due:
             return {}
         self._rows_due = False
-        return {META_ROW: _META.pack(self.image.applied_index)}
+        return {**applied_row(self.image.applied_index)}
 
     def checkpointed(self, snapshot: Snapshot) -> None:
         """A snapshot of the image is durable: from now on it is the one to offer."""
@@ -214,6 +214,11 @@ class MetadataReplica:
             leader_epoch=self.raft.term,
         )
         return peer_pb2.ControllerResponse(request_id=request_id, error=problem)
+
+
+def applied_row(index: int) -> dict[bytes, bytes]:
+    """The row of the table that says how far the metadata log was known to be committed."""
+    return {META_ROW: _META.pack(index)}
 
 
 def decode_applied(table: dict[bytes, bytes]) -> int:

@@ -208,15 +208,18 @@ class NodeDecisions:
                 replicas=[node for node in partition.intended if node != broker.node_id],
                 wanted=partition.intended,
             )
-        if request.validate_only or (is_done and not self._throttled_anew(broker, request.bytes_per_second)):
+        if request.validate_only or (is_done and not self._throttled_anew(broker, request)):
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
         command.replace_disk.bytes_per_second = request.bytes_per_second
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
 
-    def _throttled_anew(self, broker: BrokerRecord, bytes_per_second: int) -> bool:
-        """Whether the same disk is given up once more, with another limit."""
-        return broker.is_lost and self._image.lost_disks.by_node[broker.node_id].throttle != bytes_per_second
+    def _throttled_anew(self, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest) -> bool:
+        """Whether the same disk is given up once more, with another limit. A node that reports its own loss again and
+        again names none: it must not lift the one that an operator has set."""
+        if not broker.is_lost or not request.HasField("bytes_per_second"):
+            return False
+        return self._image.lost_disks.by_node[broker.node_id].throttle != request.bytes_per_second
 
     def _refuse_loss(self, broker: BrokerRecord, plan: LossPlan, directory_id: str) -> errors_pb2.Error | None:
         node, known = broker.node_id, broker.registration.directory_id

@@ -53,9 +53,12 @@ class Rebalancing:
         self._wanted: dict[int, list[int]] = {}
         self._listed: dict[int, list[int]] = {}
         index = image.replica_index
-        self._replicas = Counter({node: index.wanted[node] for node in self._able})
+        # A witness is no replica here: it holds no bytes, and it is never moved for the sake of balance.
+        known = image.partitions
+        copies = {node: [group for group in index.on(node) if node in known[group].intended] for node in self._able}
+        self._replicas = Counter({node: len(groups) for node, groups in copies.items()})
         self._leaders = Counter({node: index.leaders[node] for node in self._able})
-        self._bytes = Counter({node: sum(sizes.get(group, 0) for group in index.on(node)) for node in self._able})
+        self._bytes = Counter({node: sum(sizes.get(group, 0) for group in copies[node]) for node in self._able})
         self.before = self._loads()
         if len(self._able) > 1:
             self._spread_over_racks()

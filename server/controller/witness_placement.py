@@ -92,3 +92,17 @@ def witness_for(image: MetadataImage, partition: PartitionRecord, wanted: tuple[
     busy = {*partition.replicas, *partition.target, *partition.former_targets}
     free = [node for node in witness_candidates(image, ()) if node.node_id not in busy]
     return place_witnesses([wanted], free)[0]
+
+
+def complete_wish(image: MetadataImage, wish: metadata_log_pb2.ReassignReplicas) -> bool:
+    """Gives a wish a witness where it needs one and the partition has none to keep: one that was recovered from the
+    loss of a majority goes on without. False: there is no node for it."""
+    partition = image.partitions[wish.group]
+    has_one = wish.HasField("witness") or partition.wanted_witness != NO_NODE
+    if has_one or wish.returning or len(wish.replicas) % 2:
+        return True
+    witness = witness_for(image, partition, tuple(wish.replicas))
+    if witness == NO_NODE:
+        return False
+    wish.witness = witness
+    return True

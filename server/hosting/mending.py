@@ -10,10 +10,12 @@ behind, the application of the entry.
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 
 from quorumlog.raft.errors import CompactedError, UnreadableEntryError
-from quorumlog.raft.types import NO_NODE, Entry, EntryKind
+from quorumlog.raft.group import RaftGroup
+from quorumlog.raft.types import NO_NODE, Configuration, Entry, EntryKind
 from quorumlog.server.events import EntryFound, EntryWanted, PeerFrame, Stream
 from quorumlog.server.hosting.peer_queues import PeerQueues
 from quorumlog.server.hosting.raft_host import HostedReplica, RaftHost
@@ -27,6 +29,8 @@ PAUSE_US = 2_000_000
 #: Entries that are asked for, or being written, at once; and that are remembered. A scrub finds the others again.
 MAX_UNDER_WAY = 8
 MAX_KNOWN = 1_000
+#: Of fewer voters none can be done without.
+MIN_VOTERS = 3
 #: Entries that leave in one frame: no more once they have so many bytes. They may be large.
 ANSWER_BYTES = 16 << 20
 
@@ -41,6 +45,7 @@ class _Wound:
         refused: peers that were asked in vain, in this turn.
         gone: peers that have a snapshot, or what compaction made of it, in its place.
         writing: what mends it is on its way to the disk.
+        lost: nobody has it any more, and it is needed no more.
     """
 
     due: int
@@ -48,6 +53,7 @@ class _Wound:
     refused: tuple[int, ...] = ()
     gone: frozenset[int] = frozenset()
     writing: bool = False
+    lost: bool = False
 
     @property
     def under_way(self) -> bool:
@@ -146,7 +152,34 @@ class EntryMender:
                 self._frame(peer, Stream.SNAPSHOT).wanted.append(EntryWanted(group, index))
                 return True
         wound.refused, wound.due = (), now + PAUSE_US
+        if group == self._never:
+            self._judge(place, wound, replica)
+        if not wound.lost:
+            self._hand_over(now, group, wound, raft)
         return False
+
+    def _give_up_applied(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
+        """What the metadata have applied nobody needs to bring: their next checkpoint takes its place."""
+        group, index = place
+        if index <= replica.raft.applied_index:
+            wound.lost = True
+            self._host.touch(group)
+
+    def _hand_over(self, now: int, group: int, wound: _Wound, raft: RaftGroup) -> None:
+        """Has one lead that has a snapshot in place of an entry that nobody can bring. A follower may be waiting for
+        it: this leader can append it no more, and would offer no snapshot, for its log goes on. And a controller that
+        cannot apply it decides nothing."""
+        if not raft.is_leader or raft.is_transferring:
+            return
+        heirs = [
+            (raft.progress[peer].match_index, -peer)
+            for peer in sorted(wound.gone.intersection(raft.configuration.data_voters))
+            if peer in raft.progress and (link := self._links.find(peer)) is not None and link.up
+        ]
+        if heirs:
+            self._log("warning", "damaged_leader_hands_over", group=group, to=-max(heirs)[1])
+            raft.transfer_leadership(now, -max(heirs)[1])
+            self._host.touch(group)
 
     def _is_readable(self, group: int, index: int, replica: HostedReplica) -> bool:
         """Whether nothing is wrong any more: neither with the entry, nor between it and those beside it."""
@@ -217,7 +250,9 @@ class EntryMender:
 
     def _judge(self, place: tuple[int, int], wound: _Wound, replica: HostedReplica) -> None:
         """Where a majority has it no longer, nobody will bring it: the others go on from a snapshot, and so must this
-        replica. The metadata's stays, and waits: who votes on them is known to nobody but those who have them.
+        replica. The metadata's do not begin anew by themselves, for who votes on them is known to nobody but those who
+        have them. What they need no more is given up with their next checkpoint (``has_lost``); without what they have
+        yet to apply they never come further, and then it is the node's storage that is damaged.
 
         Raises:
             DamageError: the node has to start again without this replica.
@@ -225,13 +260,25 @@ class EntryMender:
         group, index = place
         # A witness has it as a trace, for however long: nobody mends a replica with that.
         voters = set(replica.raft.configuration.data_voters) - {self._node_id}
-        if group != self._never and voters and voters <= wound.gone:
-            self._storage.suspect(group)
-            raise DamageError(
-                f"entry {index} of group {group} is damaged, and the others have a snapshot in its place: start the"
-                " node again, and this replica is set aside and begins anew",
-                group,
-            )
+        if group == self._never:
+            self._give_up_applied(place, wound, replica)
+            is_over = not wound.lost and _are_metadata_given_up(replica.raft.configuration, self._node_id, wound.gone)
+        else:
+            is_over = is_given_up(voters, wound.gone, len(replica.raft.configuration.voters))
+        if not is_over:
+            return
+        self._storage.suspect(group)
+        what = "the storage of this node" if group == self._never else "this replica"
+        raise DamageError(
+            f"entry {index} of group {group} is damaged, and no other node has it any more: start the node"
+            f" again, and {what} is set aside and begins anew",
+            group,
+        )
+
+    def has_lost(self, group: int) -> bool:
+        """Whether an entry of a group is damaged that nobody can bring, and that is applied: a checkpoint takes its
+        place."""
+        return any(wound.lost for place, wound in self._wounds.items() if place[0] == group)
 
     def _written(self, place: tuple[int, int], wound: _Wound) -> None:
         """Storage has written it, unless it is not what was lost: only reading it again tells."""
@@ -264,6 +311,30 @@ class EntryMender:
         """Questions and answers that may leave now."""
         frames, self._frames = self._frames, {}
         return [(peer, frame) for (peer, _), frame in frames.items()]
+
+
+def is_given_up(others: AbstractSet[int], gone: AbstractSet[int], voters: int) -> bool:
+    """Whether an entry is on no sound disk any more: all others have a snapshot in its place, or a majority has. Who is
+    not of that majority has it damaged too, or is behind; two that each wait for the other would wait for ever.
+
+    Arguments:
+        others: the other voters with data.
+        gone: nodes that have a snapshot in its place.
+        voters: how many there are, with the witness and with this one.
+    """
+    if voters < MIN_VOTERS:
+        return False  # Without this one, nobody could be elected who would make it whole.
+    return bool(others) and (others <= gone or 2 * len(others & gone) > voters)
+
+
+def _are_metadata_given_up(configuration: Configuration, node_id: int, gone: AbstractSet[int]) -> bool:
+    """Whether a node waits in vain for an entry of the metadata that it has yet to apply."""
+    if len(configuration.voters) == 1:
+        # Who only learns elects nobody: an end that says why is better than waiting for ever.
+        return set(configuration.members) - {node_id} <= gone
+    # One of two would take the quorum with it: without its vote nobody is elected, nor can it come back.
+    others = set(configuration.voters) - {node_id}
+    return len(configuration.voters) >= MIN_VOTERS and others <= gone
 
 
 def _as_kept(entry: Entry, by_witness: bool) -> Entry | None:

@@ -10,11 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from quorumlog.server.local.cluster import LocalCluster, NodeStatus
-    from quorumlog.server.local.node_process import ClusterError
+    from quorumlog.server.local.node_process import ClusterError, NodeWaitsError
 
-_MODULES = {"ClusterError": "node_process", "LocalCluster": "cluster", "NodeStatus": "cluster"}
+_MODULES = {
+    "ClusterError": "node_process",
+    "LocalCluster": "cluster",
+    "NodeStatus": "cluster",
+    "NodeWaitsError": "node_process",
+}
 
-__all__ = ["ClusterError", "LocalCluster", "NodeStatus"]
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError"]
 
 
 def __getattr__(name: str) -> Any:

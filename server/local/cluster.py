@@ -16,7 +16,7 @@ from types import TracebackType
 
 from quorumlog.server.listening import ListenError, try_to_bind
 from quorumlog.server.local import janitor
-from quorumlog.server.local.node_process import ClusterError, NodeProcess
+from quorumlog.server.local.node_process import ClusterError, NodeProcess, NodeWaitsError
 from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.server.local.state import ClusterState, NodeRecord
 from quorumlog.server.local.view import ClusterView
@@ -29,8 +29,11 @@ READY_TIMEOUT_S = 30.0
 STOP_TIMEOUT_S = 15.0
 _POLL_S = 0.02
 _KILLED_TIMEOUT_S = 10.0
+#: What a node says that has lost its disk.
+_ASK_AGAIN_S = 0.5
+_RETURNED_EMPTY = "returned with an empty data directory"
 
-__all__ = ["ClusterError", "LocalCluster", "NodeStatus"]
+__all__ = ["ClusterError", "LocalCluster", "NodeStatus", "NodeWaitsError"]
 
 
 @dataclass(slots=True, frozen=True)
@@ -119,7 +122,11 @@ class LocalCluster:
         return cls(len(state.nodes), data_dir=root, controllers=len(state.controllers), detached=True)
 
     def __enter__(self) -> LocalCluster:
-        self.up()
+        try:
+            self.up()
+        except NodeWaitsError:
+            self.shutdown()
+            raise
         return self
 
     def __exit__(
@@ -187,6 +194,7 @@ class LocalCluster:
         stopped again; nodes that ran before go on.
 
         Raises:
+            NodeWaitsError: nodes have lost their disks, and all others serve: they go on.
             ClusterError: a node ended, with what it said, or they were not ready in time.
         """
         if not self._detached and any(node.is_running() for node in self._nodes.values()):
@@ -201,6 +209,8 @@ class LocalCluster:
             for node in absent:
                 self._spawn(node)
             self.wait_ready(timeout_s)
+        except NodeWaitsError:
+            raise
         except BaseException:
             if len(absent) < len(self._nodes):
                 self._end(absent, STOP_TIMEOUT_S)
@@ -213,28 +223,41 @@ class LocalCluster:
         """Waits until every node that was started, and not stopped or killed since, serves and sees all the others.
 
         Raises:
+            NodeWaitsError: all do but those that returned with an empty data directory.
             ClusterError: a node ended, with what it said, or they were not ready in time.
         """
         deadline = time.monotonic() + timeout_s
         waiting = [self._nodes[node] for node in sorted(self._wanted)]
         expected = frozenset(self._wanted)
+        empty: dict[int, str] = {}
+        ask_again = time.monotonic() + _ASK_AGAIN_S
         with ClusterView({node.node_id: node.address for node in waiting}) as view:
             while waiting:
                 node = waiting[0]
+                if node.node_id in empty:
+                    waiting.pop(0)
+                    continue
                 if not node.is_running():
                     raise ClusterError(f"node {node.node_id} ended: {node.last_words()}")
                 seen = view.node(node.node_id)
                 if seen.ready and seen.controller is not None and expected <= seen.unfenced:
                     waiting.pop(0)
                     continue
+                missing = sorted(expected - seen.unfenced)
+                if time.monotonic() > ask_again:
+                    ask_again = time.monotonic() + _ASK_AGAIN_S
+                    said = {one: view.node(one).reason for one in missing}
+                    empty |= {one: its for one, its in said.items() if _RETURNED_EMPTY in its}
+                    expected -= empty.keys()
                 if time.monotonic() > deadline:
-                    missing = sorted(expected - seen.unfenced)
-                    said = (f"node {one} is not: {its}" for one in missing if (its := view.node(one).reason))
-                    why = seen.reason or next(said, f"it does not see nodes {missing} in the cluster")
+                    why_not = (f"node {one} is not: {its}" for one in missing if (its := view.node(one).reason))
+                    why = seen.reason or next(why_not, f"it does not see nodes {missing} in the cluster")
                     raise ClusterError(
                         f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
                     )
                 time.sleep(_POLL_S)
+        if empty:
+            raise NodeWaitsError(f"all other nodes serve, but {'; '.join(empty.values())}")
 
     def shutdown(self, timeout_s: float = STOP_TIMEOUT_S) -> None:
         """Stops every node and removes temporary data. May be called twice, and does nothing in a forked child.

@@ -21,6 +21,10 @@ class ClusterError(Exception):
     """A local cluster could not do what was asked. The message is one line that says what to do."""
 
 
+class NodeWaitsError(ClusterError):
+    """Nodes wait to be taken back, because they returned with empty data directories; all others serve."""
+
+
 class NodeProcess:
     """The process of one node, running or not.
 

@@ -70,6 +70,7 @@ class MetadataImage:
         layout_version: grows when nodes come, go, fail or return, or partitions come, go or move. Who asks something of
             all of them need not ask again before that.
         membership_version: grows when nodes come or are struck off, and when their disks are given up or replaced.
+        former_cluster_ids: what the cluster was called before each recovery from the loss of a majority.
     """
 
     def __init__(self) -> None:
@@ -89,6 +90,7 @@ class MetadataImage:
         self.named_producers = NamedProducers()
         self.quorum = WantedQuorum()
         self.feature_level = FIRST_FEATURE_LEVEL
+        self.former_cluster_ids: tuple[str, ...] = ()
 
     # -- reading --------------------------------------------------------------------------------------------------
 

@@ -30,6 +30,7 @@ def encode_image(image: MetadataImage) -> bytes:
             for node, directory in sorted(image.departures.removed.items())
         ],
         lost_disks=image.lost_disks.records(),
+        former_cluster_ids=image.former_cluster_ids,
         feature_level=image.feature_level,
         applied_index=image.applied_index,
     )
@@ -57,3 +58,4 @@ def decode_into(image: MetadataImage, data: bytes) -> None:
     image.quorum = WantedQuorum(tuple(snapshot.wanted_voters), snapshot.quorum_wishes)
     image.feature_level = snapshot.feature_level
     image.applied_index = snapshot.applied_index
+    image.former_cluster_ids = tuple(snapshot.former_cluster_ids)

@@ -18,7 +18,7 @@ from quorumlog.v1 import admin_pb2, errors_pb2, metadata_log_pb2, peer_pb2
 from quorumlog.v1.errors_pb2 import ErrorCode
 
 #: Disks that one node may lose. Each of them is refused for ever, which takes memory.
-MAX_LOST = 32
+MAX_LOST = 256
 
 
 @dataclass(slots=True)

@@ -179,7 +179,7 @@ class ClusterMember:
         self._endings.may_have_moved((*found, *damage.replicas))
         self._follow_lost_disks()
         self.metadata.join_rounds()
-        self._resources.host.is_host = self.partitions.is_host
+        self._resources.host.is_host = self._is_host
         self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found, damage.replicas)
         self.damaged_replicas.say()
@@ -191,6 +191,12 @@ class ClusterMember:
             "info", "cluster_joined", cluster_id=membership.cluster_id, controllers=len(membership.voters)
         )
         self.metadata.open_first_term(self._time.now)
+
+    def _is_host(self, raft_group: int, node: int) -> bool:
+        """Whether the metadata say that a node may have a replica of a Raft group."""
+        if raft_group == METADATA_GROUP:
+            return self.metadata.is_host(node)
+        return self.partitions.is_host(raft_group, node)
 
     # -- the step ---------------------------------------------------------------------------------------------
 
@@ -250,6 +256,11 @@ class ClusterMember:
     def refusal_of(self, peer: PeerIdentity) -> str | None:
         """Why a peer's streams are refused, in one line; None when they are welcome."""
         own, cluster_id = self._resources.options.node_id, self.metadata.membership.cluster_id
+        if peer.cluster_id in self.metadata.replica.image.former_cluster_ids:
+            return (
+                f"node {peer.node_id} comes back from cluster {peer.cluster_id}, which was given up with its data"
+                f" (quorumlog recover) and is {cluster_id} since: start the node with an empty data directory"
+            )
         if peer.cluster_id != cluster_id:
             return (
                 f"node {peer.node_id} belongs to cluster {peer.cluster_id or '(none)'}, node"

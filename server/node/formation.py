@@ -64,6 +64,8 @@ class Formation:
     controllers: dict[int, str]
     #: Why the node waits to be taken back, in one line; empty when it does not.
     returned_empty: str = ""
+    #: By which data directory the cluster knows it then.
+    known_directory: str = ""
     _empty: dict[int, PeerIdentity] = field(default_factory=dict)
 
     @property
@@ -108,6 +110,7 @@ class Formation:
         known = own or standing.known_directory
         if known and known != self.directory_id:
             # It has forgotten what it acknowledged: until it is struck off, it must not speak for the one it was.
+            self.known_directory = known
             self.returned_empty = self._why_it_waits(cluster_id, known, standing.voters)
             return None
         return replace(membership, votes_from=0 if own else standing.applied_index)

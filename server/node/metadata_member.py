@@ -106,10 +106,23 @@ class MetadataMember(NodeService):
             self._known_configuration = self.replica.raft.configuration
             self.peers_changed = True
 
+    def is_host(self, node: int) -> bool:
+        """Whether a node has a replica of the metadata, whatever the group's configuration says: as every registered
+        one has whose disk is not lost.
+
+        A node whose vote was taken away is no member until it is a learner again. It may not know yet that the change
+        is committed, and the group may need it for knowing that: by what it has on disk it must still be asked, ask,
+        and lead. Another one that knows more, and took it for a stranger, would leave the group without a leader for
+        ever (scenario 12).
+        """
+        broker = self.replica.image.brokers.get(node)
+        return broker is not None and not broker.is_lost
+
     def checkpoint(self) -> None:
         """Writes a snapshot of the image when enough has been applied since the last one."""
         replica, snapshots = self.replica, self._resources.snapshots
         due = replica.entries_since_snapshot > self._resources.options.metadata_checkpoint_entries
+        due = due or (replica.entries_since_snapshot > 0 and self._resources.mender.has_lost(METADATA_GROUP))
         if due and replica.is_durable and snapshots.may_checkpoint(METADATA_GROUP):
             snapshots.checkpoints.begin(
                 METADATA_GROUP,

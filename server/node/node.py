@@ -31,6 +31,7 @@ from quorumlog.server.events import (
     Job,
     JobDone,
     LogLine,
+    LossAnswered,
     PeerConnected,
     PeerDisconnected,
     PeerFrame,
@@ -126,7 +127,7 @@ class Node:
         self._former = FormerReplicas(options.node_id, self._host, rows)
         self._refused = RefusedDisks(self._host, rows)
         self._directory = OwnDirectory(options.node_id, rows, self._host, rng)
-        self._search = ClusterSearch(options, self._directory, self._host, now, self)
+        self._search = ClusterSearch(options, self._directory, self._host, now, storage.moved_aside(), self)
         self._member: ClusterMember | None = None
         if self._directory.membership is not None:
             self._join(self._directory.membership, groups.pop(METADATA_GROUP), groups)
@@ -139,10 +140,14 @@ class Node:
         return PeerIdentity(
             self._cluster_id,
             self._options.node_id,
-            self._directory.id if self._directory.is_durable else "",
+            self._directory.id if self._directory.is_durable and self._may_be_known else "",
             self._boot_id,
             self._options.address,
         )
+
+    @property
+    def _may_be_known(self) -> bool:
+        return self._member is not None or self._search.may_found()
 
     @property
     def _cluster_id(self) -> str:
@@ -202,6 +207,8 @@ class Node:
             self._halt(f"a log is damaged: {damage}; start anew with an empty directory and another node id")
         except (DamageError, UnreadableEntryError) as damage:
             # Never served: a read that cannot be believed, and that cannot wait, ends the node; the others go on.
+            if isinstance(damage, DamageError) and damage.index is None:
+                self._storage.suspect(damage.group)
             self._halt(str(damage))
         self._connect()
         effects, self._effects = self._effects, Effects()
@@ -229,6 +236,8 @@ class Node:
                 self._on_disconnected(event.peer)
             case PeerIdentified():
                 self._search.on_identified(event)
+            case LossAnswered():
+                self._search.on_loss_answered(event)
             case JobDone():
                 self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
@@ -431,6 +440,10 @@ class Node:
     def found_cluster(self, membership: Membership, state: RaftGroupState) -> None:
         """This node belongs to a cluster now: no replica of a partition is here yet."""
         self._join(membership, state, {})
+
+    def report_loss(self, address: str, directory_id: str) -> None:
+        """The cluster is to give up the damaged directory that made way for this one."""
+        self._effects.report_loss.append((address, directory_id))
 
     def returned_empty(self, reason: str) -> None:
         """The cluster that there is knows this node by another data directory: it waits to be taken back."""

@@ -235,7 +235,9 @@ class Partition:
         if self.high_watermark == 0 and self.restoration is None:
             self.restoration = Restoration(command.restore_id, command.compacted_offset)
             self.log_start_offset = command.log_start_offset
-            self.high_watermark = self.log_end_offset = command.next_offset
+            self.high_watermark = command.next_offset
+            # A leader's log may go on behind the command: what it has there keeps its offsets.
+            self.log_end_offset = max(self.log_end_offset, command.next_offset)
 
     def finish_restore(self, log_start_offset: int, index: int) -> None:
         """A committed command, the entry at ``index``: the restore is over."""

@@ -19,6 +19,7 @@ from quorumlog.server.events import (
     Event,
     JobDone,
     LogLine,
+    LossAnswered,
     PeerIdentity,
     StorageDone,
     StorageFailed,
@@ -27,6 +28,7 @@ from quorumlog.server.log_output import Log
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
+from quorumlog.server.transport.loss_report import report_loss
 from quorumlog.server.transport.peer_links import PeerLinks
 from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError
@@ -204,12 +206,18 @@ class Driver:
             self.requests.deliver(reply)
         for address in effects.identify:
             self.links.identify(address)
+        for address, directory_id in effects.report_loss:
+            self.supervisor.start(self._report_loss(address, directory_id), "report-loss")
         if effects.connect is not None:
             self.links.connect(effects.connect)
         for line in effects.logs:
             self._write_log(line)
         if effects.halt is not None:
             self.halt(effects.halt.error)
+
+    async def _report_loss(self, address: str, directory_id: str) -> None:
+        refused = await report_loss(address, self._node.identity.node_id, directory_id)
+        self.emit(LossAnswered(refused))
 
     def _arm_timer(self) -> None:
         """Sees to it that the node is stepped by its deadline. A timer that fires too early costs less than one

@@ -30,8 +30,9 @@ from quorumlog.server.transport.grpc_server import GrpcServer
 from quorumlog.server.transport.peer_service import PeerService
 from quorumlog.storage.interface import DamageError, StorageEngineError
 from quorumlog.storage.last_words import LastWords, check_all_pages, last_words
-from quorumlog.storage.moved_aside import move_aside
+from quorumlog.storage.moved_aside import keep_directory_id, move_aside
 from quorumlog.storage.storage import Storage
+from quorumlog.storage.suspects import are_pages_suspect
 from quorumlog.storage.writer import StorageWriter
 
 #: How often readiness is looked at, for the health service: while the node comes up, and afterwards.
@@ -95,11 +96,15 @@ def _open_checked(settings: Settings) -> Storage:
         )
         print(f"quorumlog: warning: {said}", file=sys.stderr, flush=True)
         check_all_pages(settings.data_dir)
+    elif are_pages_suspect(settings.data_dir):
+        print("quorumlog: warning: pages of its storage were damaged: every one is checked first", file=sys.stderr)
+        check_all_pages(settings.data_dir)
     return Storage(
         settings.data_dir,
         map_size=settings.storage_map_size_bytes,
         # Who votes on the metadata is known to nobody but those who have them.
         may_set_aside=lambda group: group != METADATA_GROUP,
+        may_mend=True,
     )
 
 
@@ -143,7 +148,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         await server.start()
         driver.start(writer)
         log.info("node_started", listen=settings.listen, data_dir=str(settings.data_dir), pid=os.getpid())
-        driver.supervisor.start(_watch_health(node, driver, server, log), "health")
+        driver.supervisor.start(_watch_health(settings, node, driver, server, log), "health")
         stop_asked = _watch_for_stop(driver, life_line)
         # Nothing made up to here is garbage: sparing it shortens every later collection.
         gc.collect()
@@ -219,18 +224,21 @@ async def _wait_for_end(settings: Settings, driver: Driver, server: GrpcServer, 
         driver.halt("it did not hand over and stop in time")
 
 
-async def _watch_health(node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
+async def _watch_health(settings: Settings, node: DrivenNode, driver: Driver, server: GrpcServer, log: Log) -> None:
     """Keeps the health service's answer in step with the node's readiness, and says what a node waits for.
 
     Otherwise a node that cannot reach the others at its first start would be silent for ever.
     """
     clock = asyncio.get_running_loop().time
-    was_ready_s, told = clock(), ""
+    was_ready_s, told, is_kept = clock(), "", False
     while True:
         described = node.describe()
         ready = described.ready
         if ready:
             driver.become_settled()
+            # Beside the data: if they are damaged one day, whose they are may be past reading.
+            if not is_kept:
+                is_kept = keep_directory_id(settings.data_dir, node.identity.directory_id)
             if told:
                 log.info("node_ready")
             was_ready_s, told = clock(), ""

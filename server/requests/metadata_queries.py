@@ -83,6 +83,7 @@ class MetadataQueries(NodeService):
                 lost=broker.is_lost,
                 directory_id=broker.registration.directory_id,
                 returning=missing[broker.node_id],
+                witness_only=broker.witness_only,
             )
         for name in image.topics if request.all_topics else request.topics:
             self._describe_topic(name, response.topics.add(name=name))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+
 import grpc
 import grpc.aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
@@ -18,6 +20,8 @@ _SERVICES = (
     *(service.full_name for service in groups_pb2.DESCRIPTOR.services_by_name.values()),
 )
 _PEER_SERVICES = tuple(service.full_name for service in peer_pb2.DESCRIPTOR.services_by_name.values())
+#: What calls that were ended get to come to their end.
+LAST_CALLS_S = 1.0
 
 
 class GrpcServer:
@@ -57,6 +61,13 @@ class GrpcServer:
             await self._health.set(name, statuses.SERVING if serving else statuses.NOT_SERVING)
 
     async def stop(self, grace_s: float) -> None:
-        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them."""
+        """Takes no more calls, gives those under way ``grace_s`` seconds, then ends them, and waits until that is so.
+
+        gRPC does not wait for that. With the event loop the tasks would end in which it serves calls, each of them with
+        an error in the log.
+        """
         await self._health.enter_graceful_shutdown()
         await self._server.stop(grace_s)
+        others = asyncio.all_tasks() - {asyncio.current_task()}
+        if others:
+            await asyncio.wait(others, timeout=LAST_CALLS_S)

@@ -56,8 +56,15 @@ def test_no_acknowledged_record_is_lost(name: str, rounds: int, tmp_path: Path) 
         pytest.skip(f"not checked: {'; '.join(report.not_checked)}")
 
 
+def test_a_damaged_file_heals_without_a_hand(tmp_path: Path) -> None:
+    report = run_scenario("damage", rounds=4, report_dir=tmp_path)
+    assert report.passed, "\n".join(report.summary())
+    assert report.read > 0
+    assert node_processes() == []
+
+
 def test_every_scenario_has_a_short_version_here() -> None:
-    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention", "groups"}
+    assert set(SCENARIOS) == {*ROUNDS, "steady", "exactly-once", "compaction", "retention", "groups", "damage"}
 
 
 def test_every_record_is_there_once_whoever_sent_it_and_whatever_was_done_to_the_leaders(tmp_path: Path) -> None:

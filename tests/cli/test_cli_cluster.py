@@ -132,18 +132,46 @@ def test_a_flipped_bit_is_found_and_named_and_nothing_is_deleted(data_dir: Path)
     assert file.read_bytes() == data
 
 
-def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path) -> None:
+@pytest.mark.parametrize("all_down", [False, True], ids=["the others run", "all start"])
+def test_a_node_that_returns_empty_is_named_and_the_others_go_on(data_dir: Path, all_down: bool) -> None:
     port = str(free_base_port())
     up = loaded(quorumlog("cluster", "up", "--data-dir", str(data_dir), "--base-port", port, "-d", "-o", "json"))
-    os.kill(up["nodes"][2]["pid"], signal.SIGKILL)
+    if all_down:
+        assert quorumlog("cluster", "down", "--data-dir", str(data_dir)).returncode == 0
+    else:
+        os.kill(up["nodes"][2]["pid"], signal.SIGKILL)
     shutil.rmtree(data_dir / "node-3")
 
     again = quorumlog("cluster", "up", "--data-dir", str(data_dir), "--detach")
 
     assert again.returncode == 1
+    assert again.stderr.startswith("quorumlog: all other nodes serve, but node 3 returned with an empty data directory")
     assert "type quorumlog nodes replace 3 --with 3" in again.stderr
+    deadline = time.monotonic() + TIMEOUT_S
+    replace = ("nodes", "replace", "3", "--with", "3")
+    while (replaced := quorumlog(*replace, servers=up["bootstrap_servers"])).returncode:
+        # Until the controller counts the former node as down.
+        assert time.monotonic() < deadline, replaced.stderr
     states = loaded(quorumlog("cluster", "status", "--data-dir", str(data_dir), "-o", "json"))["nodes"]
-    assert [state["running"] for state in states] == [True, True, False]
+    assert [state["ready"] for state in states] == [True, True, True]
+
+
+def test_a_cluster_in_the_foreground_goes_on_without_a_node_whose_disk_is_lost(data_dir: Path) -> None:
+    shape = ("--data-dir", str(data_dir), "--base-port", str(free_base_port()))
+    assert quorumlog("cluster", "up", *shape, "--detach").returncode == 0
+    assert quorumlog("cluster", "down", "--data-dir", str(data_dir)).returncode == 0
+    shutil.rmtree(data_dir / "node-2")
+    command = [sys.executable, "-m", "quorumlog.cli.main", "cluster", "up", "--data-dir", str(data_dir)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as again:
+        assert again.stdout is not None
+        assert again.stderr is not None
+        assert "type quorumlog nodes replace 2 --with 2" in again.stderr.readline()
+        for line in again.stdout:
+            if line.startswith("Ctrl-C"):
+                break
+        again.send_signal(signal.SIGINT)
+        again.communicate(timeout=TIMEOUT_S)
+    assert again.returncode == 0
 
 
 def test_a_cluster_in_the_foreground_stops_with_ctrl_c(data_dir: Path) -> None:

@@ -96,6 +96,8 @@ def test_the_only_copy_is_not_given_up() -> None:
         admin.create_topics([NewTopic("alone", replica_assignments={0: [3]})])
         lose_disk(cluster, 3)
         until(lambda: "returned with an empty data directory" in health(cluster), "it waits")
+        until(lambda: "delete their topics first (alone)" in health(cluster), "health says what is in the way")
+        assert "--with 3" not in health(cluster)
         refused = cli(cluster, "nodes", "replace", "3", "--with", "3")
         assert refused.returncode == 1
         assert "delete their topics first (alone)" in refused.stderr
@@ -103,3 +105,34 @@ def test_the_only_copy_is_not_given_up() -> None:
         replaced = cli(cluster, "nodes", "replace", "3", "--with", "3")
         assert replaced.returncode == 0, replaced.stderr
         until(lambda: cli(cluster, "cluster", "health").returncode == 0, "all is well again")
+
+
+def test_health_and_the_list_say_what_works_where_a_partition_has_a_witness() -> None:
+    with LocalCluster(nodes=4, controllers=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("pair", replica_assignments={0: [3, 2]})])
+        cluster.kill(4)
+        lose_disk(cluster, 3)
+        hint = "partitions with a witness need a node with another id: quorumlog nodes replace 3 --with ID"
+        until(lambda: hint in health(cluster), "health says so")
+        until(lambda: hint in cli(cluster, "nodes", "list").stdout, "so does the list")
+        assert "--with 3" not in health(cluster)
+        cluster.start(4)
+        until(lambda: cli(cluster, "nodes", "replace", "3", "--with", "4", "--dry-run").returncode == 0, "it works")
+
+
+def test_another_node_gets_the_vote_of_one_that_never_returns_on_its_new_disk() -> None:
+    with LocalCluster(nodes=4, controllers=3) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic("t", replica_assignments={0: [1, 2, 3]})])
+        cluster.kill(3)
+        given_up = cli(cluster, "nodes", "replace", "3", "--with", "3", "--no-wait")
+        assert given_up.returncode == 0, given_up.stderr
+        until(lambda: len(admin.describe_quorum().voters) == 2, "the quorum goes on without it")
+
+        def replaced() -> bool:
+            ended = cli(cluster, "nodes", "replace", "3", "--with", "4")
+            # Until nothing names the node any more, it is refused.
+            assert ended.returncode == 0 or "is being given up" in ended.stderr, ended.stderr
+            return "metadata quorum: nodes 1,2,4" in ended.stdout
+
+        until(replaced, "another one takes over")
+        assert {each.node_id for each in admin.describe_quorum().voters} == {1, 2, 4}

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -168,3 +170,24 @@ def test_a_throttled_move_says_what_is_left_survives_restarts_and_is_called_off(
         # Without the throttle it takes no time.
         assert cli(cluster, *asked[:-2], "--wait").returncode == 0
         assert replicas(admin) == (1, 2, 4)
+
+
+def test_a_command_that_waits_says_what_it_waits_for() -> None:
+    with LocalCluster(nodes=4) as cluster, Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
+        admin.create_topics([NewTopic(MOVED.topic, replica_assignments={0: [1, 2, 3]})])
+        cluster.kill(4)
+        # Before the controller counts it as down: after that it would be refused.
+        admin.reassign_partitions({MOVED: [1, 2, 4]})
+        waiting = subprocess.Popen(
+            [
+                sys.executable, "-m", "quorumlog.cli.main", "partitions", "reassign", "--topic", MOVED.topic,
+                "--replicas", "1,2,4", "--wait", "-b", cluster.bootstrap_servers,
+            ],
+            stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        assert waiting.stderr is not None
+        assert "orders-0 waits for node 4, which is down" in waiting.stderr.readline()
+        cluster.start(4)
+        printed, more = waiting.communicate(timeout=PATIENCE_S)
+        assert (waiting.returncode, more) == (0, "")
+        assert "moved" in printed

@@ -45,8 +45,18 @@ def topic(admin: Admin) -> str:
 
 
 def read(cluster: LocalCluster, topic: str) -> list[bytes]:
-    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers, consumer_timeout_ms=700) as consumer:
-        return [record.value for record in consumer]
+    """All that is there when it begins, however long it takes."""
+    with Consumer(topic, bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        ends = consumer.end_offsets(consumer.assignment())
+        found: list[bytes] = []
+
+        def is_read() -> bool:
+            for records in consumer.poll(timeout_ms=100).values():
+                found.extend(record.value for record in records)
+            return all(consumer.position(partition) >= end for partition, end in ends.items())
+
+        until(is_read, "reading to the end")
+        return found
 
 
 class Writer:

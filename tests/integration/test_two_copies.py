@@ -133,6 +133,8 @@ def test_a_small_third_node_takes_witnesses_only(tmp_path: Path) -> None:
                 lambda: 9 in {each.node_id for each in admin.describe_cluster().brokers if not each.fenced}, "it is up"
             )
             until(lambda: created(admin, NewTopic("pair", 4, 2)), "the feature level is raised")
+            listed = {row["node_id"]: row for row in json.loads(cli(cluster, "nodes", "list", "-o", "json").stdout)}
+            assert [listed[node]["state"] for node in (1, 9)] == ["up", "up, witnesses only"]
             [pair] = admin.describe_topics(["pair"])
             assert [partition.witness for partition in pair.partitions] == [9] * 4
             admin.create_topics([NewTopic("single", 6, 1)])

@@ -25,6 +25,8 @@ class Store:
         return self.entries(index, index, 0)[0].term
 
     def hash_at(self, index: int) -> int:
+        if index + 1 in self.damaged:
+            raise UnreadableEntryError(index + 1, "damaged")
         return self.kept[index - 1].hash
 
     def entries(self, first: int, last: int, max_bytes: int) -> list[Entry]:
@@ -82,6 +84,43 @@ def test_a_damaged_entry_that_is_not_the_leaders_makes_way_for_it() -> None:
     leaders = entries(1, {4: 3}, EntryId(third.index, third.term, third.hash))
     assert log.merge(3, leaders) == 4
     assert log.last == EntryId(4, 3, leaders[0].hash)
+
+
+def test_damaged_neighbours_that_are_the_leaders_stay_with_all_behind_them() -> None:
+    """What comes behind them here has been acknowledged."""
+    store = Store(entries(8), {4, 5})
+    log = log_of(store, commit=2, applied=2)
+    assert log.merge(2, store.kept[2:6]) == 6
+    assert log.last.index == 8
+    assert log.take_unhanded() == (None, None, [])
+
+
+def test_damaged_neighbours_make_way_where_a_later_entry_is_not_the_leaders() -> None:
+    store = Store(entries(8, {4: 3, 5: 3, 6: 3, 7: 3, 8: 3}), {4, 5})
+    log = log_of(store, commit=2, applied=2)
+    third = store.kept[2]
+    leaders = entries(4, {4: 2, 5: 2, 6: 2, 7: 2}, EntryId(third.index, third.term, third.hash))
+    assert log.merge(3, leaders) == 7
+    assert log.last == EntryId(7, 2, leaders[-1].hash)
+    assert log.take_unhanded() == (None, 4, leaders), "in one write"
+
+
+def test_damaged_neighbours_make_way_for_terms_that_this_log_has_not_seen() -> None:
+    store = Store(entries(8), {4, 5, 6})
+    log = log_of(store, commit=2, applied=2)
+    third = store.kept[2]
+    leaders = entries(2, {4: 1, 5: 3}, EntryId(third.index, third.term, third.hash))
+    assert log.merge(3, leaders) == 5
+    assert log.last.index == 5
+
+
+def test_of_damaged_neighbours_nobody_can_tell_by_themselves() -> None:
+    """They may be the leader's, and what is behind them acknowledged."""
+    store = Store(entries(8), {4, 5, 6})
+    log = log_of(store, commit=2, applied=2)
+    with pytest.raises(UnreadableEntryError):
+        log.merge(2, store.kept[2:5])
+    assert log.last.index == 8
 
 
 def test_a_log_is_compacted_to_a_damaged_entry_and_to_no_other() -> None:

@@ -1,6 +1,6 @@
 """Witnesses: who may be one, when they are sent what, and what they are not.
 
-Their stories are transcripts, 23a to 23h.
+Their stories are transcripts, 23a to 23i.
 """
 
 from __future__ import annotations

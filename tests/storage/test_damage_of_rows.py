@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import struct
 from pathlib import Path
 
@@ -39,6 +40,27 @@ def test_a_cut_below_what_the_tail_touches_is_noticed(tmp_path: Path, monkeypatc
     os.truncate(data_file, place // PAGE_BYTES * PAGE_BYTES)
     with pytest.raises(DamageError, match=r"its meta pages speak of .* it was cut"):
         Storage(tmp_path)
+
+
+def test_a_file_that_was_cut_is_told_in_one_way_wherever_it_was_cut(tmp_path: Path) -> None:
+    """Also where the list of free pages, which is asked whether the missing ones matter, is among those."""
+    log = LogBuilder(1)
+    entries = log.batches(40, 7900)
+    with Storage(tmp_path) as storage:
+        storage.commit(transaction(create(1, entries)))
+        storage.commit(transaction(RaftGroupWrite(1, compact_to=identity(entries[19]))))
+        while storage.sweep():
+            pass
+    data_file = tmp_path / "data.mdb"
+    whole = data_file.read_bytes()
+    told = set()
+    for pages in range(2, len(whole) // PAGE_BYTES):
+        data_file.write_bytes(whole[: pages * PAGE_BYTES])
+        try:
+            Storage(tmp_path).close()
+        except DamageError as damage:
+            told.add(re.sub(r"\d+", "N", str(damage).partition("is damaged: ")[2].partition(";")[0]))
+    assert told == {"it has N bytes where its meta pages speak of N: it was cut"}
 
 
 def test_meta_pages_that_cannot_be_neighbours_are_refused(tmp_path: Path) -> None:

@@ -1326,7 +1326,7 @@ class AlterNodeRequest(_message.Message):
     """How long the server may take, in milliseconds."""
     bytes_per_second: _builtins.int
     """With NODE_ACTION_DRAIN and NODE_ACTION_REPLACE_DISK: bytes that each node sends in a second at most; 0: as fast as
-    it goes.
+    it goes. Absent of a disk that is given up already: as it was asked for then.
     """
     directory_id: _builtins.str
     """With NODE_ACTION_REPLACE_DISK: the data directory that is lost. Asked twice, another one may have its place by then."""
@@ -1338,15 +1338,20 @@ class AlterNodeRequest(_message.Message):
         successor: _builtins.int | None = ...,
         validate_only: _builtins.bool = ...,
         timeout_ms: _builtins.int = ...,
-        bytes_per_second: _builtins.int = ...,
+        bytes_per_second: _builtins.int | None = ...,
         directory_id: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "successor", b"successor"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "_successor", b"_successor", "bytes_per_second", b"bytes_per_second", "successor", b"successor"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second", "_successor", b"_successor", "action", b"action", "bytes_per_second", b"bytes_per_second", "directory_id", b"directory_id", "node_id", b"node_id", "successor", b"successor", "timeout_ms", b"timeout_ms", "validate_only", b"validate_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__bytes_per_second: _TypeAlias = _typing.Literal["bytes_per_second"]  # noqa: Y015
+    _WhichOneofArgType__bytes_per_second: _TypeAlias = _typing.Literal["_bytes_per_second", b"_bytes_per_second"]  # noqa: Y015
     _WhichOneofReturnType__successor: _TypeAlias = _typing.Literal["successor"]  # noqa: Y015
     _WhichOneofArgType__successor: _TypeAlias = _typing.Literal["_successor", b"_successor"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__bytes_per_second) -> _WhichOneofReturnType__bytes_per_second | None: ...
+    @_typing.overload
     def WhichOneof(self, oneof_group: _WhichOneofArgType__successor) -> _WhichOneofReturnType__successor | None: ...
 
 Global___AlterNodeRequest: _TypeAlias = AlterNodeRequest  # noqa: Y015

@@ -723,6 +723,7 @@ class BrokerMetadata(_message.Message):
     LOST_FIELD_NUMBER: _builtins.int
     DIRECTORY_ID_FIELD_NUMBER: _builtins.int
     RETURNING_FIELD_NUMBER: _builtins.int
+    WITNESS_ONLY_FIELD_NUMBER: _builtins.int
     node_id: _builtins.int
     """Its node id."""
     host: _builtins.str
@@ -747,6 +748,8 @@ class BrokerMetadata(_message.Message):
     """The data directory with which it registered."""
     returning: _builtins.int
     """Partitions of which it is to have a replica again, since its disk was lost."""
+    witness_only: _builtins.bool
+    """True: it takes witnesses of partitions, and no replicas."""
     def __init__(
         self,
         *,
@@ -762,10 +765,11 @@ class BrokerMetadata(_message.Message):
         lost: _builtins.bool = ...,
         directory_id: _builtins.str = ...,
         returning: _builtins.int = ...,
+        witness_only: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["broker_epoch", b"broker_epoch", "directory_id", b"directory_id", "feature_level", b"feature_level", "fenced", b"fenced", "host", b"host", "leaving", b"leaving", "lost", b"lost", "node_id", b"node_id", "port", b"port", "rack", b"rack", "returning", b"returning", "version", b"version", "witness_only", b"witness_only"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

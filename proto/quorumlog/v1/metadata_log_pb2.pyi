@@ -745,6 +745,7 @@ class MetadataSnapshot(_message.Message):
     QUORUM_WISHES_FIELD_NUMBER: _builtins.int
     REMOVED_NODES_FIELD_NUMBER: _builtins.int
     LOST_DISKS_FIELD_NUMBER: _builtins.int
+    FORMER_CLUSTER_IDS_FIELD_NUMBER: _builtins.int
     next_group: _builtins.int
     """The id of a Raft group to give out next."""
     next_producer_id: _builtins.int
@@ -783,6 +784,10 @@ class MetadataSnapshot(_message.Message):
     def lost_disks(self) -> _containers.RepeatedCompositeFieldContainer[Global___LostDisks]:
         """Data directories that were lost, by node."""
 
+    @_builtins.property
+    def former_cluster_ids(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Clusters that this one was before a majority was lost and it was recovered, the newest last."""
+
     def __init__(
         self,
         *,
@@ -799,10 +804,11 @@ class MetadataSnapshot(_message.Message):
         quorum_wishes: _builtins.int = ...,
         removed_nodes: _abc.Iterable[Global___RemovedNode] | None = ...,
         lost_disks: _abc.Iterable[Global___LostDisks] | None = ...,
+        former_cluster_ids: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["applied_index", b"applied_index", "brokers", b"brokers", "feature_level", b"feature_level", "former_cluster_ids", b"former_cluster_ids", "lost_disks", b"lost_disks", "named_producers", b"named_producers", "next_group", b"next_group", "next_named_producer_id", b"next_named_producer_id", "next_producer_id", b"next_producer_id", "producers_deleted_index", b"producers_deleted_index", "quorum_wishes", b"quorum_wishes", "removed_nodes", b"removed_nodes", "topics", b"topics", "wanted_voters", b"wanted_voters"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

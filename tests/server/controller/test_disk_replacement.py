@@ -10,6 +10,7 @@ from quorumlog.raft.types import Configuration
 from quorumlog.server.controller.rebalancing import Rebalancing
 from quorumlog.server.metadata.image import MetadataImage
 from quorumlog.server.metadata.lost_disks import MAX_LOST
+from quorumlog.server.metadata.records import PartitionRecord
 from quorumlog.v1 import admin_pb2, peer_pb2
 from quorumlog.v1 import metadata_log_pb2 as log
 from quorumlog.v1.errors_pb2 import ErrorCode
@@ -238,6 +239,16 @@ def test_what_comes_back_is_copied_no_faster_than_was_asked_for() -> None:
     assert {each.throttle for each in moving} == {2_000_000}
 
 
+def test_a_node_that_reports_its_own_loss_again_does_not_lift_the_limit() -> None:
+    """One that has moved its storage aside does so every second, and names no limit."""
+    cluster = Losing()
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=5_000_000).HasField("error")
+    assert not cluster.alter(3, REPLACE_DISK).HasField("error")
+    assert cluster.image.lost_disks.by_node[3].throttle == 5_000_000
+    assert not cluster.alter(3, REPLACE_DISK, bytes_per_second=0).HasField("error")
+    assert cluster.image.lost_disks.by_node[3].throttle == 0, "as fast as it goes, says the operator"
+
+
 def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
     """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
     cluster = Losing()
@@ -278,10 +289,12 @@ def test_another_node_takes_over_where_nobody_returns() -> None:
     cluster.alter(3, REPLACE_DISK)
     assert "is being given up" in cluster.alter(3, DRAIN, successor=4).error.message, "not in the midst of it"
     cluster.taken_out()
-    cluster.alter(3, DRAIN, successor=4)
+    answer = cluster.alter(3, DRAIN, successor=4)
+    assert list(answer.voters) == [1, 2, 4], "the vote that node 3 was to get back"
     for _ in range(2):
         cluster.pass_time(without=(3,))
         cluster.moved()
+    assert cluster.image.quorum.voters == (1, 2, 4)
     assert cluster.image.lost_disks.returning() == []
     assert all(len(partition.replicas) == 3 for partition in cluster.image.partitions.values())
     assert not cluster.alter(3, REMOVE).HasField("error")
@@ -330,3 +343,47 @@ def test_what_was_decided_on_another_disk_changes_nothing(state: log.DiskState.V
     after = MetadataImage.from_snapshot(cluster.image.to_snapshot())
     after.applied_index -= 1
     assert after.to_snapshot() == before
+
+
+def recovered_alone(cluster: Losing, *intended: int) -> PartitionRecord:
+    """A partition of which a recovery from the loss of a majority has left node 1, and no witness."""
+    partition = cluster.image.partitions[min(cluster.image.partitions)]
+    cluster.image.replica_index.leave(partition)
+    partition.replicas = partition.isr = (1,)
+    partition.leader, partition.returning = 1, intended
+    cluster.image.replica_index.enter(partition)
+    return partition
+
+
+def test_with_its_second_copy_a_recovered_partition_gets_a_witness() -> None:
+    cluster = Losing(nodes=4, partitions=1)
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    partition = recovered_alone(cluster, 1, 2)
+    cluster.hear_of_loss(1, 2, 4)
+    cluster.pass_time(without=(3,))
+    assert (partition.target, partition.target_witness, partition.returning) == ((1, 2), 4, ())
+
+
+def test_without_a_node_for_its_witness_a_recovered_partition_waits_for_one() -> None:
+    cluster = Losing(nodes=3, partitions=1)
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    partition = recovered_alone(cluster, 1, 2)
+    cluster.hear_of_loss(1, 2)
+    cluster.pass_time(without=(3,))
+    assert not partition.is_moving
+    assert not cluster.returned().HasField("error")
+    cluster.hear_of_loss(1, 2, 3)
+    cluster.pass_time()
+    assert (partition.target, partition.target_witness) == ((1, 2), 3)
+
+
+def test_a_node_with_another_id_takes_the_second_copy_of_a_recovered_partition() -> None:
+    cluster = Losing(nodes=4, partitions=1)
+    cluster.alter(3, REPLACE_DISK)
+    cluster.taken_out()
+    partition = recovered_alone(cluster, 1, 3)
+    assert not cluster.alter(3, DRAIN, successor=4).error.message
+    cluster.pass_time(without=(3,))
+    assert (partition.target, partition.target_witness) == ((1, 4), 2)

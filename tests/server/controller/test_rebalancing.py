@@ -147,6 +147,22 @@ def test_no_replica_goes_to_another_rack_where_the_witness_is() -> None:
     assert 3 not in moves[partition.group]
 
 
+def test_a_witness_is_neither_a_replica_nor_bytes() -> None:
+    """Node 5 has a witness of each partition and a replica of none: it is as empty as a new one."""
+    cluster = Balanced(nodes=5, partitions=0)
+    cluster.assigned("load", *[(1, 2)] * 3, *[(3, 4)] * 3)
+    partitions = list(cluster.image.partitions.values())
+    sizes = {each.group: 100 * MIB for each in partitions}
+    plan = Rebalancing(cluster.image, sizes)
+    copies = Counter(node for each in partitions for node in each.replicas)
+    assert any(each.witness for each in partitions)
+    assert {node: load.replicas for node, load in plan.before.items()} == {node: copies[node] for node in range(1, 6)}
+    assert {node: load.size_bytes for node, load in plan.before.items()} == {
+        node: copies[node] * 100 * MIB for node in range(1, 6)
+    }
+    assert any(5 in wanted for _, wanted in plan.moves())
+
+
 def test_a_node_for_witnesses_alone_gets_no_replica() -> None:
     cluster = Balanced(nodes=3, partitions=0)
     cluster.assigned("old", *[(1, 2, 3)] * 6)

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import random
 
+import pytest
+
 from quorumlog.raft.group import RaftGroup
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.types import (
+    NO_NODE,
     ORIGIN,
     Configuration,
     Entry,
@@ -16,6 +19,8 @@ from quorumlog.raft.types import (
     Message,
     RaftLogServices,
     RestoredReplica,
+    Role,
+    VoteResponse,
 )
 from quorumlog.server.events import EntryFound, PeerFrame, PeerIdentity, Stream
 from quorumlog.server.hosting.copy_pace import CopyPace
@@ -37,8 +42,14 @@ TRACE = Entry(LOST.index, LOST.term, EntryKind.TRACE, LOST.hash, trace_of(LOST.d
 class DamagedLog:
     """A log of three entries of which the second cannot be read."""
 
-    def term_at(self, index: int) -> int:
+    def __init__(self) -> None:
+        self.suspected: list[int | None] = []
+
+    def term_at(self, group: int, index: int = 0) -> int:
         return 1
+
+    def suspect(self, group: int | None) -> None:
+        self.suspected.append(group)
 
     def hash_at(self, group: int, index: int) -> int:
         return (FIRST, LOST, LAST)[index - 1].hash
@@ -69,20 +80,25 @@ class Mending:
         witness: who is the group's witness.
     """
 
-    def __init__(self, witness: int) -> None:
+    def __init__(
+        self, witness: int = NO_NODE, never: int = 0, applied: int = 0, peers: tuple[int, ...] = PEERS
+    ) -> None:
         self.links = PeerQueues(NODE, 0, 4_096, self._no_snapshot, CopyPace(0))
-        for peer in PEERS:
+        for peer in peers:
             self.links[peer].open(PeerIdentity("cluster", peer, "directory", 1, f"peer-{peer}:1"), 0)
         self.host = RaftHost(self.links.enqueue)
+        witnesses = (witness,) if witness != NO_NODE else ()
         restored = RestoredReplica(
-            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *PEERS), witnesses=(witness,)),
-            hard_state=HardState(1), last=EntryId(3, 1, LAST.hash), first_index=1, anchor=ORIGIN, applied=0,
+            node_id=NODE, group=GROUP, configuration=Configuration((NODE, *peers), witnesses=witnesses),
+            hard_state=HardState(1, commit=applied), last=EntryId(3, 1, LAST.hash), first_index=1, anchor=ORIGIN,
+            applied=applied,
             is_witness=witness == NODE,
         )  # fmt: skip
-        disk = DamagedLog()
+        disk = self.disk = DamagedLog()
         raft = RaftGroup(restored, RaftLogServices(disk, SEALER), RaftOptions(), random.Random(1), now=0)  # type: ignore[arg-type]
         self.host.add(GROUP, HostedReplica(raft, Machine(), lazy_commit=False))
-        self.mender = EntryMender(NODE, 0, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
+        self.raft, self.never = raft, never
+        self.mender = EntryMender(NODE, never, 0, self.host, self.links, disk, lambda *args, **fields: None)  # type: ignore[arg-type]
         self.mender.take_up(DamageError("entry 2 is damaged", GROUP, LOST.index))
 
     @staticmethod
@@ -101,6 +117,84 @@ class Mending:
             self.mender.on_frame(now, peer, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=found))
         transaction = self.host.take_transaction(now)
         return [] if transaction is None else [entry for write in transaction.writes for entry in write.mend]
+
+    def refused(self, *gone: bool) -> None:
+        """Each peer that is asked, in turn, does not have it: not any more, or not yet. Then there is nobody to ask."""
+        now = 0
+        for each in gone:
+            now += PAUSE_US
+            self.mender.on_time(now)
+            ((peer, _),) = self.mender.collect()
+            found = [EntryFound(GROUP, LOST.index, b"", "not here", gone=each)]
+            self.mender.on_frame(now, peer, PeerFrame(Stream.SNAPSHOT_ANSWER, entries_found=found))
+        self.mender.on_time(now + PAUSE_US)
+
+    def lead(self) -> None:
+        """The replica is elected in term 2."""
+        self.raft.campaign(0)
+        while not self.raft.is_leader:
+            assert self.raft.role is not Role.FOLLOWER
+            pre_vote, term = self.raft.role is Role.PRE_CANDIDATE, 2
+            self.raft.step(0, VoteResponse(PEERS[0], NODE, term, pre_vote, True))
+            while self.raft.has_ready():
+                token = self.raft.take_ready().durable
+                if token is not None:
+                    self.raft.on_durable(0, token)
+
+
+def test_a_leader_hands_over_to_who_has_a_snapshot_in_place_of_what_it_has_lost() -> None:
+    """Somebody waits for the entry, whom this leader can give neither the entry nor a snapshot."""
+    mending = Mending()
+    mending.lead()
+    mending.refused(True, False)
+    assert mending.raft.is_transferring
+    mending = Mending()
+    mending.lead()
+    mending.refused(False, False)
+    assert not mending.raft.is_transferring, "whoever is asked may have it soon"
+
+
+def test_what_the_metadata_have_applied_is_given_up_with_their_next_checkpoint() -> None:
+    mending = Mending(never=GROUP, applied=3)
+    mending.refused(True, True)
+    assert mending.mender.has_lost(GROUP)
+    assert mending.disk.suspected == []
+
+
+def test_metadata_that_can_never_be_applied_are_damage_of_the_nodes_storage() -> None:
+    mending = Mending(never=GROUP, applied=1)
+    with pytest.raises(DamageError, match="the storage of this node is set aside"):
+        mending.refused(True, True)
+    assert mending.disk.suspected == [GROUP]
+
+
+def test_one_of_two_that_vote_on_the_metadata_does_not_take_the_quorum_with_it() -> None:
+    """Without its vote nobody could be elected, nor could it come back."""
+    mending = Mending(never=GROUP, applied=1, peers=(2,))
+    mending.refused(True)
+    assert mending.disk.suspected == []
+
+
+def test_the_only_one_with_the_metadata_does_not_wait_for_ever_for_what_nobody_can_bring() -> None:
+    mending = Mending(never=GROUP, applied=1, peers=())
+    with pytest.raises(DamageError, match="the storage of this node is set aside"):
+        mending.refused()
+    assert mending.disk.suspected == [GROUP]
+    mending = Mending(never=GROUP, applied=3, peers=())
+    mending.refused()
+    assert mending.mender.has_lost(GROUP), "a checkpoint takes its place"
+
+
+def test_metadata_are_led_by_one_that_can_apply_them() -> None:
+    """A controller that never comes further would lead for as long as a voter is behind it."""
+    mending = Mending(never=GROUP, applied=1)
+    mending.lead()
+    mending.refused(True, False)
+    assert mending.raft.is_transferring
+    mending = Mending(never=GROUP, applied=3)
+    mending.lead()
+    mending.refused(True, False)
+    assert not mending.raft.is_transferring, "a checkpoint takes its place"
 
 
 def test_a_replica_is_mended_with_the_entry() -> None:

@@ -22,6 +22,7 @@ from quorumlog.v1.admin_pb2 import (
 )
 from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, Flags, build_compacted, parse_envelope, parse_header
 from quorumlog.v1.errors_pb2 import ErrorCode
+from quorumlog.v1.partition_log_pb2 import BeginRestore
 
 RESTORE = b"r" * 16
 Step = BeginPartitionRestore | RestoreBatches | RestoredProducers | FinishPartitionRestore
@@ -118,6 +119,14 @@ def test_a_new_leader_knows_of_the_beginning_that_it_has_not_applied(rig: Rig) -
     assert rig.produce(batch())[0] is not None
     rig.settle()
     assert rig.partition.log_end_offset == 5
+
+
+def test_a_beginning_that_is_applied_leaves_the_offsets_of_what_is_behind_it(rig: Rig) -> None:
+    """The steps see to it that nothing is: should something be, no offset may be given twice."""
+    assert rig.produce(batch(3))[0] is None
+    assert rig.partition.log_end_offset == 3
+    rig.partition.begin_restore(BeginRestore(restore_id=RESTORE, next_offset=2))
+    assert (rig.partition.high_watermark, rig.partition.log_end_offset) == (2, 3)
 
 
 def test_steps_that_come_again_do_no_harm(rig: Rig) -> None:

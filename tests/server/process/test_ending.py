@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -24,6 +25,7 @@ class Ending:
         self.told: list[bool] = []
         self.settled = 0
         self.ready, self.reason = False, ""
+        self.identity = SimpleNamespace(directory_id="")
 
     def emit(self, event: Event) -> None:
         self.events.append(event)
@@ -118,13 +120,15 @@ async def test_a_signal_asks_once_and_is_told_to_the_node(ending: Ending) -> Non
 
 
 async def test_health_follows_readiness_and_a_node_says_once_what_it_waits_for(
-    ending: Ending, monkeypatch: pytest.MonkeyPatch
+    ending: Ending, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     for name in ("STARTING_INTERVAL_S", "SETTLED_INTERVAL_S", "TOLD_AFTER_S"):
         monkeypatch.setattr(runtime, name, 0.0)
     log, any_ending = RecordedLog(), ending
     parts: Any = any_ending
-    watching = asyncio.ensure_future(runtime._watch_health(parts, parts, parts, log))
+    settings: Any = SimpleNamespace(data_dir=tmp_path)
+    ending.identity = SimpleNamespace(directory_id="here")
+    watching = asyncio.ensure_future(runtime._watch_health(settings, parts, parts, parts, log))
     for ready, reason in ((False, "no controller"), (False, "no leader"), (True, ""), (False, "no leader"), (True, "")):
         ending.ready, ending.reason = ready, reason
         await asyncio.sleep(0.02)
@@ -138,3 +142,4 @@ async def test_health_follows_readiness_and_a_node_says_once_what_it_waits_for(
         ("node_ready", None),
     ]
     assert ending.settled
+    assert (tmp_path / "DIRECTORY_ID").read_text() == "here\n"

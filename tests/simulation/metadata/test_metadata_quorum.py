@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 from quiet_cluster import Quiet
 
@@ -156,3 +158,24 @@ def test_a_leader_that_steps_down_looks_at_no_change_in_that_step() -> None:
     raft._candidacy.become_follower(changing.scheduler.now, raft.term, NO_NODE)
     assert node._member.metadata.replica.controller is not None, "it goes with the next round only"
     quorum.on_time(changing.scheduler.now + 1_000_000)
+
+
+@pytest.mark.scenario("12g")
+@pytest.mark.parametrize("seed", range(6))
+def test_one_that_knows_of_its_removal_still_answers_one_that_does_not(seed: int) -> None:
+    changing = Changing(200 + seed, nodes=3)
+    assert not changing.alter(remove=(2,)).HasField("error")
+    changing.until(lambda: changing.vote(1, 3), 10)
+
+    def ask(number: int) -> None:
+        request = admin_pb2.CreateTopicsRequest(timeout_ms=3_000)
+        request.topics.add(name=f"topic-{number}", num_partitions=1, replication_factor=1)
+        changing.cluster.request("many", 1, request, lambda _: None)
+
+    # There is always something on its way: an entry behind the change that removes the two voters is on their disks
+    # only, and one of the two does not hear that the change is committed.
+    for number in range(300):
+        changing.scheduler.after(1_000 * number, partial(ask, number))
+    assert not changing.alter(add=(2,), remove=(1, 3)).HasField("error")
+    changing.until(lambda: changing.vote(2), 10)
+    changing.create("after", node=1)

@@ -6,8 +6,11 @@ import pytest
 from quiet_cluster import Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
+from quorumlog.chaos.simulator.cluster import EVERYTHING
+from quorumlog.chaos.simulator.convergence import missing_repairs
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.server.options import NodeLimits, ScrubOptions
+from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20a")
 
@@ -118,3 +121,32 @@ def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:
     writing.run(3)
     damage(victim, group, [victim.disk.synced[group].last.index - 5])
     writing.until(lambda: not victim.disk.damaged, 30)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_cluster_is_not_whole_while_a_replica_is_to_begin_anew_for_want_of_what_all_others_gave_up(seed: int) -> None:
+    """Its node will start again for that, and who waits for rest must wait for it."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    victim, other = followers(writing)
+    damage(victim, group, [20])
+    assert "still damaged" in missing_repairs(writing.cluster)
+    victim.pause()
+    topic_id = writing.cluster.partition_names[group][1]
+    request = admin_pb2.DeleteRecordsRequest(timeout_ms=2_000)
+    request.partitions.add(topic_id=topic_id, partition=0, before_offset=EVERYTHING)
+    leader = writing.leader()
+    writing.cluster.request("operator", leader.node_id, request, lambda answer: None)
+    writing.until(lambda: all(each.disk.synced[group].anchor.index > 20 for each in (leader, other)), 10)
+    assert "still damaged" in missing_repairs(writing.cluster)
+    victim.disk.damaged.clear()
+    assert not missing_repairs(writing.cluster)
+
+
+def test_a_cluster_is_as_whole_as_it_can_be_where_no_disk_has_an_entry_any_more() -> None:
+    """Nobody can mend it, and nobody begins anew."""
+    writing = Writing(1)
+    (group,) = writing.groups()
+    for process in writing.cluster.processes.values():
+        damage(process, group, [20])
+    assert not missing_repairs(writing.cluster)

@@ -1,0 +1,163 @@
+"""What each byte of a data file means: so that a flipped bit can be held against what it struck.
+
+Of a page some bytes mean nothing: what is free between its rows and their directory, what padding is, what the engine
+only counts for its statistics. Nobody reads them, so a flipped bit there is no damage, and nobody can find it.
+"""
+
+from __future__ import annotations
+
+import bisect
+import random
+import struct
+from collections.abc import Iterator
+from pathlib import Path
+
+from quorumlog.storage.meta_pages import NO_PAGE, PAGE_HEADER, TREE_RECORD_BYTES, TreeRecord
+from quorumlog.storage.page_file import PageFile, TreePage
+
+FREE = "free"
+META = "meta page"
+FREE_LIST = "free list"
+NAMES = "names of databases"
+
+#: The share of flips that strike bytes which mean something, if there are any.
+MEANT = 0.8
+_NODE_BYTES = 8
+_BIG = 0x01
+_U64 = struct.Struct("=Q")
+#: Of a tree's record: flags, depth and root; the rest are counts.
+_MEANT_OF_RECORD = ((4, 8), (40, 48))
+_META_HEAD_BYTES = 24
+
+
+class PageMap:
+    """A sound data file that nobody writes to.
+
+    Raises:
+        DamageError: it is not sound.
+    """
+
+    def __init__(self, data_file: Path) -> None:
+        with PageFile(data_file) as pages:
+            self.size_bytes = data_file.stat().st_size
+            self._page_size = pages.meta.page_size
+            self._kinds: dict[int, str] = {}
+            self._meant: list[tuple[int, int]] = []
+            self._add_meta_pages(pages)
+            self._walk(pages, FREE_LIST, pages.meta.free)
+            self._walk(pages, NAMES, pages.meta.main)
+            for name, tree in pages.databases.items():
+                self._walk(pages, name.decode(), tree)
+        self._meant.sort()
+        self._firsts = [first for first, _ in self._meant]
+        self._pages_of: dict[str, list[int]] = {}
+        for page, kind in sorted(self._kinds.items()):
+            self._pages_of.setdefault(kind, []).append(page)
+
+    def kind_at(self, offset: int) -> str:
+        """What the page of a byte is."""
+        return self._kinds.get(offset // self._page_size, FREE)
+
+    def is_meant(self, offset: int) -> bool:
+        """Whether a byte means anything."""
+        place = bisect.bisect_right(self._firsts, offset) - 1
+        return place >= 0 and offset < self._meant[place][1]
+
+    def draw(self, rng: random.Random) -> int:
+        """The place of a byte: of each kind of page, however few there are, as often; free ones among them. Four times
+        of five it is one that means something, where the page has any."""
+        kind = rng.choice([*sorted(self._pages_of), FREE])
+        if kind == FREE:
+            return rng.randrange(self.size_bytes)
+        at = rng.choice(self._pages_of[kind]) * self._page_size
+        offset = at + rng.randrange(self._page_size)
+        if rng.random() < MEANT:
+            meant = [each for each in range(at, at + self._page_size) if self.is_meant(each)]
+            offset = rng.choice(meant) if meant else offset
+        return offset
+
+    def _add(self, first: int, last: int) -> None:
+        self._meant.append((first, last))
+
+    def _add_meta_pages(self, pages: PageFile) -> None:
+        size = self._page_size
+        for page in (0, 1):
+            self._kinds[page] = META
+            at = page * size
+            self._add(at, at + 8)
+            self._add(at + 10, at + 12)
+            head = at + PAGE_HEADER.size
+            self._add(head, head + 8)
+            tail = head + _META_HEAD_BYTES + 2 * TREE_RECORD_BYTES
+            # The older one is read for nothing but its transaction, and is the next to be written.
+            if page == pages.meta.transaction % 2:
+                for tree in (0, 1):
+                    record = head + _META_HEAD_BYTES + tree * TREE_RECORD_BYTES
+                    for first, last in _MEANT_OF_RECORD:
+                        self._add(record + first, record + last)
+                self._add(tail, tail + 8)
+            self._add(tail + 8, tail + 16)
+
+    def _walk(self, pages: PageFile, kind: str, tree: TreeRecord) -> None:
+        if tree.root == NO_PAGE:
+            return
+        left = [tree.root]
+        while left:
+            page = pages.tree_page(left.pop())
+            self._kinds[page.number] = f"{kind}, branch" if page.is_branch else kind
+            self._add_tree_page(kind, page)
+            if page.is_branch:
+                left.extend(page.child(position) for position in range(len(page.nodes)))
+            else:
+                self._add_large_values(pages, kind, page)
+
+    def _add_tree_page(self, kind: str, page: TreePage) -> None:
+        at = page.number * self._page_size
+        lower = PAGE_HEADER.size + 2 * len(page.nodes)
+        self._add(at, at + 8)
+        self._add(at + 10, at + lower)
+        for position, (node, key) in enumerate(zip(page.nodes, page.keys, strict=True)):
+            value = node + _NODE_BYTES + len(key)
+            if kind == FREE_LIST and not page.is_branch:
+                # Of keys the order matters, of values how many pages they say that they name.
+                self._add(at + node + 4, at + node + _NODE_BYTES)
+                said = _U64.size if _is_big(page, node) else 8 + 8 * _U64.unpack_from(page.data, value)[0]
+                self._add(at + value, at + value + said)
+                continue
+            # The first key of a branch is never compared.
+            self._add(at + node, at + (node + _NODE_BYTES if page.is_branch and position == 0 else value))
+            if page.is_branch:
+                continue
+            if kind == NAMES:
+                for first, last in _MEANT_OF_RECORD:
+                    self._add(at + value + first, at + value + last)
+            else:
+                self._add(at + value, at + value + (_U64.size if _is_big(page, node) else _length(page, node)))
+
+    def _add_large_values(self, pages: PageFile, kind: str, page: TreePage) -> None:
+        for position, (node, key) in enumerate(zip(page.nodes, page.keys, strict=True)):
+            if not _is_big(page, node):
+                continue
+            number = _U64.unpack_from(page.data, node + _NODE_BYTES + len(key))[0]
+            at, length = number * self._page_size, _length(page, node)
+            if kind == FREE_LIST:
+                length = 8 + 8 * _U64.unpack_from(pages.value(page, position))[0]
+            for each in range(number, number + (PAGE_HEADER.size + length - 1) // self._page_size + 1):
+                self._kinds[each] = f"{kind}, large value"
+            self._add(at, at + 8)
+            self._add(at + 10, at + PAGE_HEADER.size + length)
+
+
+def _length(page: TreePage, node: int) -> int:
+    low, high = struct.unpack_from("=HH", page.data, node)
+    return int(low | high << 16)
+
+
+def _is_big(page: TreePage, node: int) -> bool:
+    return bool(struct.unpack_from("=H", page.data, node + 4)[0] & _BIG)
+
+
+def flips(rng: random.Random, page_map: PageMap, count: int) -> Iterator[tuple[int, int]]:
+    """Draws flips: the place of a byte, and which bit of it."""
+    for _ in range(count):
+        yield page_map.draw(rng), rng.randrange(8)

@@ -1,0 +1,69 @@
+"""What is left of a Raft group without one of its replicas: whether a fault is more than quorumlog promises to bear."""
+
+from __future__ import annotations
+
+from quorumlog.chaos.simulator.cluster import SimCluster
+from quorumlog.chaos.simulator.disk import SimDisk
+from quorumlog.chaos.simulator.durable_raft_group import DurableRaftGroup
+from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.raft.types import Entry, EntryKind
+from quorumlog.server.broker.former_replicas import former_lives
+from quorumlog.server.partition.witness import is_witness
+
+
+def is_enough_without(cluster: SimCluster, node: int, group: int) -> bool:
+    """Whether a group goes on, with all that is committed, if a node loses its replica for good.
+
+    In each configuration that anybody has, a majority is left that is whole and has a say. What is damaged elsewhere is
+    mended without this one. With a witness, another one has all that this one has, which may be the only copy.
+    """
+    disks = {number: process.disk for number, process in cluster.processes.items()}
+    held = {number: disk.synced[group] for number, disk in disks.items() if group in disk.synced}
+    sound = {number for number in held if number != node and _has_a_say(cluster.processes[number], group)}
+    configurations = [each.configuration for each in held.values()]
+    if not all(
+        len(sound.intersection(half)) > len(half) // 2
+        for configuration in configurations
+        for half in configuration.halves
+        if half
+    ):
+        return False
+    if not all(
+        any(_has_whole(disks[other], group, held[number].entry(index)) for other in sound - {number})
+        for number in sound
+        for index in disks[number].damaged.get(group, ())
+    ):
+        return False
+    mine = held.get(node)
+    if mine is None or is_witness(mine.table) or not any(each.witnesses for each in configurations):
+        return True
+    return any(_has_all_of(held[number], mine) for number in sound if not is_witness(held[number].table))
+
+
+def is_same_entry(entry: Entry | None, other: Entry | None) -> bool:
+    """Whether a replica is mended with another one's entry: the same one, and a trace is none to one with data."""
+    if entry is None or other is None or other.kind is EntryKind.TRACE:
+        return False
+    return (entry.index, entry.term, entry.hash) == (other.index, other.term, other.hash)
+
+
+def _has_a_say(process: SimProcess, group: int) -> bool:
+    """A replica that began anew has none before it knows that all it had is committed."""
+    disk, hosted = process.disk, process.replicas.get(group)
+    _, votes_from = former_lives(disk.rows).get(group, (0, 0))
+    known = disk.synced[group].hard_state.commit if hosted is None else hosted.raft.commit_index
+    return group not in disk.broken and known >= votes_from
+
+
+def _has_whole(disk: SimDisk, group: int, entry: Entry | None) -> bool:
+    return (
+        entry is not None
+        and is_same_entry(entry, disk.synced[group].entry(entry.index))
+        and entry.index not in disk.damaged.get(group, ())
+    )
+
+
+def _has_all_of(other: DurableRaftGroup, mine: DurableRaftGroup) -> bool:
+    last = mine.last
+    entry = other.entry(last.index)
+    return other.anchor.index >= last.index or (entry is not None and entry.hash == last.hash)

@@ -1,0 +1,100 @@
+"""The data directory of a stopped node, for surveys and applications."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from quorumlog.server.metadata.records import METADATA_GROUP
+from quorumlog.server.recovery.application import application, is_applied
+from quorumlog.server.recovery.plan import RecoveryPlan
+from quorumlog.server.recovery.survey import RecoveryError, Survey, survey
+from quorumlog.storage.environment import DirectoryLock
+from quorumlog.storage.interface import ScrubPosition
+from quorumlog.storage.last_words import check_all_pages, last_words
+from quorumlog.storage.meta_pages import DATA_FILE
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.suspects import are_pages_suspect
+
+#: Read at once of a directory that is looked at whole.
+_SLICE_BYTES = 8 << 20
+
+
+@contextmanager
+def opened(data_dir: Path) -> Iterator[Storage]:
+    """Opens a stopped node's storage, and holds its lock.
+
+    Raises:
+        RecoveryError: there is none.
+        StorageEngineError: a node is running on it, or it cannot be used.
+    """
+    if not (data_dir / DATA_FILE).is_file():
+        raise RecoveryError(f"there is no {DATA_FILE} in {data_dir}: give a node's data directory")
+    if last_words(data_dir) or are_pages_suspect(data_dir):
+        # As a node does before it opens what its last process has come upon.
+        lock = DirectoryLock(data_dir, create=True)
+        try:
+            check_all_pages(data_dir)
+        finally:
+            lock.close()
+    with Storage(data_dir, reserve_bytes=0, may_set_aside=lambda group: group != METADATA_GROUP) as storage:
+        yield storage
+
+
+def survey_directory(data_dir: Path) -> Survey:
+    """What a directory holds. All of it is read.
+
+    Raises:
+        RecoveryError: nobody can go on with it.
+        StorageEngineError: a node is running on it, or it cannot be used.
+    """
+    damaged = _read_all(data_dir)
+    with opened(data_dir) as storage:
+        try:
+            return survey(storage, damaged)
+        except RecoveryError as problem:
+            raise RecoveryError(f"{data_dir}: {problem}") from None
+
+
+def _read_all(data_dir: Path) -> Counter[int]:
+    """Of each Raft group, how many entries cannot be read. What else of a replica is damaged is remembered in the
+    directory, and sets that replica aside at the next opening.
+
+    Raises:
+        DamageError: pages are damaged, and with them nobody knows what.
+    """
+    places: set[tuple[int, int]] = set()
+    position: ScrubPosition | None = ScrubPosition()
+    with opened(data_dir) as storage:
+        while position is not None:
+            position, _, found = storage.scrub(position, _SLICE_BYTES)
+            for damage in found:
+                if damage.group is None:
+                    raise damage
+                if damage.index is not None:
+                    places.add((damage.group, damage.index))
+    return Counter(group for group, _ in places)
+
+
+def apply_plan(plan: RecoveryPlan, data_dir: Path) -> bool:
+    """Makes a directory part of the recovered cluster. Broken off, it has done nothing, and is repeated.
+
+    Returns:
+        False where that has been done before.
+
+    Raises:
+        RecoveryError: the plan is not for this directory as it is.
+        StorageEngineError: a node is running on it, or it cannot be used.
+    """
+    damaged = _read_all(data_dir)
+    with opened(data_dir) as storage:
+        try:
+            found = survey(storage, damaged)
+            if is_applied(plan, found):
+                return False
+            storage.commit(application(plan, found, storage))
+        except RecoveryError as problem:
+            raise RecoveryError(f"{data_dir}: {problem}") from None
+    return True

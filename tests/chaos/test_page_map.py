@@ -1,0 +1,88 @@
+"""What each byte of a data file means: flips of those that mean something are found, flips of the others do no harm."""
+
+from __future__ import annotations
+
+import os
+import random
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import pytest
+from storage_samples import LogBuilder, create, identity, staged, transaction
+
+from quorumlog.chaos.processes.page_map import FREE_LIST, META, NAMES, PageMap, flips
+from quorumlog.raft.types import HardState
+from quorumlog.storage.interface import DamageError, ScrubPosition
+from quorumlog.storage.last_words import check_all_pages
+from quorumlog.storage.opening import examine
+from quorumlog.storage.page_file import PageFile
+from quorumlog.storage.reading import LogReading
+from quorumlog.storage.scrubbing import scrub_slice
+from quorumlog.storage.storage import Storage
+from quorumlog.storage.transaction import RaftGroupWrite
+
+FLIPS = 400
+
+
+@pytest.fixture(scope="module")
+def data_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A file with logs of small and of large entries, snapshots, tables, and free pages."""
+    made = tmp_path_factory.mktemp("sound")
+    with Storage(made) as storage:
+        for group, size in ((0, 100), (1, 900), (2, 3_000), (3, 30_000)):
+            entries = LogBuilder(group).batches(200, size)
+            checkpoint, slices = staged(identity(entries[1]), os.urandom(60_000))
+            table = {b"%d" % number: bytes(100) for number in range(40)}
+            storage.commit(transaction(create(group, entries, stage=slices, checkpoint=checkpoint, table=table)))
+            storage.commit(transaction(RaftGroupWrite(group, compact_to=identity(entries[60]))))
+            storage.commit(transaction(RaftGroupWrite(group, hard_state=HardState(7, 3, 199))))
+        storage.commit(transaction(node_state={b"name": b"value"}))
+        while storage.sweep():
+            pass
+        storage.commit(transaction(node_state={b"name": b"other value"}))
+    return made
+
+
+def found_in(data_dir: Path) -> str:
+    """What a node finds at its start, and then by its scrub; empty where all is sound."""
+    data_file = data_dir / "data.mdb"
+    try:
+        content = examine(data_file)
+        check_all_pages(data_dir)
+        assert content is not None
+        with PageFile(data_file) as pages:
+            done = scrub_slice(pages, data_dir, ScrubPosition(), 1 << 40, lambda database, key: True, content.logs)
+            LogReading(pages, data_dir).node_state()
+    except DamageError as damage:
+        return str(damage)
+    return "; ".join(map(str, done.found))
+
+
+def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_taken_for_damage(
+    data_dir: Path, tmp_path: Path
+) -> None:
+    assert not found_in(data_dir)
+    seed = random.randrange(1 << 32)
+    print("seed", seed)
+    page_map = PageMap(data_dir / "data.mdb")
+    struck: Counter[tuple[str, bool]] = Counter()
+    shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
+    sound = (data_dir / "data.mdb").read_bytes()
+    for offset, bit in flips(random.Random(seed), page_map, FLIPS):
+        kind, meant = page_map.kind_at(offset), page_map.is_meant(offset)
+        with (tmp_path / "data.mdb").open("r+b") as file:
+            file.seek(offset)
+            file.write(bytes([sound[offset] ^ 1 << bit]))
+            file.flush()
+            found = found_in(tmp_path)
+            file.seek(offset)
+            file.write(sound[offset : offset + 1])
+        where = f"bit {bit} of byte {offset % 4096} of page {offset // 4096} ({kind})"
+        if meant:
+            assert found, f"{where} was not found"
+        elif kind not in (META, FREE_LIST, NAMES):
+            # There some of what means nothing by itself is compared with other things.
+            assert not found, f"{where} is taken for damage: {found}"
+        struck[kind, meant] += 1
+    assert len(struck) > 10, struck

@@ -1,0 +1,32 @@
+"""When a replica with a damaged entry waits for it no more, and begins anew: who has a snapshot in its place."""
+
+from __future__ import annotations
+
+import pytest
+
+from quorumlog.server.hosting.mending import is_given_up
+
+
+@pytest.mark.parametrize(
+    ("others", "gone", "voters", "given_up"),
+    [
+        ({2, 3}, {2, 3}, 3, True),
+        ({2, 3}, {2}, 3, False),
+        ({2}, {2}, 3, True),
+        ({2}, set(), 3, False),
+        ({2, 3, 4, 5}, {2, 3}, 5, False),
+        ({2}, {2}, 2, False),
+        (set(), set(), 1, False),
+        (set(), {2}, 1, False),
+    ],
+)
+def test_an_entry_that_all_others_have_given_up_is_waited_for_no_more(
+    others: set[int], gone: set[int], voters: int, given_up: bool
+) -> None:
+    assert is_given_up(others, gone, voters) is given_up
+
+
+def test_two_replicas_that_have_the_same_entry_damaged_do_not_wait_for_each_other() -> None:
+    """Of five, three have a snapshot in its place. Each of the two asks the other in vain, for ever."""
+    assert is_given_up({2, 3, 4, 5}, {3, 4, 5}, 5)
+    assert is_given_up({1, 3, 4, 5}, {3, 4, 5}, 5)
