@@ -282,8 +282,9 @@ def test_moving_to_other_racks() -> None:
         page.types_next()
         for old, new in ((2, 5), (3, 6)):
             machines.start(new)
+            machines.is_let_in(new)
             moved = cli(machines.cluster, "nodes", "replace", str(old), "--with", str(new))
-            assert (moved.returncode, moved.stderr) == (0, "")
+            assert (moved.returncode, moved.stderr) == (0, ""), moved.stderr
             machines.stop(old)
             until(
                 lambda gone=old: cli(machines.cluster, "nodes", "remove", str(gone)).returncode == 0, "it is struck off"
