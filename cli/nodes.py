@@ -253,6 +253,7 @@ def _broker(admin: Admin, node: int) -> BrokerDescription:
 
 def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry_run: bool) -> NodePlan:
     """Has the disk given up; the controller may need a while to count the node as down."""
+    from quorumlog.sdk import NodePlan
     from quorumlog.sdk.errors import InvalidRequestError
 
     deadline = time.monotonic() + _NOTICE_S
@@ -266,6 +267,9 @@ def _give_up_disk(admin: Admin, broker: BrokerDescription, throttle: int, *, dry
             )
         except InvalidRequestError:
             now = _broker(admin, broker.node_id)
+            if now.directory_id != broker.directory_id:
+                # A node that has moved its storage aside asks for this itself, and was faster.
+                return NodePlan((), now.returning, ())
             if now.fenced or time.monotonic() > deadline or _answers_with(admin, now):
                 raise
         time.sleep(_LOOK_EVERY_S)

@@ -109,11 +109,17 @@ class ConfigurationChanges:
 
     @property
     def is_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the newest change (``is_configuration_everywhere``)."""
+        """True for a leader all of whose voters durably hold the newest change, and were told that it is committed
+        (``is_configuration_everywhere``)."""
         state, replication = self._state, self._leading.replication
         if replication is None or state.configuration.is_joint or not self._leading.leads_committed:
             return False
         if self.is_pending:
             return False
         wanted = max(replication.term_start, state.configuration_index)
-        return all(replication.progress[voter].match_index >= wanted for voter in state.configuration.voters)
+        others = [replication.progress[voter] for voter in state.configuration.voters if voter != state.node_id]
+        # A voter that holds the change, and does not know that it is committed, asks those that were removed for their
+        # votes (scenario 12): they must be there until this leader is no longer the only one that knows.
+        return state.log.durable_index >= wanted and all(
+            min(progress.match_index, progress.known_commit) >= wanted for progress in others
+        )

@@ -191,11 +191,12 @@ class RaftGroup(ReplicaState):
 
     @property
     def is_configuration_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, with
-        no other change under way.
+        """True for a leader all of whose voters durably hold the change that made them voters, and all before it, and
+        have said that they know it to be committed, with no other change under way.
 
         Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
-        its vote, and a replica that is made anew there would have forgotten what it must refuse.
+        its vote, and a replica that is made anew there would have forgotten what it must refuse. And one that knew less
+        could only be elected with its vote: without this leader nobody would ever be.
         """
         return self._changes.is_everywhere
 

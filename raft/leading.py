@@ -142,6 +142,7 @@ class Leading:
             if member != state.node_id:
                 # Never beyond what it is known to hold: its log may still end in another leader's entries.
                 commit = min(progress.match_index, commit_index)
+                progress.sent_heartbeat(self.heartbeat_round, commit)
                 state.send(Heartbeat(state.node_id, member, state.term, commit, self.heartbeat_round))
         if self.is_idle:
             # Nothing came in for a whole interval: an idle group keeps nothing in memory.

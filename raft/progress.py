@@ -78,6 +78,7 @@ class Progress:
         pending_snapshot: in SNAPSHOT, the index at which the offered snapshot ends.
         confirmed_round: the newest heartbeat round that it has answered in this term.
         told_commit: the largest commit index sent to it in an AppendRequest.
+        known_commit: it has answered a heartbeat that told it that this is committed.
         called_round: the heartbeat round in which it was called to sleep and which it has not answered; 0 if there is
             none.
         recheck: in REPLICATE, an empty AppendRequest goes out next, to ask whether the entries under way arrived.
@@ -85,9 +86,12 @@ class Progress:
 
     __slots__ = (
         "_acknowledged_since_heartbeat",
+        "_heartbeat_commit",
+        "_heartbeat_round",
         "called_round",
         "confirmed_round",
         "inflights",
+        "known_commit",
         "last_contact",
         "lost",
         "match_index",
@@ -110,6 +114,9 @@ class Progress:
         self.paused = False
         self.pending_snapshot = 0
         self.told_commit = 0
+        self.known_commit = 0
+        # Of the first heartbeat that it has not answered.
+        self._heartbeat_round = self._heartbeat_commit = 0
         self.confirmed_round = 0
         self.called_round = 0
         self.recheck = False
@@ -164,10 +171,21 @@ class Progress:
         self._enter(ProgressState.SNAPSHOT, index + 1)
         self.pending_snapshot = index
 
-    def answered_heartbeat(self) -> None:
+    def sent_heartbeat(self, number: int, commit: int) -> None:
+        """A heartbeat of that round went out, with that commit index."""
+        if self.confirmed_round >= self._heartbeat_round:
+            self._heartbeat_round, self._heartbeat_commit = number, commit
+
+    def answered_heartbeat(self, number: int) -> None:
         """It lives. A lost probe is sent again; and when entries were sent ahead but nothing was acknowledged between
         two answers, an empty AppendRequest asks whether they arrived: a slow disk acknowledges it later, a gap refuses.
+
+        Arguments:
+            number: of the heartbeat's round. What it was told in an earlier one, it was told in this one, too.
         """
+        self.confirmed_round = max(self.confirmed_round, number)
+        if number >= self._heartbeat_round:
+            self.known_commit = self._heartbeat_commit
         self.paused = False
         if self.state is ProgressState.REPLICATE:
             silent = not self._acknowledged_since_heartbeat

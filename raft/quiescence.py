@@ -65,6 +65,7 @@ class Quiescence:
         replication.call_to_sleep(called, leading.heartbeat_round)
         for member in called:
             # A follower that missed the call would wait for a heartbeat that never comes, and campaign.
+            replication.progress[member].sent_heartbeat(leading.heartbeat_round, state.log.last.index)
             call = Heartbeat(state.node_id, member, state.term, state.log.last.index, leading.heartbeat_round, True)
             state.send(call)
 

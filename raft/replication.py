@@ -287,11 +287,10 @@ class Replication:
         """A follower answered a heartbeat, and perhaps went to sleep on it."""
         progress = self.progress.get(sender)
         if progress is not None:
-            progress.confirmed_round = max(progress.confirmed_round, heartbeat_round)
             if quiescent and heartbeat_round >= progress.called_round:
                 progress.called_round = 0
             progress.heard(now)
-            progress.answered_heartbeat()
+            progress.answered_heartbeat(heartbeat_round)
 
     def confirmed_round(self, newest: int) -> int:
         """The newest heartbeat round that a quorum has answered; its own leader knows of ``newest``."""

@@ -72,16 +72,21 @@ class DiskReplacement:
         self._due = 0
         #: When each proposal counts as lost, by what it is and what it is based on.
         self._proposed: dict[_Key, int] = {}
+        #: Nodes whose loss was granted, and may stand in the log without being applied: when (ms since the epoch).
+        self._granted: dict[int, int] = {}
 
     @property
     def next_deadline(self) -> int | None:
         """When ``due`` is to be called (µs); None while no disk has ever been lost."""
         return self._due if self._image.lost_disks.by_node else None
 
-    def plan(self, node_id: int) -> LossPlan:
+    def plan(self, wall_ms: int, node_id: int) -> LossPlan:
         """What the loss of a node's disk comes to."""
         image = self._image
         gone = {node_id} | {node for node, broker in image.brokers.items() if broker.is_lost}
+        gone.update(
+            node for node, granted in self._granted.items() if abs(wall_ms - granted) * 1000 < self._patience_us
+        )
         mine = [each for each in image.partitions.values() if node_id in each.hosts or node_id in each.returning]
         mine.sort(key=lambda each: each.group)
         stuck = [each for each in mine if not (_is_left(each.replicas, gone) and _is_left(each.target, gone))]
@@ -93,6 +98,11 @@ class DiskReplacement:
         has_voters = all(_is_left(tuple(half), gone) for half in self._members().halves)
         witnessed = [each for each in mine if each.witness_hosts]
         return LossPlan(tuple(mine), tuple(stuck), tuple(witnessed), voters, has_voters)
+
+    def grant(self, wall_ms: int, node_id: int) -> None:
+        """The loss of a node's disk is about to be proposed. The next one is judged as if it were applied: nodes that
+        have moved their storage aside ask by themselves, and may do so in one moment."""
+        self._granted[node_id] = wall_ms
 
     def due(self, now: int, wall_ms: int) -> list[metadata_log_pb2.MetadataCommand]:
         """What is to be proposed now."""

@@ -193,7 +193,7 @@ class NodeDecisions:
     def _replace_disk(
         self, wall_ms: int, number: int, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest
     ) -> ControllerDecision:
-        plan = self._disks.plan(broker.node_id)
+        plan = self._disks.plan(wall_ms, broker.node_id)
         # Asked for once more, because an answer was lost, it must not be the next disk that is given up.
         is_done = self._image.lost_disks.is_given_up(broker.node_id, request.directory_id)
         problem = None if is_done else self._refuse_loss(broker, plan, request.directory_id)
@@ -212,6 +212,7 @@ class NodeDecisions:
             return answer_now(number, peer_pb2.ControllerResponse(alter_node=response))
         command = _disk(wall_ms, broker, metadata_log_pb2.DISK_STATE_LOST, voted=broker.node_id in plan.voters)
         command.replace_disk.bytes_per_second = request.bytes_per_second
+        self._disks.grant(wall_ms, broker.node_id)
         return ControllerDecision(number, commands=(command,), merge=lambda results: _merged(results, response))
 
     def _throttled_anew(self, broker: BrokerRecord, request: admin_pb2.AlterNodeRequest) -> bool:

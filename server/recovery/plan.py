@@ -245,8 +245,9 @@ def _most_complete(surveys: Mapping[int, Survey], group: int) -> int | None:
         for node, each in surveys.items()
         if group in each.groups and each.groups[group].kind is ReplicaKind.DATA
     }
-    # What is damaged in the one that goes on can be mended from no other: those are dropped.
-    return max(having, key=lambda node: (having[node].completeness, having[node].is_whole, -node), default=None)
+    # What is damaged in the one that goes on can be mended from no other: those are dropped. And one that cannot apply
+    # its log never leads.
+    return max(having, key=lambda node: (having[node].is_whole, having[node].completeness, -node), default=None)
 
 
 def _is_majority_left(chosen: SurveyedGroup, surveys: Mapping[int, Survey]) -> bool:
@@ -290,8 +291,19 @@ def _loss(
     if not mine.is_whole:
         damaged = f"{mine.damaged_entries} damaged {'entry' if mine.damaged_entries == 1 else 'entries'}"
         return Loss.NEWEST, (
-            f"goes on from node {node}, whose copy has {damaged}; readers stop there, and other replicas wait, until"
-            " records up to there are deleted (quorumlog topics delete-records); the newest records may be lost, too"
+            f"goes on from node {node}, whose copy has {damaged}, which no survivor has whole; readers stop there until"
+            " records up to there are deleted (quorumlog topics delete-records), and if it gets no leader, its topic"
+            " can only be deleted; the newest records may be lost, too"
+        )
+    damaged_ahead = [
+        other
+        for other, each in held.items()
+        if each.kind is ReplicaKind.DATA and not each.is_whole and each.completeness > mine.completeness
+    ]
+    if damaged_ahead:
+        return Loss.NEWEST, (
+            f"goes on from node {node}; newer entries are lost: node {min(damaged_ahead)} has them, but its copy is"
+            " damaged"
         )
     # A witness knows how far the log went.
     beyond = [

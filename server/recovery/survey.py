@@ -189,7 +189,8 @@ def survey(reader: StorageReader, damaged_entries: Mapping[int, int] = MappingPr
     groups = {
         group: replace(
             _surveyed(reader, state),
-            damaged_entries=damaged_entries.get(group, 0),
+            # Of the metadata, what matters has been read, and a snapshot takes the place of all.
+            damaged_entries=damaged_entries.get(group, 0) if group != METADATA_GROUP else 0,
             has_say=state.hard_state.commit >= votes_from.get(group, 0),
         )
         for group, state in states.items()

@@ -208,7 +208,7 @@ def test_new_voters_are_learners_first_and_members_change_once_at_a_time() -> No
     assert core.progress[4].state is ProgressState.REPLICATE
 
 
-def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk() -> None:
+def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk_and_knows_it() -> None:
     cluster = Cluster((1, 2, 3), spare=(4,))
     cluster.elect(1)
     core = cluster.core(1)
@@ -224,6 +224,9 @@ def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk() -> None:
     assert core.is_configuration_everywhere
     core.propose_configuration(0, Configuration((1, 2, 4), (3,)))
     assert not core.is_configuration_everywhere, "another change is under way"
+    cluster.settle()
+    assert not core.is_configuration_everywhere, "nobody has said that it knows of that one"
+    core.heartbeat(0)
     cluster.settle()
     assert core.is_configuration_everywhere
 

@@ -329,7 +329,7 @@ def test_progress_never_forgets_an_acknowledgement_nor_leaks_the_window(actions:
             progress.probe()
             sent = max(sent, progress.next_index)
         elif action == "heartbeat":
-            progress.answered_heartbeat()
+            progress.answered_heartbeat(number)
             assert not progress.paused
         elif action == "snapshot":
             progress.await_snapshot(progress.match_index + 2)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import defaultdict
 from pathlib import Path
 from typing import Self
+
+from command_line import cli, until
 
 from quorumlog.server.local import LocalCluster
 
@@ -76,6 +79,18 @@ class Machines:
         if self._racks:
             state.settings["rack"] = self._racks[node - 1]
         self.cluster.start(node)
+
+    def is_let_in(self, node: int) -> None:
+        """Waits until a node that was started counts as up, or says why it waits: who types takes longer than a test to
+        go on."""
+
+        def is_seen() -> bool:
+            if "event=returned_empty" in self.cluster.log_path(node).read_text().rpartition("event=node_started")[2]:
+                return True
+            rows = json.loads(cli(self.cluster, "nodes", "list", "-o", "json").stdout or "[]")
+            return any(row["node_id"] == node and row["state"].startswith("up") for row in rows)
+
+        until(is_seen, f"node {node} is let in")
 
     def stop(self, node: int) -> None:
         """The node's service is stopped."""

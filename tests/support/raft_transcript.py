@@ -22,7 +22,8 @@
     state / log 1 / progress 1 / network / deadline 1  print
     expect leader 1|none, expect commit 1 5, expect role 1 follower, expect term 1 2, expect log 1 1/1 2/1,
     expect applied 1 a b, expect durable 1 5, expect vote 1 2, expect uncommitted 1 0, expect refused 1 text,
-    expect members 1 1,2,3->1,2,4+5 (joint, with a learner; 3w is a witness), expect everywhere 1,
+    expect members 1 1,2,3->1,2,4+5 (joint, with a learner; 3w is a witness),
+    expect everywhere 1, expect elsewhere 1 (whether a removed replica may be destroyed),
     expect engaged 1, expect disengaged 1 (whether its witnesses are sent what not all data replicas have),
     expect quiescent 1, expect awake 1, expect readable 1 NAME 5, expect unreadable 1 NAME
 
@@ -317,6 +318,7 @@ class Script:
             ],
             "members": lambda: [describe_members(core.configuration)],
             "everywhere": lambda: [] if core.is_configuration_everywhere else ["not everywhere"],
+            "elsewhere": lambda: ["everywhere"] if core.is_configuration_everywhere else [],
             "uncommitted": lambda: [str(core.uncommitted_bytes)],
             "engaged": lambda: [] if core.witnesses_engaged else ["disengaged"],
             "disengaged": lambda: ["engaged"] if core.witnesses_engaged else [],

@@ -211,6 +211,7 @@ class Runbook:
         match text.split()[1:]:
             case ["start", "quorumlog"]:
                 self._machines.start(node)
+                self._machines.is_let_in(node)
             case ["stop", "quorumlog"]:
                 self._machines.stop(node)
             case ["restart", "quorumlog"]:

@@ -249,6 +249,28 @@ def test_a_node_that_reports_its_own_loss_again_does_not_lift_the_limit() -> Non
     assert cluster.image.lost_disks.by_node[3].throttle == 0, "as fast as it goes, says the operator"
 
 
+def test_two_losses_at_once_are_judged_together() -> None:
+    """Nodes that have moved their storage aside ask by themselves, and may do so in one moment."""
+    cluster = Losing(nodes=5, partitions=10)
+    cluster.pass_time(without=(3, 4), seconds=4)
+    asked = [
+        admin_pb2.AlterNodeRequest(
+            node_id=node, action=REPLACE_DISK, directory_id=cluster.image.brokers[node].registration.directory_id
+        )
+        for node in (3, 4)
+    ]
+    decisions = [cluster.decide(alter_node=request) for request in asked]
+    assert not cluster.commit(decisions[0]).HasField("error")
+    assert "without a majority of their replicas" in cluster.commit(decisions[1]).error.message
+    cluster = Losing(nodes=5, partitions=10)
+    cluster.pass_time(without=(3, 4), seconds=4)
+    cluster.decide(alter_node=asked[0])
+    assert cluster.alter(4, REPLACE_DISK).HasField("error")
+    later = peer_pb2.ControllerRequest(request_id=77, alter_node=asked[1])
+    decision = cluster.controller.handle(cluster.now, 1234 + 3_600_000, later)
+    assert not cluster.commit(decision).HasField("error"), "the other has not come into the log"
+
+
 def test_asked_for_once_more_it_does_not_give_up_the_disk_that_came_next() -> None:
     """The answer to the first request was lost, and the node is back meanwhile, but not let in yet."""
     cluster = Losing()

@@ -388,10 +388,20 @@ def test_of_two_copies_that_are_as_far_the_one_without_damage_goes_on(tmp_path: 
     assert PARTLY not in states_in(one)
 
 
-def test_the_plan_says_that_a_copy_that_goes_on_is_damaged(tmp_path: Path) -> None:
+def test_a_damaged_copy_that_is_ahead_does_not_go_on(tmp_path: Path) -> None:
+    """Alone with an entry that it cannot apply it would never lead."""
     one = directory(tmp_path, 1, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
     damage(one, log(PARTLY, [1] * 100, voters=(2, 1, 4)).entries[4])
     other = directory(tmp_path, 4, log(PARTLY, [1, 1], voters=(2, 1, 4)))
+    outcome = plan_for(one, other).outcomes[PARTLY]
+    assert (outcome.goes_on.node, outcome.loss) == (4, Loss.NEWEST)
+    assert "node 1 has them, but its copy is damaged" in outcome.why
+
+
+def test_the_plan_says_that_a_copy_that_goes_on_is_damaged(tmp_path: Path) -> None:
+    one = directory(tmp_path, 1, log(PARTLY, [1] * 100, voters=(2, 1, 4)))
+    damage(one, log(PARTLY, [1] * 100, voters=(2, 1, 4)).entries[4])
+    other = directory(tmp_path, 4)
     outcome = plan_for(one, other).outcomes[PARTLY]
     assert (outcome.goes_on.node, outcome.loss) == (1, Loss.NEWEST)
     assert "1 damaged entry" in outcome.why
