@@ -151,12 +151,14 @@ def test_damage() -> None:
             [topic] = admin.describe_topics([TOPIC])
         machines.stop(2)
         with Inspection(machines.data_dir(2)) as inspection:
-            newest = list(inspection.entries(topic.partitions[1].group_id))[-1]
-        flip_a_bit_of(machines.data_dir(2), newest, values(1)[-1])
+            newest = list(inspection.entries(topic.partitions[0].group_id))[-1]
+        flip_a_bit_of(machines.data_dir(2), newest, values(0)[-1])
         page = Runbook("Damage", machines)
         page.types_next()
-        # Node 2 leads what it prefers to lead once its replica is whole again; before that no other may be lost.
-        until(lambda: leads_after_balancing(machines, 2), "its replica is whole")
+        # Node 2 can lead the partition once its replica is whole again; before that no other may be lost.
+        with Admin(bootstrap_servers=machines.bootstrap_servers) as admin:
+            admin.reassign_partitions({TopicPartition(TOPIC, 0): [2, 1, 3]})
+        until(lambda: leads_after_balancing(machines, 2, partition=0), "its replica is whole")
         machines.stop(3)
         data_file = machines.data_dir(3) / "data.mdb"
         os.truncate(data_file, data_file.stat().st_size // 2)
@@ -229,9 +231,9 @@ def leads_again(machines: Machines, node: int) -> None:
     until(lambda: leads_after_balancing(machines, node), "it leads")
 
 
-def leads_after_balancing(machines: Machines, node: int) -> bool:
+def leads_after_balancing(machines: Machines, node: int, partition: int | None = None) -> bool:
     cli(machines.cluster, "leaders", "balance")
-    return machines.cluster.leader(TOPIC, node - 1) == node
+    return machines.cluster.leader(TOPIC, node - 1 if partition is None else partition) == node
 
 
 def log_starts(machines: Machines) -> list[int]:
