@@ -37,18 +37,15 @@ def folders() -> dict[str, Path]:
 
 
 def link_tree() -> None:
-    """Makes the links of the tree anew. Compiled modules stay, so that only what has changed is compiled again; those
-    whose source has gone do not."""
+    """Makes the links of the tree anew. What was compiled stays, so that only units that have changed are compiled."""
     sources = {
         TREE.joinpath(*name.split("."), each.name): each
         for name, folder in folders().items()
         for each in folder.iterdir()
         if each.is_file()
     }
-    modules = {link.with_suffix("") for link in sources}
     for each in [*TREE.rglob("*")] if TREE.exists() else ():
-        has_gone = each.is_file() and each.parent / each.name.partition(".")[0] not in modules
-        if each.is_symlink() or (has_gone and each.parent != TREE):
+        if each.is_symlink():
             each.unlink()
     for link, source in sources.items():
         link.parent.mkdir(parents=True, exist_ok=True)
@@ -64,9 +61,11 @@ def compiled() -> list[Extension]:
     link_tree()
     os.environ["MYPYPATH"] = str(TREE)
     extensions: list[Any] = []
+    modules: set[Path] = set()
     for unit, patterns in PROJECT["quorumlog"]["compiled"].items():
         sources = sorted({each for pattern in patterns for each in TREE.joinpath("quorumlog").glob(pattern)})
         paths = [str(each.relative_to(ROOT)) for each in sources if each.name != "__init__.py"]
+        modules.update(each.with_suffix("") for each in sources)
         extensions += mypycify(
             ["--config-file", "pyproject.toml", *paths],
             group_name=f"quorumlog_{unit}",
@@ -74,6 +73,9 @@ def compiled() -> list[Extension]:
             debug_level="0",
             target_dir=str(ROOT / "build" / "mypyc" / unit),
         )
+    for each in TREE.joinpath("quorumlog").rglob("*.so"):
+        if each.parent / each.name.partition(".")[0] not in modules:
+            each.unlink()  # It is not compiled any more, and would be taken for what it was.
     return extensions
 
 

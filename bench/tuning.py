@@ -106,13 +106,14 @@ def measure(chosen: list[Cell], repetitions: int, work_dir: Path) -> dict[Cell, 
                     topic = f"cell-{number}"
                     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
                         admin.create_topics([NewTopic(topic, num_partitions=cell.partitions, replication_factor=3)])
+                    load = {"bootstrap": cluster.bootstrap_servers, "topic": topic, "size": cell.size}
+                    run_job(
+                        cell.job, **load, count=max(20, cell.count // 4)
+                    )  # The first to write to a topic is slower.
                     names = list(cell.tunings)
                     first = repetition % len(names)
                     for name in names[first:] + names[:first]:
-                        figures = run_job(
-                            cell.job, bootstrap=cluster.bootstrap_servers, topic=topic, size=cell.size,
-                            count=cell.count, options=dict(cell.tunings[name]),
-                        )  # fmt: skip
+                        figures = run_job(cell.job, **load, count=cell.count, options=dict(cell.tunings[name]))
                         found[cell][name].append(worth(cell, figures))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
