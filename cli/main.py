@@ -58,7 +58,9 @@ def _print_version(wanted: bool) -> None:
     if wanted:
         from importlib.metadata import version
 
-        print(f"quorumlog {version('quorumlog')}")
+        from quorumlog.pure import is_compiled
+
+        print(f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})")
         raise typer.Exit
 
 
