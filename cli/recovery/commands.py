@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -28,6 +29,8 @@ Acceptance = Annotated[
 ]
 _SURVEY_FORM = "what quorumlog recover survey printed"
 _PLAN_FORM = "what quorumlog recover plan printed"
+#: The file beside the data that has the plan of ``recover local``.
+_KEPT_PLAN = "recovery-plan.json"
 
 
 @app.callback()
@@ -88,7 +91,7 @@ def local(
     output: Output = OutputFormat.TABLE,
 ) -> None:
     """All three at once, where all survivors' directories are on this machine. Without --accept-loss it only says what
-    is lost or may be lost."""
+    is lost or may be lost. The plan is kept in the first directory: if this is broken off, go on with recover apply."""
     from quorumlog.server.recovery.directory import survey_directory
     from quorumlog.server.recovery.plan import make_plan
 
@@ -96,7 +99,18 @@ def local(
     for line in made.report:
         print(line, file=sys.stderr)
     _require_acceptance(made, accepted=accept_loss)
-    _apply(made, data_dirs, output)
+    # What is surveyed once more is another cluster already, or half of one: only this plan fits all of them.
+    kept = data_dirs[0] / _KEPT_PLAN
+    try:
+        kept.write_text(json.dumps(made.to_json()))
+    except OSError as error:
+        raise CommandError(f"cannot keep the plan in {kept}: {error.strerror}; nothing was changed") from None
+    try:
+        _apply(made, data_dirs, output)
+    except Exception:
+        each = f"quorumlog recover apply {kept} --data-dir DIR --accept-loss"
+        print(f"the plan is in {kept}: go on with it, for each directory: {each}", file=sys.stderr)
+        raise
 
 
 def _require_acceptance(made: RecoveryPlan, *, accepted: bool) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from quorumlog.cli.main import main
 from quorumlog.raft.types import NO_NODE, ORIGIN, Configuration, Entry, EntryId, EntryKind, HardState
 from quorumlog.server.hosting.sealing import GroupSealer
 from quorumlog.server.metadata.image import MetadataImage
@@ -493,3 +494,36 @@ def test_nobody_waits_for_a_limit_of_an_earlier_loss(tmp_path: Path) -> None:
     write.entries.append(seal(last.index + 1, last.term, last.hash))
     plan = plan_for(directory(tmp_path, 1, metadata=write))
     assert {each.throttle for each in MetadataImage.from_snapshot(plan.snapshot).lost_disks.by_node.values()} == {0}
+
+
+# -- the command --------------------------------------------------------------------------------------------------
+
+
+def run(*arguments: str) -> int:
+    """The exit status of a command."""
+    with pytest.raises(SystemExit) as ended:
+        main(list(arguments))
+    return int(ended.value.code or 0)
+
+
+def test_what_was_broken_off_on_one_machine_goes_on_with_the_plan_that_was_kept(
+    two: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    one, other = two
+    arguments = ["recover", "local", "--data-dir", str(one), "--data-dir", str(other), "--accept-loss"]
+
+    def broken_off(plan: RecoveryPlan, data_dir: Path) -> bool:
+        if data_dir == other:
+            raise RecoveryError("no room on the disk")
+        return apply_plan(plan, data_dir)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(recovery_directory, "apply_plan", broken_off)
+        assert run(*arguments) == 1
+    said = capsys.readouterr().err
+    kept = one / "recovery-plan.json"
+    assert f"quorumlog recover apply {kept} --data-dir DIR --accept-loss" in said
+    for each in two:
+        assert run("recover", "apply", str(kept), "--data-dir", str(each), "--accept-loss") == 0
+    capsys.readouterr()
+    assert survey_directory(one).cluster_id == survey_directory(other).cluster_id != FORMER
