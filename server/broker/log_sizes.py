@@ -64,7 +64,10 @@ class LogSizes:
         if last is None or last.last_offset < partition.log_start_offset:
             return compacted
         first = self._reader.find_batch(partition.group, partition.log_start_offset, any_batch)
-        return compacted + (last.end_position - first.end_position if first is not None else 0)
+        if first is None:
+            return compacted
+        # What lies before the first batch is only known where nothing does: otherwise that one is not counted.
+        return compacted + last.end_position - (first.end_position if first.base_offset > 0 else 0)
 
     def _lacking(self, partition: Partition, node: int, size: int) -> int:
         progress = partition.raft.progress.get(node)
