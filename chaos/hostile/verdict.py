@@ -100,12 +100,17 @@ def works(cluster: LocalCluster) -> list[str]:
 
 
 def _fail_to_carry(servers: str, partitions: list[TopicPartition]) -> Iterator[str]:
-    with Producer(bootstrap_servers=servers) as producer, Consumer(bootstrap_servers=servers) as consumer:
+    # It says what the last refusal was, and no record is left that its close would wait for.
+    limit_ms = RECOVERY_S * 1_000
+    with (
+        Producer(bootstrap_servers=servers, delivery_timeout_ms=limit_ms) as producer,
+        Consumer(bootstrap_servers=servers) as consumer,
+    ):
         for partition in partitions:
             name = f"{partition.topic}-{partition.partition}"
             try:
                 sent = producer.send(partition.topic, b"still here", key=b"key", partition=partition.partition)
-                offset = sent.result(timeout=RECOVERY_S).offset
+                offset = sent.result(timeout=2 * RECOVERY_S).offset
                 consumer.assign([partition])
                 consumer.seek(partition, offset)
                 if not _returns(consumer, partition, offset):
