@@ -37,12 +37,10 @@ class ControllerTraffic:
 
     def controller_id(self) -> int:
         """The node to ask; NO_NODE when none is known that could answer."""
-        raft, own = self._metadata.raft, self._node_id
-        is_known = own in raft.configuration.voters and own in self._metadata.image.brokers
-        if raft.leader_id == NO_NODE and not is_known:
-            # A new broker hears from the leader only once it is a learner: any controller knows where to go. So is one
-            # that has never registered, and takes itself for a voter: its vote may have been taken away.
-            candidates = [node for node in raft.configuration.voters if node != own and self._links[node].up]
+        raft = self._metadata.raft
+        if raft.leader_id == NO_NODE and self._node_id not in raft.configuration.voters:
+            # A new broker hears from the leader only once it is a learner: any controller knows where to go.
+            candidates = [node for node in raft.configuration.voters if self._links[node].up]
             return self._rng.choice(candidates) if candidates else NO_NODE
         return raft.leader_id
 
