@@ -543,6 +543,8 @@ class Partition:
         index = self._reader.find_offset(self.group, offset)
         if index is None:
             index = next((index for last_offset, index in self._not_durable if last_offset >= offset), None)
+        if index is None and self.restoration is not None:
+            return []  # Nothing was appended since a restore began behind this offset.
         assert index is not None, f"{self.name}: offset {offset} is below the high watermark but in no index"
         return batches_between(self.raft, index, self._applied, max_bytes)
 

@@ -74,7 +74,10 @@ def _scan(partition: Partition, timestamp_ms: int, start: int, position: int) ->
         if scanned >= SCAN_BYTES:
             return TimeFound(position)
         # The batch that the index names comes alone: nearly always it is the one.
-        for entry in partition.read(position, SCAN_BYTES if scanned else 1):
+        entries = partition.read(position, SCAN_BYTES if scanned else 1)
+        if not entries:
+            return None
+        for entry in entries:
             header = parse_header(entry)
             if header.max_timestamp_ms >= timestamp_ms:
                 return TimeFound(max(start, header.base_offset), header, entry)

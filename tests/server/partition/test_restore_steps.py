@@ -10,6 +10,7 @@ from quorumlog.server.partition.partition import MAX_OFFSET, Partition
 from quorumlog.server.partition.producer_records import restored
 from quorumlog.server.partition.producer_table import ProducerTable
 from quorumlog.server.partition.restore_steps import take_step
+from quorumlog.server.partition.time_lookup import find_time
 from quorumlog.v1 import errors_pb2
 from quorumlog.v1.admin_pb2 import (
     BeginPartitionRestore,
@@ -127,6 +128,14 @@ def test_a_beginning_that_is_applied_leaves_the_offsets_of_what_is_behind_it(rig
     assert rig.partition.log_end_offset == 3
     rig.partition.begin_restore(BeginRestore(restore_id=RESTORE, next_offset=2))
     assert (rig.partition.high_watermark, rig.partition.log_end_offset) == (2, 3)
+
+
+def test_offsets_that_a_restore_leaves_out_are_read_as_nothing(rig: Rig) -> None:
+    """Found by hostile requests: a beginning behind the log's start, and nobody appends anything."""
+    assert step(rig, BeginPartitionRestore(log_start_offset=0, next_offset=1_000)) is None
+    assert rig.partition.high_watermark == 1_000
+    assert rig.partition.read(1, 1 << 20) == []
+    assert find_time(rig.partition, rig.partition._reader, 1, 0) is None
 
 
 def test_steps_that_come_again_do_no_harm(rig: Rig) -> None:
