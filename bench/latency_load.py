@@ -2,12 +2,24 @@
 
 from __future__ import annotations
 
+import argparse
 import random
 import statistics
+import sys
+import tempfile
 import threading
 import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
 
-from quorumlog.sdk import Producer, RecordFuture
+from bench.options import add_json, add_work_dir
+from bench.printing import result_console
+from quorumlog.sdk import Admin, Producer, RecordFuture
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
+
+Measured = TypeVar("Measured")
 
 RECORD_BYTES = 1_000
 #: For what a benchmark waits for.
@@ -73,3 +85,45 @@ def fill(bootstrap_servers: str, topic: str, partitions: int, bytes_each: int) -
 def latencies(values: list[float]) -> tuple[float, float, float]:
     """Median, 99th percentile, maximum."""
     return statistics.median(values), statistics.quantiles(values, n=100)[98], max(values)
+
+
+def add_steady_load(parser: argparse.ArgumentParser, watched: str) -> None:
+    """Adds the options of the load, and of what is told.
+
+    Arguments:
+        watched: what ``--watch`` means.
+    """
+    parser.add_argument("--rate", type=float, default=200, help="records per second while it is measured; 200")
+    parser.add_argument("--watch", type=float, default=10, help=watched)
+    parser.add_argument("--throttle", type=int, default=0, help="bytes per second that each node sends; 0: no limit")
+    add_json(parser)
+    add_work_dir(parser)
+
+
+def on_cluster(
+    given: argparse.Namespace,
+    measure: Callable[[LocalCluster, Admin, argparse.Namespace], Measured],
+    *,
+    nodes: int,
+    controllers: int | None = None,
+) -> Measured | None:
+    """Measures on a cluster of its own; None if that failed, which has been said in one line."""
+    given.work_dir.mkdir(parents=True, exist_ok=True)
+    try:
+        with (
+            tempfile.TemporaryDirectory(dir=given.work_dir) as directory,
+            LocalCluster(nodes=nodes, controllers=controllers, data_dir=Path(directory) / "cluster") as cluster,
+            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
+        ):
+            return measure(cluster, admin, given)
+    except (ClusterError, QuorumlogError) as problem:
+        print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
+        return None
+
+
+def tell(headline: str, phases: Mapping[str, tuple[float, float, float]]) -> None:
+    """Prints what came of it, and the latencies of each phase."""
+    console = result_console()
+    console.print(headline)
+    for name, values in phases.items():
+        console.print("{}: median {:.1f} ms, 99th percentile {:.1f} ms, maximum {:.0f} ms".format(name, *values))

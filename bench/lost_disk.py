@@ -12,17 +12,11 @@ import json
 import os
 import shlex
 import shutil
-import sys
-import tempfile
 import time
 from collections.abc import Callable
-from pathlib import Path
 
-from bench.latency_load import PATIENCE_S, TimedWriter, fill, latencies
-from bench.options import add_json, add_work_dir
-from bench.printing import result_console
+from bench.latency_load import PATIENCE_S, TimedWriter, add_steady_load, fill, latencies, on_cluster, tell
 from quorumlog.sdk import Admin, NewTopic
-from quorumlog.sdk.errors import QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 
 TOPIC = "orders"
@@ -107,31 +101,17 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench lost-disk", description=__doc__)
     parser.add_argument("--partitions", type=int, default=12, help="of factor 3, on three nodes; 12")
     parser.add_argument("--partition-bytes", type=int, default=20_000_000, help="of each partition's log; 20000000")
-    parser.add_argument("--rate", type=float, default=200, help="records per second while it is measured; 200")
-    parser.add_argument("--watch", type=float, default=10, help="seconds of load before and without the node; 10")
-    parser.add_argument("--throttle", type=int, default=0, help="bytes per second that each node sends; 0: no limit")
-    add_json(parser)
-    add_work_dir(parser)
+    add_steady_load(parser, "seconds of load before and without the node; 10")
     given = parser.parse_args(arguments)
     load = os.getloadavg()[0]
-    given.work_dir.mkdir(parents=True, exist_ok=True)
-    try:
-        with (
-            tempfile.TemporaryDirectory(dir=given.work_dir) as directory,
-            LocalCluster(nodes=3, data_dir=Path(directory) / "cluster") as cluster,
-            Admin(bootstrap_servers=cluster.bootstrap_servers) as admin,
-        ):
-            figures = measure(cluster, admin, given)
-    except (ClusterError, QuorumlogError) as problem:
-        print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
+    figures = on_cluster(given, measure, nodes=3)
+    if figures is None:
         return 1
-    console = result_console()
-    console.print(
+    headline = (
         f"{given.partitions} replicas, {figures.size_bytes / 1e6:.0f} MB, were back and in sync after"
         f" {figures.in_sync_s:.1f} s; {figures.errors} errors in {figures.sent} records; load average before {load:.1f}"
     )
-    for name, values in (("before", figures.before), ("node down", figures.down), ("during", figures.during)):
-        console.print("{}: median {:.1f} ms, 99th percentile {:.1f} ms, maximum {:.0f} ms".format(name, *values))
+    tell(headline, {"before": figures.before, "node down": figures.down, "during": figures.during})
     if given.json is not None:
         command = shlex.join(["python", "-m", "bench", "lost-disk", *arguments])
         given.json.write_text(json.dumps({"command": command, "figures": dataclasses.asdict(figures)}, indent=2))
