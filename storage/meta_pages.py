@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import struct
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from quorumlog.storage.interface import DamageError
@@ -46,13 +46,17 @@ class TreeRecord:
 
 @dataclass(slots=True, frozen=True)
 class MetaPage:
-    """What a commit leaves: the roots of the free list and of the named databases, and the last page in use."""
+    """What a commit leaves: the roots of the free list and of the named databases, and the last page in use.
+
+    ``root_before`` is where the commit before it had the root of the named databases; NO_PAGE where it had none.
+    """
 
     page_size: int
     free: TreeRecord
     main: TreeRecord
     last_page: int
     transaction: int
+    root_before: int = NO_PAGE
 
 
 def read_tree_record(data: bytes, offset: int = 0) -> TreeRecord:
@@ -80,7 +84,7 @@ def read_meta(data_file: Path) -> MetaPage:
         raise _damage(
             data_file, f"its meta pages are of commits {first.transaction} and {second.transaction}, not neighbours"
         )
-    return newest
+    return replace(newest, root_before=older.main.root)
 
 
 def file_pages(data_file: Path, page_size: int) -> int:

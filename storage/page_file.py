@@ -131,12 +131,14 @@ class PageFile:
 
     def check_free_list(self) -> None:
         """Checks that the free list names pages that can be free, each once: the engine writes to them. Whatever is
-        read from then on must not be among them.
+        read from then on must not be among them. And that the newest commit freed the root of the one before: a meta
+        page that gives itself another number makes an older commit the newest.
 
         Raises:
             DamageError: it does not.
         """
         free: set[int] = set()
+        newest: set[int] = set()
         before = 0
         for key, value in PageCursor(self, self.meta.free, ordered=False):
             numbers = array("Q", value[: len(value) // 8 * 8])
@@ -152,7 +154,12 @@ class PageFile:
             if not before < transaction <= self.meta.transaction:
                 raise self.damage(f"its free list is of transaction {transaction} after {before}")
             free |= said
+            newest = said
             before = transaction
+        root_before = self.meta.root_before
+        replaced = before == self.meta.transaction and root_before in newest
+        if root_before not in (NO_PAGE, self.meta.main.root) and not replaced:
+            raise self.damage(f"commit {self.meta.transaction} did not follow the one that its other meta page is of")
         self._free = free
 
     @property
@@ -407,7 +414,7 @@ class PageCursor:
     def _check_place(self, page: TreePage) -> None:
         """Checks that a page may be where the path leads."""
         level = len(self._path) + 1
-        if page.is_branch == (level >= min(self._depth, _MAX_DEPTH)):
+        if level > _MAX_DEPTH or (level >= self._depth if page.is_branch else level != self._depth):
             what = "branch" if page.is_branch else "leaf"
             raise self._pages.damage(f"page {page.number} is a {what} at level {level} of a tree of {self._depth}")
         if not self._ordered:

@@ -1,7 +1,9 @@
 """What each byte of a data file means: so that a flipped bit can be held against what it struck.
 
 Of a page some bytes mean nothing: what is free between its rows and their directory, what padding is, what the engine
-only counts for its statistics. Nobody reads them, so a flipped bit there is no damage, and nobody can find it.
+only counts for its statistics. Nobody reads them, so a flipped bit there is no damage, and nobody can find it. A
+branch's key is only compared: one that still parts the same rows from the same others is as good as it was. A free
+list that names fewer pages than it did forgets some, and that is all.
 """
 
 from __future__ import annotations
@@ -11,6 +13,7 @@ import random
 import struct
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from quorumlog.storage.meta_pages import NO_PAGE, PAGE_HEADER, TREE_RECORD_BYTES, TreeRecord
 from quorumlog.storage.page_file import PageFile, TreePage
@@ -30,6 +33,34 @@ _MEANT_OF_RECORD = ((4, 8), (40, 48))
 _META_HEAD_BYTES = 24
 
 
+class Separator(NamedTuple):
+    """A key of a branch, between the rows that it parts."""
+
+    offset: int
+    stored: bytes
+    last_before: bytes
+    first_after: bytes
+
+    def allows(self, flipped: bytes) -> bool:
+        """Whether it parts the same rows."""
+        return self.last_before < flipped <= self.first_after
+
+
+class FreeCount(NamedTuple):
+    """How many pages a row of the free list names."""
+
+    offset: int
+    stored: bytes
+
+    def allows(self, flipped: bytes) -> bool:
+        """Whether it names fewer."""
+        return _U64.unpack(flipped) < _U64.unpack(self.stored)
+
+
+def _offset(place: Separator | FreeCount) -> int:
+    return place.offset
+
+
 class PageMap:
     """A sound data file that nobody writes to.
 
@@ -43,13 +74,15 @@ class PageMap:
             self._page_size = pages.meta.page_size
             self._kinds: dict[int, str] = {}
             self._meant: list[tuple[int, int]] = []
+            self._lenient: list[Separator | FreeCount] = []
             self._add_meta_pages(pages)
-            self._walk(pages, FREE_LIST, pages.meta.free)
-            self._walk(pages, NAMES, pages.meta.main)
+            for kind, tree in ((FREE_LIST, pages.meta.free), (NAMES, pages.meta.main)):
+                self._add_tree(pages, kind, tree)
             for name, tree in pages.databases.items():
-                self._walk(pages, name.decode(), tree)
+                self._add_tree(pages, name.decode(), tree)
         self._meant.sort()
         self._firsts = [first for first, _ in self._meant]
+        self._lenient.sort(key=_offset)
         self._pages_of: dict[str, list[int]] = {}
         for page, kind in sorted(self._kinds.items()):
             self._pages_of.setdefault(kind, []).append(page)
@@ -62,6 +95,16 @@ class PageMap:
         """Whether a byte means anything."""
         place = bisect.bisect_right(self._firsts, offset) - 1
         return place >= 0 and offset < self._meant[place][1]
+
+    def is_damage(self, offset: int, bit: int) -> bool:
+        """Whether it means anything that a bit has flipped."""
+        place = bisect.bisect_right(self._lenient, offset, key=_offset) - 1
+        lenient = self._lenient[place] if place >= 0 else None
+        if lenient is None or offset >= lenient.offset + len(lenient.stored):
+            return self.is_meant(offset)
+        flipped = bytearray(lenient.stored)
+        flipped[offset - lenient.offset] ^= 1 << bit
+        return not lenient.allows(bytes(flipped))
 
     def draw(self, rng: random.Random) -> int:
         """The place of a byte: of each kind of page, however few there are, as often; free ones among them. Four times
@@ -98,18 +141,25 @@ class PageMap:
                 self._add(tail, tail + 8)
             self._add(tail + 8, tail + 16)
 
-    def _walk(self, pages: PageFile, kind: str, tree: TreeRecord) -> None:
-        if tree.root == NO_PAGE:
-            return
-        left = [tree.root]
-        while left:
-            page = pages.tree_page(left.pop())
-            self._kinds[page.number] = f"{kind}, branch" if page.is_branch else kind
-            self._add_tree_page(kind, page)
-            if page.is_branch:
-                left.extend(page.child(position) for position in range(len(page.nodes)))
-            else:
-                self._add_large_values(pages, kind, page)
+    def _add_tree(self, pages: PageFile, kind: str, tree: TreeRecord) -> None:
+        if tree.root != NO_PAGE:
+            self._walk(pages, kind, tree.root)
+
+    def _walk(self, pages: PageFile, kind: str, number: int) -> tuple[bytes, bytes]:
+        """Adds what is below a page; its first and its last row's key."""
+        page = pages.tree_page(number)
+        self._kinds[number] = f"{kind}, branch" if page.is_branch else kind
+        self._add_tree_page(kind, page)
+        if not page.is_branch:
+            self._add_large_values(pages, kind, page)
+            return page.keys[0], page.keys[-1]
+        below = [self._walk(pages, kind, page.child(position)) for position in range(len(page.nodes))]
+        # The free list's keys are numbers: they are not in the order of their bytes.
+        for position in range(1, len(page.nodes) if kind != FREE_LIST else 1):
+            offset = number * self._page_size + page.nodes[position] + _NODE_BYTES
+            key = page.keys[position]
+            self._lenient.append(Separator(offset, key, below[position - 1][1], below[position][0]))
+        return below[0][0], below[-1][1]
 
     def _add_tree_page(self, kind: str, page: TreePage) -> None:
         at = page.number * self._page_size
@@ -123,6 +173,8 @@ class PageMap:
                 self._add(at + node + 4, at + node + _NODE_BYTES)
                 said = _U64.size if _is_big(page, node) else 8 + 8 * _U64.unpack_from(page.data, value)[0]
                 self._add(at + value, at + value + said)
+                if not _is_big(page, node):
+                    self._lenient.append(FreeCount(at + value, page.data[value : value + _U64.size]))
                 continue
             # The first key of a branch is never compared.
             self._add(at + node, at + (node + _NODE_BYTES if page.is_branch and position == 0 else value))
@@ -141,7 +193,9 @@ class PageMap:
             number = _U64.unpack_from(page.data, node + _NODE_BYTES + len(key))[0]
             at, length = number * self._page_size, _length(page, node)
             if kind == FREE_LIST:
-                length = 8 + 8 * _U64.unpack_from(pages.value(page, position))[0]
+                count = pages.value(page, position)[: _U64.size]
+                length = 8 + 8 * _U64.unpack(count)[0]
+                self._lenient.append(FreeCount(at + PAGE_HEADER.size, count))
             for each in range(number, number + (PAGE_HEADER.size + length - 1) // self._page_size + 1):
                 self._kinds[each] = f"{kind}, large value"
             self._add(at, at + 8)

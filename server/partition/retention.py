@@ -108,16 +108,17 @@ class LogRetention(NodeService):
             beginning.due = due
             heapq.heappush(self._deadlines, (due, group))
 
-    def _trim(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> None:
-        """Proposes the log start that both limits allow, if it is a new one."""
+    def _trim(self, now: int, wall_ms: int, partition: Partition, beginning: _LogBeginning) -> bool:
+        """Proposes the log start that both limits allow, if it is a new one; whether it could not, and tries again."""
         start = self._log_start(wall_ms, partition)
         if start <= max(partition.log_start_offset, beginning.proposed):
-            return
+            return False
         if partition.propose_command(now, PartitionCommand(trim_log=TrimLog(log_start_offset=start))):
             beginning.proposed = start
             self._host.touch(partition.group)
-        else:
-            self._set_deadline(partition.group, beginning, now + RETRY_US)
+            return False
+        self._set_deadline(partition.group, beginning, now + RETRY_US)
+        return True
 
     def _log_start(self, wall_ms: int, partition: Partition) -> int:
         """The first offset to keep: of whole batches, the fewest that hold ``retention.bytes``, and of these those that
@@ -152,8 +153,8 @@ class LogRetention(NodeService):
                 del self._beginnings[group]
                 continue
             beginning.due = None
-            self._trim(now, wall_ms, partition, beginning)
-            if beginning.due is None and beginning.proposed <= partition.log_start_offset:
+            tries_again = self._trim(now, wall_ms, partition, beginning)
+            if not tries_again and beginning.proposed <= partition.log_start_offset:
                 # Nothing had expired after all: the deadline was one of those that come early.
                 beginning.log_start_offset = -1
                 self._host.touch(group)

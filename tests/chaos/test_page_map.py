@@ -59,6 +59,29 @@ def found_in(data_dir: Path) -> str:
     return "; ".join(map(str, done.found))
 
 
+def struck_and_not_found(data_dir: Path, page_map: PageMap, kinds: tuple[str, ...]) -> list[str]:
+    """Of all flips that damage pages of some kinds, those that nothing finds."""
+    missed = []
+    sound = (data_dir / "data.mdb").read_bytes()
+    with (data_dir / "data.mdb").open("r+b") as file:
+        for offset in range(len(sound)):
+            if page_map.kind_at(offset) not in kinds:
+                continue
+            for bit in range(8):
+                if page_map.is_damage(offset, bit):
+                    os.pwrite(file.fileno(), bytes([sound[offset] ^ 1 << bit]), offset)
+                    if not found_in(data_dir):
+                        missed.append(f"bit {bit} of byte {offset % 4096} of page {offset // 4096}")
+                    os.pwrite(file.fileno(), sound[offset : offset + 1], offset)
+    return missed
+
+
+def test_every_single_flip_that_damages_a_meta_page_is_found(data_dir: Path, tmp_path: Path) -> None:
+    # Among them the one that makes the newest commit the one before its neighbour, and a tree's depth of 0.
+    shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
+    assert struck_and_not_found(tmp_path, PageMap(data_dir / "data.mdb"), (META,)) == []
+
+
 def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_taken_for_damage(
     data_dir: Path, tmp_path: Path
 ) -> None:
@@ -70,7 +93,7 @@ def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_take
     shutil.copytree(data_dir, tmp_path, dirs_exist_ok=True)
     sound = (data_dir / "data.mdb").read_bytes()
     for offset, bit in flips(random.Random(seed), page_map, FLIPS):
-        kind, meant = page_map.kind_at(offset), page_map.is_meant(offset)
+        kind, meant = page_map.kind_at(offset), page_map.is_damage(offset, bit)
         with (tmp_path / "data.mdb").open("r+b") as file:
             file.seek(offset)
             file.write(bytes([sound[offset] ^ 1 << bit]))
@@ -86,3 +109,15 @@ def test_every_flip_of_a_byte_that_means_something_is_found_and_no_other_is_take
             assert not found, f"{where} is taken for damage: {found}"
         struck[kind, meant] += 1
     assert len(struck) > 10, struck
+
+
+def test_a_flip_of_a_branchs_key_that_still_parts_the_same_rows_is_no_damage(data_dir: Path) -> None:
+    page_map = PageMap(data_dir / "data.mdb")
+    with PageFile(data_dir / "data.mdb") as pages:
+        page = pages.tree_page(pages.databases[b"entries"].root)
+    # The last byte of an entry's key is 1, and there are no rows between.
+    last_byte = page.number * 4096 + page.nodes[1] + 8 + len(page.keys[1]) - 1
+    assert page.is_branch
+    assert page_map.is_meant(last_byte)
+    assert not page_map.is_damage(last_byte, 0)
+    assert page_map.is_damage(last_byte, 1)
