@@ -8,6 +8,7 @@ Other commands measure other things:
 - ``compaction``: its passes, and what producers notice of them;
 - ``drain``: a node with many partitions is drained, and what producers notice of it;
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
+- ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: what a producer's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark.
@@ -28,6 +29,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from bench import (
     compaction,
+    compare,
     consumer_heartbeats,
     coordinator_failover,
     drained_node,
@@ -59,6 +61,7 @@ COMMANDS = {
     "lookups": lookups.main,
     "steady-state": steady_state.main,
     "compaction": compaction.main,
+    "compare": compare.main,
     "drain": drained_node.main,
     "tuning": tuning.main,
     "lost-disk": lost_disk.main,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import traceback
@@ -23,17 +24,22 @@ class JobError(Exception):
     """A measurement did not come to its end; the message is what its process said last."""
 
 
-def run_job(name: str, **arguments: object) -> Figures:
+def run_job(name: str, packages: Path | None = None, **arguments: object) -> Figures:
     """Runs one measurement in a new process.
+
+    Arguments:
+        packages: where the client's code is; None for what is installed.
 
     Raises:
         JobError: it failed.
     """
     job = json.dumps({"job": name, **arguments})
+    environment = dict(os.environ) if packages is None else {**os.environ, "PYTHONPATH": str(packages)}
     try:
         ended = subprocess.run(
             [sys.executable, "-m", "bench.job", job],
             cwd=_ROOT,
+            env=environment,
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

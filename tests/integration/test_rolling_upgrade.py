@@ -8,9 +8,10 @@ from typing import Any
 
 import pytest
 from command_line import PATIENCE_S, cli, until
-from former_version import LEVEL_1, lay_out
+from former_version import LEVEL_1
 from test_moved_partitions import MOVED, Load, assert_one_copy_each_in_order
 
+from bench.earlier_code import lay_out
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, QuorumlogError
 from quorumlog.server.local import ClusterError, LocalCluster
 

@@ -16,11 +16,12 @@ from typing import Any
 
 import pytest
 from command_line import PATIENCE_S, cli, until
-from former_version import LEVEL_1, lay_out
+from former_version import LEVEL_1
 from machines import Machines
 from runbook_page import PAGE, Runbook, headings
 from test_damaged_node import flip_a_bit_of
 
+from bench.earlier_code import lay_out
 from quorumlog.sdk import Admin, Consumer, NewTopic, Producer, QuorumlogError, TopicPartition
 from quorumlog.server.local import ClusterError
 from quorumlog.storage.inspection import Inspection

@@ -1,0 +1,280 @@
+"""``python -m bench compare OTHER …``: this checkout beside other code, the same loads in one run.
+
+Each OTHER is one of these, and the figures of this checkout are held against it:
+
+- a commit, by whatever name git knows it: its client against its nodes, with the libraries of this environment;
+- ``compiled``: this checkout as ``make compile`` has left it;
+- ``bare``: the bare path.
+
+Every side has fresh nodes in each repetition. Within it each load runs on one side right after the other, and another
+side is first each time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import re
+import shlex
+import shutil
+import statistics
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Protocol
+
+from rich.table import Table
+
+from bench.bare_path import BarePath, BarePathError
+from bench.earlier_code import CHECKOUT, lay_out
+from bench.figures import Figures
+from bench.job import JobError, run_job
+from bench.measurements import PARTITIONS, Figure, Measurement, measurements
+from bench.options import add_json, add_work_dir
+from bench.printing import result_console
+from quorumlog.sdk import Admin, NewTopic
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.server.local import ClusterError, LocalCluster
+
+THIS = "this checkout"
+COMPILED = "compiled"
+BARE = "bare"
+COMPILED_TREE = CHECKOUT / "build" / "compiled"
+#: A module that is compiled whenever anything is.
+_COMPILED_MODULE = "quorumlog/raft/group.*.so"
+
+
+class UnknownSideError(Exception):
+    """Something to compare with is none that there is. The message is one line that says what to do."""
+
+
+class RunningSide(Protocol):
+    """A side whose nodes run."""
+
+    def run(self, measurement: Measurement) -> Figures:
+        """Puts a load on it.
+
+        Raises:
+            JobError: the load did not come to its end.
+        """
+
+
+class _Cluster:
+    def __init__(self, bootstrap: str, packages: Path | None) -> None:
+        self._bootstrap = bootstrap
+        self._packages = packages
+        self._written: set[str] = set()
+
+    def run(self, measurement: Measurement) -> Figures:
+        load, topic = measurement.cluster, measurement.topic
+        if measurement.reads is not None and topic not in self._written:
+            self._job(measurement.reads.job, topic, measurement.reads.arguments)
+        self._written.add(topic)
+        return self._job(load.job, topic, load.arguments)
+
+    def _job(self, job: str, topic: str, arguments: Mapping[str, object]) -> Figures:
+        return run_job(job, packages=self._packages, bootstrap=self._bootstrap, topic=topic, **arguments)
+
+
+class _Bare:
+    def __init__(self, address: str) -> None:
+        self._address = address
+
+    def run(self, measurement: Measurement) -> Figures:
+        return run_job(measurement.bare.job, address=self._address, **measurement.bare.arguments)
+
+
+@dataclass(slots=True, frozen=True)
+class Side:
+    """What is compared.
+
+    Arguments:
+        name: in the report.
+        packages: where its code is; None for this checkout as it is installed, and for the bare path.
+    """
+
+    name: str
+    packages: Path | None = None
+
+    @contextlib.contextmanager
+    def running(self, directory: Path, topics: set[str]) -> Iterator[RunningSide]:
+        """Three nodes of it, until the block ends.
+
+        Arguments:
+            directory: takes their data.
+            topics: are made on them, with eight partitions each.
+
+        Raises:
+            ClusterError, BarePathError: they do not start.
+        """
+        if self.name == BARE:
+            with BarePath(directory) as bare:
+                yield _Bare(bare.address)
+            return
+        env = {} if self.packages is None else {"PYTHONPATH": str(self.packages)}
+        with LocalCluster(nodes=3, data_dir=directory, env=env) as cluster:
+            bootstrap = cluster.bootstrap_servers
+            with Admin(bootstrap_servers=bootstrap) as admin:
+                admin.create_topics([NewTopic(each, PARTITIONS, 3) for each in sorted(topics)])
+            yield _Cluster(bootstrap, self.packages)
+
+
+@dataclass(slots=True)
+class Comparison:
+    """All runs of one measurement, by side: the n-th of each ran right after the other.
+
+    A side that could not run it says why, and has no figures.
+    """
+
+    measurement: Measurement
+    runs: dict[str, list[Figures]]
+    failures: dict[str, str] = field(default_factory=dict)
+
+    def values(self, side: str, figure: Figure) -> list[float]:
+        """A number from each run of a side."""
+        return [figure.of(run) for run in self.runs[side]]
+
+    def ratios(self, side: str, figure: Figure) -> list[float]:
+        """This checkout to the other side, for each pair of runs."""
+        pairs = zip(self.values(THIS, figure), self.values(side, figure), strict=False)
+        return [ours / theirs for ours, theirs in pairs]
+
+
+def find_sides(names: list[str], folder: Path) -> list[Side]:
+    """This checkout, and the others by their names.
+
+    Arguments:
+        folder: takes the code of commits.
+
+    Raises:
+        UnknownSideError: one is not there.
+    """
+    sides = [Side(THIS)]
+    for name in names:
+        if name == BARE:
+            sides.append(Side(BARE))
+        elif name == COMPILED:
+            if not any(COMPILED_TREE.glob(_COMPILED_MODULE)):
+                raise UnknownSideError("nothing is compiled here: run make compile first")
+            sides.append(Side(COMPILED, COMPILED_TREE))
+        else:
+            packages = lay_out(name, folder / f"code-{len(sides)}")
+            if packages is None:
+                raise UnknownSideError(f"this checkout has no commit {name!r}: fetch its whole history")
+            sides.append(Side(name, packages))
+    return sides
+
+
+def measure(sides: list[Side], chosen: list[Measurement], repetitions: int, folder: Path) -> list[Comparison]:
+    """Runs every load on every side, ``repetitions`` times."""
+    found = [Comparison(each, {side.name: [] for side in sides}) for each in chosen]
+    topics = {each.topic for each in chosen}
+    for repetition in range(repetitions):
+        directory = Path(tempfile.mkdtemp(dir=folder))
+        with contextlib.ExitStack() as nodes:
+            running = {
+                side.name: nodes.enter_context(side.running(directory / str(number), topics))
+                for number, side in enumerate(sides)
+            }
+            names = list(running)
+            first = repetition % len(names)
+            for comparison in found:
+                for name in names[first:] + names[:first]:
+                    _run(comparison, name, running[name])
+        shutil.rmtree(directory)
+    return found
+
+
+def _run(comparison: Comparison, name: str, side: RunningSide) -> None:
+    if name in comparison.failures:
+        return
+    try:
+        comparison.runs[name].append(side.run(comparison.measurement))
+    except JobError as problem:
+        comparison.failures[name] = str(problem)
+        comparison.runs[name].clear()
+
+
+def table_of(found: list[Comparison], repetitions: int) -> Table:
+    """A line for each figure: every side's median, and its ratio to this checkout, median and extremes."""
+    others = [name for name in found[0].runs if name != THIS]
+    table = Table(title=f"{THIS} and others, medians of {repetitions}", title_justify="left")
+    table.add_column("what", overflow="fold")
+    table.add_column(THIS, justify="right")
+    for name in others:
+        table.add_column(name, justify="right")
+        table.add_column("ratio (min-max)", justify="right")
+    for comparison in found:
+        for figure in comparison.measurement.figures:
+            cells = [f"{figure.name} ({figure.unit})", _median(comparison.values(THIS, figure))]
+            for name in others:
+                ratios = comparison.ratios(name, figure)
+                cells.append(_median(comparison.values(name, figure)))
+                spread = f" ({min(ratios):.2f}-{max(ratios):.2f})" if ratios else ""
+                cells.append(f"{statistics.median(ratios):.2f}{spread}" if ratios else "")
+            table.add_row(*cells)
+    return table
+
+
+def _median(values: list[float]) -> str:
+    return f"{statistics.median(values):.1f}" if values else "failed"
+
+
+def report_of(found: list[Comparison], command: str) -> dict[str, object]:
+    """All single figures, for a file."""
+    return {
+        "command": command,
+        "figures": {
+            figure.name: {
+                "unit": figure.unit,
+                "runs": {name: comparison.values(name, figure) for name in comparison.runs},
+                "failures": comparison.failures,
+            }
+            for comparison in found
+            for figure in comparison.measurement.figures
+        },
+    }
+
+
+def main(arguments: list[str]) -> int:
+    """Measures and reports; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="python -m bench compare", description=__doc__)
+    parser.add_argument("others", nargs="+", metavar="OTHER", help=f"a commit, {COMPILED!r} or {BARE!r}")
+    parser.add_argument("--repetitions", type=int, default=5, help="how often everything is measured (default 5)")
+    parser.add_argument("--scale", type=float, default=1.0, help="multiplies the amounts of data")
+    parser.add_argument("--only", default="", help="only measurements whose name matches this regular expression")
+    add_json(parser)
+    add_work_dir(parser)
+    given = parser.parse_args(arguments)
+    chosen = [each for each in measurements(given.scale) if re.search(given.only, each.figures[0].name)]
+    if not chosen:
+        names = "; ".join(each.figures[0].name for each in measurements(1))
+        print(f"bench: error: --only {given.only!r} matches none of: {names}", file=sys.stderr)
+        return 2
+    load = os.getloadavg()[0]
+    given.work_dir.mkdir(parents=True, exist_ok=True)
+    folder = Path(tempfile.mkdtemp(dir=given.work_dir))
+    try:
+        found = measure(find_sides(given.others, folder), chosen, given.repetitions, folder)
+    except UnknownSideError as problem:
+        print(f"bench: error: {problem}", file=sys.stderr)
+        return 2
+    except (BarePathError, ClusterError, QuorumlogError) as problem:
+        print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
+        return 1
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    console = result_console()
+    console.print(table_of(found, given.repetitions))
+    for comparison in found:
+        for name, why in comparison.failures.items():
+            console.print(f"{comparison.measurement.figures[0].name}, {name}: {why}")
+    console.print(f"load average before: {load:.1f}")
+    if given.json is not None:
+        command = shlex.join(["python", "-m", "bench", "compare", *arguments])
+        given.json.write_text(json.dumps(report_of(found, command), indent=2) + "\n")
+    return 0
