@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from quorumlog.sdk.producer.batch import ProducerBatch
-from quorumlog.sdk.producer.delivery import RecordFuture
+from quorumlog.sdk.producer.delivery import ArrowRows, RecordFuture
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES
 from quorumlog.sdk.types import Headers
 
@@ -169,7 +169,7 @@ class Accumulator:
             return None
         if batch is not None and not batch.closed:
             allowance = self._batch_size - batch.reserved_bytes
-            if size - batch.room <= allowance:
+            if size - batch.room <= allowance and not batch.pieces:
                 step = min(allowance, max(RESERVATION_BYTES, size - batch.room))
                 if not self._reserve(batch, step):
                     return None
@@ -215,23 +215,50 @@ class Accumulator:
         batch.room += wanted
         return True
 
-    def append_columns(
-        self, topic: TopicBuffers, partition: int | None, columns: pa.RecordBatch
-    ) -> ProducerBatch | None:
-        """Adds a whole Arrow batch as a batch of its own, behind what waits already; None when the memory is full."""
+    def append_rows(self, topic: TopicBuffers, partition: int | None, rows: pa.RecordBatch) -> ArrowRows | None:
+        """Adds rows behind what waits already; None when the memory is full.
+
+        Few rows wait for company as records do; a batch that would not take as many again is full.
+
+        Arguments:
+            partition: None sticks to the one of the rows before, while they wait.
+            rows: of ``LOG_SCHEMA``.
+        """
+        size = rows.nbytes
         with self.lock:
-            buffer = topic.next_partition() if partition is None else topic.partitions[partition]
-            batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
-            if self._shut or not self._reserve(batch, columns.nbytes + BATCH_BASE_BYTES):
+            if self._shut:
                 return None
-            batch.columns = columns
-            batch.delivery.timestamps_ns = None
-            batch.close()
-            if buffer.waiting and not buffer.waiting[-1].closed:
-                self._cut(buffer.waiting[-1])
-            self._enqueue(buffer, batch)
-            self._wake()
-            return batch
+            try:
+                buffer = topic.sticky if partition is None else topic.partitions[partition]
+            except IndexError:
+                return None  # It was dropped since the caller looked: who tries again is told.
+            batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
+            if batch is None or batch.closed or not batch.pieces or batch.reserved_bytes + size > self._batch_size:
+                if partition is None:
+                    buffer = topic.sticky = topic.next_partition()
+                assert buffer is not None
+                batch = self._open_rows(buffer, size)
+            elif not self._reserve(batch, size):
+                return None
+            if batch is None:
+                return None
+            batch.room -= size
+            part = ArrowRows(batch.delivery, batch.add_rows(rows), rows.num_rows)
+            if not self._cut_by_time or batch.reserved_bytes + size > self._batch_size:
+                batch.close()
+                self._wake()
+            return part
+
+    def _open_rows(self, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
+        batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
+        batch.delivery.timestamps_ns = None
+        if not self._reserve(batch, size + BATCH_BASE_BYTES):
+            return None
+        batch.room -= BATCH_BASE_BYTES
+        if buffer.waiting and not buffer.waiting[-1].closed:
+            self._cut(buffer.waiting[-1])
+        self._enqueue(buffer, batch)
+        return batch
 
     def drain(
         self, can_send: Callable[[PartitionBuffer], bool], is_idle: Callable[[PartitionBuffer], bool]

@@ -28,7 +28,7 @@ from quorumlog.sdk.errors import (
 )
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
-from quorumlog.sdk.producer.delivery import ArrowFuture, Delivery, RecordFuture
+from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.producer.sender import Sender
 from quorumlog.sdk.records.arrow_partitioner import split_by_partition
 from quorumlog.sdk.records.partitioner import ask_custom, partition_for_key
@@ -362,11 +362,11 @@ class AsyncProducer:
         if checked_topic(topic) not in core.accumulator.topics:
             await core.load_topic(topic)
         buffers = core.accumulator.topics[topic]
-        deliveries: list[Delivery] = []
+        parts: list[ArrowRows] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
-            batch = await self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
-            deliveries.append(batch.delivery)
-        return ArrowFuture(deliveries)
+            part = await self._until_taken(topic, partial(core.accumulator.append_rows, buffers, target, piece))
+            parts.append(part)
+        return ArrowFuture(parts)
 
     async def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and returns once all of it is resolved, one way or the other.

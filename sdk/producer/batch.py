@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from quorumlog.sdk.producer.delivery import Delivery
 from quorumlog.sdk.producer.identity import ProducerIdentity
-from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_columns, encode
+from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_columns, encode, one_batch
 from quorumlog.sdk.types import Headers
 from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
 
@@ -20,8 +20,8 @@ class ProducerBatch:
     ``identity`` never change while ``maybe_applied`` is set, or the log could not recognise a duplicate.
     """
 
-    __slots__ = ("attempt", "columns", "created_s", "delivery", "encoded", "entry", "headers", "identity",
-                 "keys", "maybe_applied", "maybe_applied_before", "ordinal", "partition", "record_count",
+    __slots__ = ("attempt", "created_s", "delivery", "encoded", "entry", "headers", "identity", "keys",
+                 "maybe_applied", "maybe_applied_before", "ordinal", "partition", "pieces", "record_count",
                  "refused_with_bytes", "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes",
                  "values")  # fmt: skip
 
@@ -34,8 +34,8 @@ class ProducerBatch:
         self.values: list[bytes | None] = []
         self.timestamps_ns: array[int] = array("q")
         self.headers: dict[int, Headers] = {}
-        #: Set instead of the lists for a batch that came as Arrow.
-        self.columns: pa.RecordBatch | None = None
+        #: Rows that came as Arrow, instead of the lists: a batch has one or the other.
+        self.pieces: list[pa.RecordBatch] = []
         self.delivery = Delivery(topic, partition, loop_thread, self.timestamps_ns)
         #: Bytes that records may still take of what is reserved from the producer's memory; negative once closed.
         self.room = 0
@@ -69,7 +69,7 @@ class ProducerBatch:
         assert not self.closed
         self.used_bytes = self.reserved_bytes - self.room
         self.room = -1
-        self.record_count = self.columns.num_rows if self.columns is not None else len(self.values)
+        self.record_count = sum(piece.num_rows for piece in self.pieces) if self.pieces else len(self.values)
         self.delivery.record_count = self.record_count
         assert self.record_count > 0
 
@@ -87,15 +87,27 @@ class ProducerBatch:
             self.headers[index] = headers
         return index
 
+    def add_rows(self, rows: pa.RecordBatch) -> int:
+        """Adds rows for which there is room, and returns the place of the first in the batch.
+
+        Arguments:
+            rows: of ``LOG_SCHEMA``.
+        """
+        assert not self.values, "a batch has rows or records"
+        first = sum(piece.num_rows for piece in self.pieces)
+        self.pieces.append(rows)
+        return first
+
     def seal(self, codec: Codec, identity: ProducerIdentity | None, sequence: int) -> bytes:
         """The batch's bytes under an identity and sequence. The records are encoded once and let go."""
         assert self.closed and not self.maybe_applied
         if self.encoded is None:
-            columns = self.columns
-            if columns is None:
-                columns = batch_from_columns(self.keys, self.values, self.timestamps_ns, self.headers)
-            self.encoded = encode(columns, codec)
-            self.keys, self.values, self.headers, self.columns = [], [], {}, None
+            if self.pieces:
+                rows = one_batch(self.pieces)
+            else:
+                rows = batch_from_columns(self.keys, self.values, self.timestamps_ns, self.headers)
+            self.encoded = encode(rows, codec)
+            self.keys, self.values, self.headers, self.pieces = [], [], {}, []
         self.identity, self.sequence = identity, sequence
         replayable = Attributes.REPLAYABLE if identity and identity.replayable else Attributes.NONE
         self.entry = build_batch(
@@ -113,5 +125,5 @@ class ProducerBatch:
 
     def release(self) -> None:
         """Lets go of the bytes once the outcome is known."""
-        self.encoded = self.entry = self.columns = None
-        self.keys, self.values, self.headers = [], [], {}
+        self.encoded = self.entry = None
+        self.keys, self.values, self.headers, self.pieces = [], [], {}, []

@@ -95,7 +95,7 @@ class RecordFuture:
 
 
 class BatchMetadata(NamedTuple):
-    """Where a batch of ``record_count`` records went: offsets from ``base_offset`` on (-1 for ``acks=0``)."""
+    """Where ``record_count`` rows of a batch went: offsets from ``base_offset`` on (-1 for ``acks=0``)."""
 
     topic: str
     partition: int
@@ -103,17 +103,25 @@ class BatchMetadata(NamedTuple):
     record_count: int
 
 
+class ArrowRows(NamedTuple):
+    """Rows of one ``send_arrow`` in a batch: ``record_count`` of them, from its row ``first`` on."""
+
+    delivery: Delivery
+    first: int
+    record_count: int
+
+
 class ArrowFuture:
-    """The batches of one ``send_arrow`` on their way."""
+    """The rows of one ``send_arrow`` on their way, in one batch or several."""
 
-    __slots__ = ("_deliveries",)
+    __slots__ = ("_parts",)
 
-    def __init__(self, deliveries: Sequence[Delivery]) -> None:
-        self._deliveries = tuple(deliveries)
+    def __init__(self, parts: Sequence[ArrowRows]) -> None:
+        self._parts = tuple(parts)
 
     def done(self) -> bool:
         """True once every batch's outcome is known."""
-        return all(delivery.done for delivery in self._deliveries)
+        return all(part.delivery.done for part in self._parts)
 
     def result(self, timeout: float | None = None) -> list[BatchMetadata]:
         """Blocks until every batch is acknowledged; see :meth:`RecordFuture.result`.
@@ -122,7 +130,7 @@ class ArrowFuture:
             QuorumlogError: the first batch that failed; others may have succeeded.
         """
         finished = Wakeup()
-        remaining = len(self._deliveries)
+        remaining = len(self._parts)
         lock = threading.Lock()
 
         def one_done() -> None:
@@ -133,10 +141,10 @@ class ArrowFuture:
                     finished.set()
 
         if not self.done():
-            if threading.get_ident() == self._deliveries[0].loop_thread:
+            if threading.get_ident() == self._parts[0].delivery.loop_thread:
                 raise IllegalStateError("result() would block the client's own event loop: await the handle instead")
-            for delivery in self._deliveries:
-                delivery.when_done(one_done)
+            for part in self._parts:
+                part.delivery.when_done(one_done)
             if not finished.wait(timeout):
                 raise RequestTimedOutError(
                     f"not all batches were acknowledged within {timeout} s; the producer goes on"
@@ -144,12 +152,15 @@ class ArrowFuture:
         return self._metadata()
 
     def __await__(self) -> Generator[object, None, list[BatchMetadata]]:
-        for delivery in self._deliveries:
-            yield from delivery.wait_async().__await__()
+        for part in self._parts:
+            yield from part.delivery.wait_async().__await__()
         return self._metadata()
 
     def _metadata(self) -> list[BatchMetadata]:
-        for delivery in self._deliveries:
+        for delivery, _, _ in self._parts:
             if delivery.error is not None:
                 raise delivery.error
-        return [BatchMetadata(d.topic, d.partition, d.base_offset, d.record_count) for d in self._deliveries]
+        return [
+            BatchMetadata(each.topic, each.partition, each.base_offset + first if each.base_offset >= 0 else -1, count)
+            for each, first, count in self._parts
+        ]

@@ -14,7 +14,7 @@ from quorumlog.sdk.arguments import checked_topic
 from quorumlog.sdk.configuration import build_config
 from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
-from quorumlog.sdk.producer.delivery import ArrowFuture, Delivery, RecordFuture
+from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.runtime.wakeup import Wakeup
 from quorumlog.sdk.types import Headers
@@ -121,11 +121,11 @@ class Producer:
         self._ensure_topic(topic)
         core = self._core
         buffers = core.accumulator.topics[topic]
-        deliveries: list[Delivery] = []
+        parts: list[ArrowRows] = []
         for target, piece in core.cut_arrow(buffers, data, partition):
-            batch = self._until_taken(topic, partial(core.accumulator.append_columns, buffers, target, piece))
-            deliveries.append(batch.delivery)
-        return ArrowFuture(deliveries)
+            part = self._until_taken(topic, partial(core.accumulator.append_rows, buffers, target, piece))
+            parts.append(part)
+        return ArrowFuture(parts)
 
     def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and blocks until all of it is resolved, one way or the other.

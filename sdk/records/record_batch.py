@@ -84,6 +84,14 @@ def batch_from_columns(
     return pa.RecordBatch.from_arrays(columns, schema=LOG_SCHEMA)
 
 
+def one_batch(pieces: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    """All rows of some batches of one schema, in order; copied unless it is only one."""
+    if len(pieces) == 1:
+        return pieces[0]
+    (whole,) = pa.Table.from_batches(pieces).combine_chunks().to_batches()
+    return whole
+
+
 def _headers_column(headers: Mapping[int, Headers], count: int) -> pa.Array[Any]:
     if not headers:
         return null_headers(count)

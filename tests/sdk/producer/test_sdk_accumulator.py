@@ -11,6 +11,7 @@ from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.delivery import RecordFuture
 from quorumlog.sdk.records.record_batch import RECORD_OVERHEAD_BYTES, to_log_schema
+from quorumlog.v1.entry import Codec, parse_header
 
 
 class Bench:
@@ -165,11 +166,72 @@ def test_a_flush_ends_lingering_and_one_more_batch_per_partition_comes_at_each_t
 def test_arrow_batches_keep_their_place_behind_records_sent_before() -> None:
     bench = Bench()
     bench.send(100, partition=0)
-    columns = to_log_schema(pa.table({"value": [b"x"] * 10}), 1).to_batches()[0]
-    assert bench.accumulator.append_columns(bench.topic, 0, columns) is not None
+    assert bench.accumulator.append_rows(bench.topic, 0, rows(10)) is not None
     bench.send(100, partition=0)
     bench.now += 1
     assert [[b.record_count for b in bench.drain()] for _ in range(3)] == [[1], [10], [1]]
+
+
+def rows(count: int, size: int = 10) -> pa.RecordBatch:
+    return to_log_schema(pa.table({"value": [b"x" * size] * count}), 1).to_batches()[0]
+
+
+def test_few_rows_wait_for_more_and_go_together() -> None:
+    bench = Bench()
+    parts = [bench.accumulator.append_rows(bench.topic, 0, rows(count)) for count in (10, 20, 5)]
+    assert [part[1:] for part in parts if part] == [(0, 10), (10, 20), (30, 5)]
+    assert bench.drain() == []
+    bench.idle = True
+    (batch,) = bench.drain()
+    assert batch.record_count == 35
+    assert {part.delivery for part in parts if part} == {batch.delivery}
+    assert parse_header(batch.seal(Codec.NONE, None, -1)).record_count == 35
+
+
+def test_rows_without_a_partition_stick_to_one_until_its_batch_is_full() -> None:
+    bench = Bench(batch_size=5_000)
+    sent = [bench.accumulator.append_rows(bench.topic, None, rows(20)) for _ in range(12)]
+    placed = [part.delivery.partition for part in sent if part]
+    assert len(placed) == 12
+    assert placed == sorted(placed, key=placed.index), "one after the other"
+    assert len(set(placed)) > 1
+    for _ in range(12):
+        for batch in bench.drain():
+            assert batch.used_bytes <= 5_000 and batch.record_count >= 40
+
+
+def test_rows_after_which_no_as_many_would_fit_wait_for_nothing() -> None:
+    bench = Bench(batch_size=10_000)
+    bench.accumulator.append_rows(bench.topic, 0, rows(60, 100))
+    (batch,) = bench.drain()
+    assert batch.record_count == 60
+
+
+def test_a_record_behind_rows_is_in_a_batch_of_its_own_and_so_are_rows_behind_a_record() -> None:
+    bench = Bench()
+    bench.accumulator.append_rows(bench.topic, None, rows(10))
+    bench.send(100)
+    bench.accumulator.append_rows(bench.topic, 0, rows(3))
+    bench.send(100, partition=0)
+    bench.accumulator.append_rows(bench.topic, 0, rows(4))
+    bench.accumulator.begin_flush()
+    counts: dict[int, list[int]] = {}
+    for _ in range(5):
+        for batch in bench.drain():
+            counts.setdefault(batch.partition, []).append(batch.record_count)
+    assert counts[0][-3:] == [3, 1, 4], "in the order in which they were sent"
+
+
+def test_rows_of_a_producer_that_cuts_the_same_way_in_each_run_are_batches_of_their_own() -> None:
+    bench = Bench(cut_by_time=False)
+    for count in (10, 20):
+        bench.accumulator.append_rows(bench.topic, 0, rows(count))
+    assert [[batch.record_count for batch in bench.drain()] for _ in range(2)] == [[10], [20]]
+
+
+def test_rows_for_a_partition_that_has_gone_are_not_taken() -> None:
+    bench = Bench(partitions=1)
+    assert bench.accumulator.append_rows(bench.topic, 1, rows(1)) is None
 
 
 def test_batches_that_are_too_old_are_taken_out_oldest_first() -> None:
@@ -332,5 +394,4 @@ def test_after_the_end_nothing_is_taken_and_all_that_is_unresolved_is_named() ->
     left = list(bench.accumulator.shut())
     assert left[0] is sent and len(left) == 2 and all(batch.closed for batch in left)
     assert bench.send(partition=1) is None and bench.send(partition=0) is None
-    columns = to_log_schema(pa.table({"value": [b"x"]}), 1).to_batches()[0]
-    assert bench.accumulator.append_columns(bench.topic, 0, columns) is None
+    assert bench.accumulator.append_rows(bench.topic, 0, rows(1)) is None

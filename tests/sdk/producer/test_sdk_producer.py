@@ -334,6 +334,16 @@ async def test_arrow_tables_arrive_in_order_whatever_the_codec(cluster: Scripted
     assert values_in(cluster) == list(range(30_000))
 
 
+async def test_small_tables_share_batches_and_each_is_told_where_its_rows_went(cluster: ScriptedCluster) -> None:
+    tables = [pa.table({"value": [b"%d" % (10 * each + row) for row in range(10)]}) for each in range(50)]
+    async with producer_on(cluster, batch_size=100_000) as producer:
+        sent = [await producer.send_arrow("t", table) for table in tables]
+        placed = [await each for each in sent]
+    assert [(part.base_offset, part.record_count) for (part,) in placed] == [(10 * each, 10) for each in range(50)]
+    assert values_in(cluster) == list(range(500))
+    assert len(cluster.logs[0].headers()) < 50
+
+
 async def test_on_a_compacted_topic_a_record_without_a_key_is_refused_before_it_is_sent(
     cluster: ScriptedCluster,
 ) -> None:
