@@ -9,7 +9,7 @@ Other commands measure other things:
 - ``drain``: a node with many partitions is drained, and what producers notice of it;
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
-- ``tuning``: what a producer's settings gain over its defaults;
+- ``tuning``: what a client's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
 - ``spark``: the data source of Spark.
 """

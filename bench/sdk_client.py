@@ -86,11 +86,26 @@ def produce_singly(
     return summarize(elapsed, count, count * size, latencies)
 
 
-def consume(bootstrap: str, topic: str, *, partitions: int, size: int, count: int, arrow: bool) -> Figures:
-    """Reads ``count`` records of ``size`` bytes from the start, by ``poll_arrow`` or record by record by ``poll``."""
+def consume(
+    bootstrap: str,
+    topic: str,
+    *,
+    partitions: int,
+    size: int,
+    count: int,
+    arrow: bool,
+    options: Mapping[str, Any] | None = None,
+) -> Figures:
+    """Reads ``count`` records of ``size`` bytes from the start, by ``poll_arrow`` or record by record by ``poll``.
+
+    Arguments:
+        options: of the consumer, beside its defaults; without any, up to 5,000 records come with each ``poll``.
+    """
+    if options is None:
+        options = {"max_poll_records": 5_000}
     assigned = [TopicPartition(topic, number) for number in range(partitions)]
     received = 0
-    with Consumer(bootstrap_servers=bootstrap) as consumer:
+    with Consumer(bootstrap_servers=bootstrap, **options) as consumer:
         consumer.assign(assigned)
         consumer.seek_to_beginning(*assigned)
         begin = last = time.perf_counter()
@@ -98,7 +113,7 @@ def consume(bootstrap: str, topic: str, *, partitions: int, size: int, count: in
             if arrow:
                 got = consumer.poll_arrow(timeout_ms=500).num_rows
             else:
-                polled = consumer.poll(timeout_ms=500, max_records=5_000)
+                polled = consumer.poll(timeout_ms=500)
                 got = sum(1 for records in polled.values() for record in records if record.value is not None)
             now = time.perf_counter()
             received += got

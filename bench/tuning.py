@@ -1,4 +1,4 @@
-"""``python -m bench tuning``: what a producer's settings gain over its defaults, at several sizes and partition counts.
+"""``python -m bench tuning``: what a client's settings gain over its defaults, at several sizes and partition counts.
 
 Each cell is the same load through every tuning in turn, another one first in each repetition. The last column is what
 the defaults reach of the best of them, by the medians. One record at a time is measured beside ``linger_ms=0``.
@@ -40,7 +40,23 @@ TUNINGS: Mapping[str, Mapping[str, int]] = {
     "1 MiB, 5 ms": {"batch_size": 1024 * KIB, "linger_ms": 5},
     "1 MiB, 100 ms": {"batch_size": 1024 * KIB, "linger_ms": 100, "buffer_memory": 128 * KIB * KIB},
 }
-#: Bytes of a record, and how many make a run.
+#: The same of a consumer: less and more of a partition at a time, more ahead, waiting for more, more with each poll.
+CONSUMER_TUNINGS: Mapping[str, Mapping[str, int]] = {
+    DEFAULTS: {},
+    "512 KiB a partition": {"max_partition_fetch_bytes": 512 * KIB},
+    "8 MiB a partition": {"max_partition_fetch_bytes": 8 * KIB * KIB},
+    "200 MiB ahead": {"fetch_max_bytes": 200 * KIB * KIB},
+    "at least 1 MiB": {"fetch_min_bytes": KIB * KIB},
+    "5,000 a poll": {"max_poll_records": 5_000},
+}
+CALLS = {
+    "produce-records": "send",
+    "produce-arrow": "send_arrow",
+    "produce-singly": "send, one at a time",
+    "consume": "poll",
+    "consume-arrow": "poll_arrow",
+}
+#: Bytes of a record, and how many make a run that writes; one that reads has four times as many.
 SIZES = {100: 400_000, KIB: 80_000, 64 * KIB: 1_500}
 PARTITIONS = (1, 8, 64)
 
@@ -66,14 +82,41 @@ class Cell:
         """By name, the defaults among them."""
         if self.job == "produce-singly":
             return {DEFAULTS: {}, "linger 0": {"linger_ms": 0}}
-        return TUNINGS
+        return CONSUMER_TUNINGS if self.reads else TUNINGS
+
+    @property
+    def reads(self) -> bool:
+        """Whether it is a consumer's."""
+        return self.job.startswith("consume")
 
     @property
     def name(self) -> str:
         """For a line of the report."""
         size = f"{self.size} B" if self.size < KIB else f"{self.size // KIB} KiB"
-        call = {"produce-records": "send", "produce-arrow": "send_arrow", "produce-singly": "send, one at a time"}
-        return f"{call[self.job]}, {size}, {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+        return f"{CALLS[self.job]}, {size}, {self.partitions} partition{'s' if self.partitions > 1 else ''}"
+
+    def run(self, bootstrap: str, topic: str, tuning: str) -> Figures:
+        """One run of the load.
+
+        Raises:
+            JobError: it did not come to its end.
+        """
+        load = {"bootstrap": bootstrap, "topic": topic, "size": self.size, "count": self.count}
+        options = dict(self.tunings[tuning])
+        if not self.reads:
+            return run_job(self.job, **load, options=options)
+        arrow = self.job == "consume-arrow"
+        return run_job("consume", **load, partitions=self.partitions, arrow=arrow, options=options)
+
+    def prepare(self, bootstrap: str, topic: str) -> None:
+        """Writes what a consumer reads; for a producer a part of the load, as the first to write to a topic is slower.
+
+        Raises:
+            JobError: it did not come to its end.
+        """
+        job = "produce-arrow" if self.reads else self.job
+        count = self.count if self.reads else max(20, self.count // 4)
+        run_job(job, bootstrap=bootstrap, topic=topic, size=self.size, count=count)
 
 
 def cells(scale: float) -> list[Cell]:
@@ -84,7 +127,13 @@ def cells(scale: float) -> list[Cell]:
         for size, count in SIZES.items()
         for partitions in PARTITIONS
     ]
-    return [*sent, *(Cell("produce-singly", size, 1, max(50, int(500 * scale))) for size in SIZES)]
+    read = [
+        Cell(job, size, partitions, max(50, int(4 * count * scale)))
+        for job in ("consume", "consume-arrow")
+        for size, count in SIZES.items()
+        for partitions in PARTITIONS
+    ]
+    return [*sent, *read, *(Cell("produce-singly", size, 1, max(50, int(500 * scale))) for size in SIZES)]
 
 
 def worth(cell: Cell, figures: Figures) -> float:
@@ -106,15 +155,11 @@ def measure(chosen: list[Cell], repetitions: int, work_dir: Path) -> dict[Cell, 
                     topic = f"cell-{number}"
                     with Admin(bootstrap_servers=cluster.bootstrap_servers) as admin:
                         admin.create_topics([NewTopic(topic, num_partitions=cell.partitions, replication_factor=3)])
-                    load = {"bootstrap": cluster.bootstrap_servers, "topic": topic, "size": cell.size}
-                    run_job(
-                        cell.job, **load, count=max(20, cell.count // 4)
-                    )  # The first to write to a topic is slower.
+                    cell.prepare(cluster.bootstrap_servers, topic)
                     names = list(cell.tunings)
                     first = repetition % len(names)
                     for name in names[first:] + names[:first]:
-                        figures = run_job(cell.job, **load, count=cell.count, options=dict(cell.tunings[name]))
-                        found[cell][name].append(worth(cell, figures))
+                        found[cell][name].append(worth(cell, cell.run(cluster.bootstrap_servers, topic, name)))
         finally:
             shutil.rmtree(directory, ignore_errors=True)
     return found
@@ -128,19 +173,19 @@ def of_the_best(values: Mapping[str, list[float]]) -> float:
 
 def show(found: Mapping[Cell, Mapping[str, list[float]]], repetitions: int) -> None:
     """Prints a line for each cell."""
-    table = Table(title=f"records per second, medians of {repetitions}")
-    table.add_column("load")
-    for name in TUNINGS:
-        table.add_column(name, justify="right")
-    table.add_column("defaults / best", justify="right")
-    for cell, values in found.items():
-        if cell.job == "produce-singly":
-            continue
-        medians = [f"{statistics.median(values[name]):,.0f}" for name in TUNINGS]
-        table.add_row(cell.name, *medians, f"{of_the_best(values):.2f}")
     console = result_console()
-    if table.row_count:
-        console.print(table)
+    for tunings in (TUNINGS, CONSUMER_TUNINGS):
+        table = Table(title=f"records per second, medians of {repetitions}")
+        table.add_column("load")
+        for name in tunings:
+            table.add_column(name, justify="right")
+        table.add_column("defaults / best", justify="right")
+        for cell, values in found.items():
+            if cell.tunings is tunings:
+                medians = [f"{statistics.median(values[name]):,.0f}" for name in tunings]
+                table.add_row(cell.name, *medians, f"{of_the_best(values):.2f}")
+        if table.row_count:
+            console.print(table)
     for cell, values in found.items():
         if cell.job == "produce-singly":
             medians = [f"{name} {1_000 / statistics.median(each):.2f} ms" for name, each in values.items()]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -12,12 +13,17 @@ from bench import tuning
 pytestmark = [pytest.mark.alone, pytest.mark.cluster, pytest.mark.timeout(180)]
 
 
-def test_every_tuning_of_a_load_is_measured_and_the_defaults_are_among_them(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("load", "tunings"), [("send, 1 KiB, 8 p", tuning.TUNINGS), ("poll, 1 KiB, 8 p", tuning.CONSUMER_TUNINGS)]
+)
+def test_every_tuning_of_a_load_is_measured_and_the_defaults_are_among_them(
+    load: str, tunings: Mapping[str, Mapping[str, int]], tmp_path: Path
+) -> None:
     report = tmp_path / "tuning.json"
-    shape = ["--repetitions", "1", "--scale", "0.01", "--only", "send, 1 KiB, 8 p", "--work-dir", str(tmp_path)]
+    shape = ["--repetitions", "1", "--scale", "0.01", "--only", load, "--work-dir", str(tmp_path)]
     assert tuning.main([*shape, "--json", str(report)]) == 0
     (values,) = json.loads(report.read_text())["per_second"].values()
-    assert list(values) == list(tuning.TUNINGS)
+    assert list(values) == list(tunings)
     assert all(rate > 0 for (rate,) in values.values())
 
 
