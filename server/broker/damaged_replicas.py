@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from functools import partial
 
-from quorumlog.raft.types import NO_NODE
+from quorumlog.raft.types import NO_NODE, AppendRequest, AppendResponse, Heartbeat, Message
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.events import Job, JobDone
@@ -35,6 +35,7 @@ class DamagedReplicas(NodeService):
     """The replicas that are set aside.
 
     Arguments:
+        send: takes a Raft group and a message to a replica of it.
         log: level, event name and fields.
     """
 
@@ -47,6 +48,7 @@ class DamagedReplicas(NodeService):
         metadata: CurrentImage,
         storage: StorageReader,
         start_job: Callable[[Job], None],
+        send: Callable[[int, Message], None],
         log: Callable[..., None],
     ) -> None:
         self._node_id = node_id
@@ -56,6 +58,7 @@ class DamagedReplicas(NodeService):
         self._metadata = metadata
         self._storage = storage
         self._start_job = start_job
+        self._send = send
         self._log = log
         self._due = 0
         self._checking: int | None = None
@@ -65,6 +68,16 @@ class DamagedReplicas(NodeService):
         for group, aside in self._replicas.set_aside.items():
             waits_for = self._why_wait(group, aside)
             self._log("error", "replica_set_aside", group=group, reason=aside.reason, waits_for=waits_for)
+
+    def answer(self, group: int, message: Message) -> None:
+        """Tells a leader of an older term the one that a replica has seen, as it would by itself.
+
+        It may have died as a candidate, and nobody else knows of that term. Then the others' leader would go on in its
+        own, and the replica would wait for ever for one of whom it is known that it has everything.
+        """
+        aside = self._replicas.set_aside.get(group)
+        if isinstance(message, (AppendRequest, Heartbeat)) and aside is not None and message.term < (aside.term or 0):
+            self._send(group, AppendResponse(self._node_id, message.sender, aside.term or 0, 0, True))
 
     @property
     def next_deadline(self) -> int | None:

@@ -102,7 +102,7 @@ class ClusterMember:
         )
         self.damaged_replicas = DamagedReplicas(
             options.node_id, host, self.partitions, shared.former, self.metadata.replica, shared.storage,
-            shared.start_job, shared.log,
+            shared.start_job, links.enqueue, shared.log,
         )  # fmt: skip
         self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
         self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)

@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from quorumlog.raft.types import NO_NODE
+from quorumlog.raft.types import NO_NODE, AppendResponse, Heartbeat, Message, VoteResponse
 from quorumlog.server.broker.damaged_replicas import DamagedReplicas
 from quorumlog.server.broker.former_replicas import FormerReplicas
 from quorumlog.server.broker.replica_endings import ReplicaEndings
@@ -66,8 +66,17 @@ class Watched:
         )
         self.jobs: list[Job] = []
         storage: Any = SimpleNamespace(pass_replica=lambda group: None)
+        self.sent: list[tuple[int, Message]] = []
         self.damaged = DamagedReplicas(
-            node_id, self.host, self.replicas, self.former, metadata, storage, self.jobs.append, lambda *_, **__: None
+            node_id,
+            self.host,
+            self.replicas,
+            self.former,
+            metadata,
+            storage,
+            self.jobs.append,
+            lambda group, message: self.sent.append((group, message)),
+            lambda *_, **__: None,
         )
 
     def destroyed(self) -> list[int]:
@@ -85,6 +94,15 @@ def test_a_replica_beside_one_other_and_a_witness_is_kept_until_its_partition_is
     watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2), (1,), 1, 3, witness=3), up=(1, 3))
     watched.damaged.on_time(0, 0)
     assert watched.jobs == []
+
+
+def test_a_leader_of_an_older_term_than_a_damaged_replica_has_seen_is_told_of_it() -> None:
+    watched = Watched(PartitionRecord(TOPIC, 0, GROUP, (1, 2, 3), (1,), 1, 2), up=(1, 2, 3))
+    for term in (2, 3):
+        watched.damaged.answer(GROUP, Heartbeat(1, 2, term, 5, 1))
+    watched.damaged.answer(GROUP + 1, Heartbeat(1, 2, 2, 5, 1))
+    watched.damaged.answer(GROUP, VoteResponse(1, 2, 2, False, False))
+    assert watched.sent == [(GROUP, AppendResponse(2, 1, 3, 0, True))]
 
 
 @pytest.mark.parametrize("deleted", [True, False])

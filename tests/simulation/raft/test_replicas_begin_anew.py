@@ -7,6 +7,7 @@ from quiet_cluster import Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
+from quorumlog.raft.types import HardState
 
 pytestmark = pytest.mark.scenario("20b")
 
@@ -63,6 +64,27 @@ def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> N
     assert victim.node.gauges()["replicas_set_aside"] == 1
     writing.cluster.start(third.node_id)
     writing.until(lambda: group in victim.replicas, 20)
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_hand(seed: int) -> None:
+    """It died as a candidate, and nobody heard of its term: the others' leader goes on in an earlier one. Only a leader
+    of that term or a later one is known to have all that the broken replica has helped to commit."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    victim = next(process for process in writing.cluster.processes.values() if process is not writing.leader())
+    victim.die(silent=False)
+    state = victim.disk.synced[group].hard_state
+    victim.disk.synced[group].set_hard_state(HardState(state.term + 1, victim.node_id, state.commit))
+    victim.disk.broken.add(group)
+    writing.cluster.start(victim.node_id)
+    writing.until(lambda: group in victim.replicas, 15)
+    writing.until(lambda: victim.replicas[group].raft.commit_index > 0, 15)
+    before = len(acknowledged(writing))
+    writing.run(3)
+    found = acknowledged(writing)
+    assert found == list(range(len(found)))
+    assert len(found) > before + 50
 
 
 @pytest.mark.parametrize("seed", range(1, 6))
