@@ -34,6 +34,7 @@ from quorumlog.sdk.errors import (
     ServerBusyError,
     error_from_proto,
 )
+from quorumlog.sdk.records.fetch_answer import FetchedResult
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError
@@ -218,7 +219,7 @@ class PartitionCopy:
         compacted = log.compacted_offset
         while position < log.high_watermark:
             result = await self._fetch(position)
-            compacted = max(compacted, result.compacted_offset)
+            compacted = max(compacted, result.told.compacted_offset)
             before = position
             for batch in _batches_of(result, self._name):
                 if batch.header.base_offset >= log.high_watermark:
@@ -247,8 +248,8 @@ class PartitionCopy:
         await asyncio.to_thread(self._options.store.write, segment.file.name, content)
         return segment
 
-    async def _fetch(self, position: int) -> data_plane_pb2.FetchResult:
-        async def attempt() -> data_plane_pb2.FetchResult:
+    async def _fetch(self, position: int) -> FetchedResult:
+        async def attempt() -> FetchedResult:
             _, node = await self._cluster.require_leader(*self._tp)
             request = data_plane_pb2.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES)
             request.partitions.add(
@@ -262,9 +263,10 @@ class PartitionCopy:
                 async with asyncio.timeout(ATTEMPT_S):
                     response = await node.fetch.submit(request)
                 [result] = response.results
-                if result.HasField("error"):
-                    self._cluster.learn_from(self._tp.topic, result.topic_id, self._tp.partition, result.error)
-                    raise error_from_proto(result.error)
+                told = result.told
+                if told.HasField("error"):
+                    self._cluster.learn_from(self._tp.topic, told.topic_id, self._tp.partition, told.error)
+                    raise error_from_proto(told.error)
             except TimeoutError:
                 self._cluster.request_refresh()
                 raise LeaderNotAvailableError(f"the leader of {self._name} does not answer: try again") from None
@@ -279,7 +281,7 @@ class PartitionCopy:
             raise _MovedOnError from None
 
 
-def _batches_of(result: data_plane_pb2.FetchResult, name: str) -> list[BackedUpBatch]:
+def _batches_of(result: FetchedResult, name: str) -> list[BackedUpBatch]:
     try:
         return [checked_batch(entry) for entry in result.entries]
     except CorruptEntryError as error:

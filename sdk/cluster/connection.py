@@ -12,6 +12,7 @@ import grpc
 import grpc.aio
 
 from quorumlog.sdk.errors import ClientClosedError, NetworkError, QuorumlogError, error_from_rpc
+from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.records.produce_request import OutgoingProduce
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
 from quorumlog.v1 import (
@@ -28,12 +29,17 @@ CLOSE_TIMEOUT_S = 1.0
 _END_OF_STREAM: Any = grpc.aio.EOF  # type: ignore[attr-defined]
 
 
-class _Correlated(Protocol):
+class _Asked(Protocol):
     correlation_id: int
 
 
-Request = TypeVar("Request", bound=_Correlated)
-Response = TypeVar("Response", bound=_Correlated)
+class _Answered(Protocol):
+    @property
+    def correlation_id(self) -> int: ...
+
+
+Request = TypeVar("Request", bound=_Asked)
+Response = TypeVar("Response", bound=_Answered)
 Reply = TypeVar("Reply")
 
 
@@ -221,8 +227,15 @@ class NodeConnection:
             self._heard,
             next_correlation_id,
         )
-        self.fetch: ClientStream[data_plane_pb2.FetchRequest, data_plane_pb2.FetchResponse] = ClientStream(
-            self._data_plane.Fetch, address, self._heard, next_correlation_id
+        self.fetch: ClientStream[data_plane_pb2.FetchRequest, FetchAnswer] = ClientStream(
+            self._channel.stream_stream(
+                "/quorumlog.v1.DataPlane/Fetch",
+                request_serializer=data_plane_pb2.FetchRequest.SerializeToString,
+                response_deserializer=read_fetch_answer,
+            ),
+            address,
+            self._heard,
+            next_correlation_id,
         )
         self.heartbeats: ClientStream[groups_pb2.GroupHeartbeatRequest, groups_pb2.GroupHeartbeatResponse] = (
             ClientStream(self._groups.Heartbeat, address, self._heard, next_correlation_id)

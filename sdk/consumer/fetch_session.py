@@ -16,6 +16,7 @@ from typing import NamedTuple
 
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.consumer.assignment import PartitionState
+from quorumlog.sdk.records.fetch_answer import FetchedResult
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
@@ -144,19 +145,19 @@ class FetchSession:
         if not self.incremental:
             self.known = {key: known for key, known in self.known.items() if known.epoch != fetch.epoch}
 
-    def heard(self, fetch: Fetch, result: data_plane_pb2.FetchResult) -> tuple[PartitionState, int] | None:
+    def heard(self, fetch: Fetch, result: FetchedResult) -> tuple[PartitionState, int] | None:
         """Takes in where the node is now with a partition.
 
         Returns:
             The state that the result is about and the offset that it begins at; None if it is about the past.
         """
-        key = (result.topic_id, result.partition)
+        key = (result.told.topic_id, result.told.partition)
         known = self.known.get(key)
         if known is None or known.epoch > fetch.epoch:
             return None
         state, offset = known.state, known.fetch_offset
         fresh = state.session is self and state.generation == known.generation and state.fetch_offset == offset
-        if result.HasField("error"):
+        if result.told.HasField("error"):
             del self.known[key]
         elif result.entries:
             try:

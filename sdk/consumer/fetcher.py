@@ -30,6 +30,7 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
+from quorumlog.sdk.records.fetch_answer import FetchAnswer, FetchedResult
 from quorumlog.sdk.records.fetched import FetchedRows, rows_from
 from quorumlog.v1 import data_plane_pb2, errors_pb2
 from quorumlog.v1.entry import CorruptEntryError, parse_header
@@ -237,16 +238,16 @@ class Fetcher:
             session = self._sessions[node] = FetchSession(node, life, incremental)
         return session
 
-    def _on_answer(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+    def _on_answer(self, fetch: Fetch, future: asyncio.Future[FetchAnswer]) -> None:
         self._guarded(lambda: self._answered(fetch, future))
 
-    def _answered(self, fetch: Fetch, future: asyncio.Future[data_plane_pb2.FetchResponse]) -> None:
+    def _answered(self, fetch: Fetch, future: asyncio.Future[FetchAnswer]) -> None:
         session = fetch.session
         error = future.exception()
         if self._closed or fetch not in session.in_flight:
             return  # It was given up.
-        if error is None and future.result().HasField("error"):
-            error = self._session_refused(session, future.result().error)
+        if error is None and future.result().told.HasField("error"):
+            error = self._session_refused(session, future.result().told.error)
         if error is not None:
             if not isinstance(error, QuorumlogError):
                 error = UnknownServerError(f"the client failed: {error!r}")
@@ -266,7 +267,7 @@ class Fetcher:
             self._without_session_until[session.node] = self._clock() + _WITHOUT_SESSION_S
         return error
 
-    def _accept(self, fetch: Fetch, results: Iterable[data_plane_pb2.FetchResult]) -> list[_Arrived]:
+    def _accept(self, fetch: Fetch, results: Iterable[FetchedResult]) -> list[_Arrived]:
         """Moves fetch offsets past what has come, unseen, and sets it aside to be decoded."""
         arrived: list[_Arrived] = []
         now = self._clock()
@@ -276,19 +277,19 @@ class Fetcher:
                 if heard is None:
                     continue  # The application has gone elsewhere, or another node leads.
                 state, offset = heard
-                if result.HasField("error"):
-                    self._failed(state, offset, error_from_proto(result.error), result, now)
+                told, entries = result.told, result.entries
+                if told.HasField("error"):
+                    self._failed(state, offset, error_from_proto(told.error), told, now)
                     continue
-                state.high_watermark = max(state.high_watermark, result.high_watermark)
-                state.failures = 0 if not result.entries else state.failures
+                state.high_watermark = max(state.high_watermark, told.high_watermark)
+                state.failures = 0 if not entries else state.failures
                 state.unproven = False
-                if not result.entries:
+                if not entries:
                     continue
-                entries = list(result.entries)
                 self._served += 1
                 state.served = self._served
                 size = sum(map(len, entries))
-                rows = rows_from(state.tp, entries, offset, result.compacted_offset)
+                rows = rows_from(state.tp, entries, offset, told.compacted_offset)
                 arrived.append(_Arrived(state, state.generation, offset, rows, iter([*map(len, entries)]), size))
                 state.queued_bytes += size
                 state.fetch_offset = _offset_after(entries[-1], offset)

@@ -7,5 +7,6 @@ May import: `sdk` itself.
 - ``arrow_partitioner``: the same for all keys of a table at once, by Arrow's kernels.
 - ``record_batch``: record batches between Python, Arrow and bytes.
 - ``produce_request``: a request to produce, put together by hand, which saves copies of its batches.
+- ``fetch_answer``: an answer to a fetch, taken apart by hand, which saves copies too.
 - ``fetched``: fetched batches on their way to the application.
 """

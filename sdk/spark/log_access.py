@@ -18,6 +18,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
     error_from_rpc,
 )
+from quorumlog.sdk.records.fetch_answer import FetchAnswer
 from quorumlog.sdk.records.record_batch import decode
 from quorumlog.sdk.spark.errors import DataLossError
 from quorumlog.sdk.spark.nodes import Nodes, Patience, lagging_is_retriable, nodes_at
@@ -95,7 +96,7 @@ def _from_leader(
         wanted.topic, wanted.topic_id, wanted.partition, refresh=refresh, failing=patience.failing
     )
     requests: SimpleQueue[pb.FetchRequest | None] = SimpleQueue()
-    call = nodes.stub(address).Fetch(iter(requests.get, None), timeout=_STREAM_S)
+    call = nodes.fetches(address, iter(requests.get, None), _STREAM_S)
     began = position
     try:
         requests.put(_fetch_request(wanted, position, view.leader_epoch))
@@ -110,7 +111,7 @@ def _from_leader(
             if position < wanted.end:
                 # Asked for before the rows are handed out: the leader reads while Spark works.
                 requests.put(_fetch_request(wanted, position, view.leader_epoch))
-            compacted_offset = response.results[0].compacted_offset if entries else 0
+            compacted_offset = response.results[0].told.compacted_offset if entries else 0
             yield from (_rows(entry, compacted_offset) for entry in entries)
             if position >= wanted.end:
                 return
@@ -124,17 +125,17 @@ def _from_leader(
         call.cancel()  # type: ignore[no-untyped-call]
 
 
-def _entries(response: pb.FetchResponse, position: int) -> Sequence[bytes]:
+def _entries(response: FetchAnswer, position: int) -> Sequence[bytes]:
     """The entries of an answer; none if the wait ran out."""
     if not response.results:
         return ()
     (result,) = response.results
-    if not result.HasField("error"):
+    if not result.told.HasField("error"):
         return result.entries
-    error = error_from_proto(result.error)
+    error = error_from_proto(result.told.error)
     if isinstance(error, OffsetOutOfRangeError):
-        if result.log_start_offset > position:
-            raise _LogMovedError(result.log_start_offset)
+        if result.told.log_start_offset > position:
+            raise _LogMovedError(result.told.log_start_offset)
         # Beyond the end of what this leader knows: it has just been elected and has not caught up with its own log.
         error.retriable = True
     raise lagging_is_retriable(error)

@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TypeVar
 
 import grpc
@@ -26,6 +26,7 @@ from quorumlog.sdk.errors import (
     error_from_proto,
     error_from_rpc,
 )
+from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.v1 import data_plane_pb2 as pb
 from quorumlog.v1 import data_plane_pb2_grpc
@@ -104,6 +105,17 @@ class Nodes:
     def stub(self, address: str) -> data_plane_pb2_grpc.DataPlaneStub:
         """The data plane of the node at ``host:port``."""
         return data_plane_pb2_grpc.DataPlaneStub(self.channel(address))
+
+    def fetches(
+        self, address: str, requests: Iterator[pb.FetchRequest], timeout_s: float
+    ) -> grpc.CallIterator[FetchAnswer]:
+        """A stream of fetches from the node at ``host:port``, for so long at most."""
+        call = self.channel(address).stream_stream(
+            "/quorumlog.v1.DataPlane/Fetch",
+            request_serializer=pb.FetchRequest.SerializeToString,
+            response_deserializer=read_fetch_answer,
+        )
+        return call(requests, timeout=timeout_s)
 
     def topic_names(self, *, newest: bool) -> list[str]:
         """Every topic but the cluster's own.

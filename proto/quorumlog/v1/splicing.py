@@ -1,13 +1,18 @@
-"""Protobuf's wire format for those who put large messages together by hand, to copy their bytes once and not thrice.
+"""Protobuf's wire format for those who put large messages together, or take them apart, by hand: to copy their bytes
+once and not thrice.
 
-Whoever uses it has a test that protobuf reads what it would have written.
+Whoever uses it has a test that protobuf reads what it would have written, or that it reads what protobuf has written.
 """
 
 from __future__ import annotations
 
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
+_VARINT = 0
 _LENGTH_DELIMITED = 2
+#: Of the kinds of field that have always the same.
+_FIXED_BYTES = {1: 8, 5: 4}
+_VARINT_BITS = 70
 
 
 def varint(value: int) -> bytes:
@@ -23,3 +28,41 @@ def varint(value: int) -> bytes:
 def field_tag(message: type[Message], field: str) -> bytes:
     """What stands before a field of bytes or of a message: its number and wire type."""
     return varint(message.DESCRIPTOR.fields_by_name[field].number << 3 | _LENGTH_DELIMITED)
+
+
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Protobuf's encoding of a number: the number, and where what follows begins.
+
+    Raises:
+        DecodeError: there is none.
+    """
+    value = shift = 0
+    while at < len(data) and shift < _VARINT_BITS:
+        byte = data[at]
+        at += 1
+        value |= (byte & 0x7F) << shift
+        if byte < 0x80:
+            return value, at
+        shift += 7
+    raise DecodeError("a number ends too late, or not at all")
+
+
+def end_of_field(data: bytes, tag: int, at: int) -> int:
+    """Where a field ends whose tag ends at ``at``.
+
+    Raises:
+        DecodeError: it is of no known kind, or ends behind the data.
+    """
+    kind = tag & 0x07
+    if kind == _VARINT:
+        return read_varint(data, at)[1]
+    if kind == _LENGTH_DELIMITED:
+        length, at = read_varint(data, at)
+        at += length
+    elif kind in _FIXED_BYTES:
+        at += _FIXED_BYTES[kind]
+    else:
+        raise DecodeError(f"a field of kind {kind}")
+    if at > len(data):
+        raise DecodeError("a field ends behind the message")
+    return at

@@ -21,12 +21,18 @@ from quorumlog.sdk.errors import (
     OffsetOutOfRangeError,
     UnknownTopicOrPartitionError,
 )
+from quorumlog.sdk.records.fetch_answer import FetchAnswer, read_fetch_answer
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import data_plane_pb2
 from quorumlog.v1.entry import Codec
 
 P0, P1, P2 = (TopicPartition("t", number) for number in range(3))
 KIB = 1024
+
+
+def arrived(response: data_plane_pb2.FetchResponse) -> FetchAnswer:
+    """What a client makes of an answer."""
+    return read_fetch_answer(response.SerializeToString())
 
 
 class Bench:
@@ -65,7 +71,7 @@ class Bench:
     ) -> None:
         """A node answers one of its fetches."""
         question = self.under_way(node)[number]
-        question.answer.set_result(data_plane_pb2.FetchResponse(results=results, error=error))
+        question.answer.set_result(arrived(data_plane_pb2.FetchResponse(results=results, error=error)))
         await turn(turns)
 
     async def after(self, seconds: float) -> None:
@@ -176,7 +182,7 @@ async def test_an_answer_of_a_session_that_was_given_up_is_not_taken() -> None:
     bench = Bench(request_timeout_ms=1000, fetch_max_wait_ms=100)
     late = bench.under_way()[0]
     await bench.after(1.2)
-    late.answer.set_result(data_plane_pb2.FetchResponse(results=[holds(0, stored_batch(0, 5))]))
+    late.answer.set_result(arrived(data_plane_pb2.FetchResponse(results=[holds(0, stored_batch(0, 5))])))
     await turn()
     assert bench.take() == [] and bench[P0].fetch_offset == 0
 
@@ -670,7 +676,9 @@ async def test_what_a_lost_session_had_under_way_is_not_taken_when_it_comes_afte
     await bench.after(0.7)
     await bench.after(0.1)
     assert len(bench.asked()) == 2
-    first.answer.set_result(data_plane_pb2.FetchResponse(results=[fails(Code.OFFSET_OUT_OF_RANGE, retriable=False)]))
+    first.answer.set_result(
+        arrived(data_plane_pb2.FetchResponse(results=[fails(Code.OFFSET_OUT_OF_RANGE, retriable=False)]))
+    )
     await turn()
     assert not bench[P0].resetting and bench[P0].failures == 1
 
