@@ -9,12 +9,14 @@ steps, not per record, so that a record usually costs one comparison of its size
 from __future__ import annotations
 
 import math
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable
 
 import pyarrow as pa
 
+from quorumlog.sdk.cluster.metadata import TopicView
 from quorumlog.sdk.producer.batch import ProducerBatch
 from quorumlog.sdk.producer.delivery import ArrowRows, RecordFuture
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES
@@ -38,12 +40,14 @@ class PartitionBuffer:
 class TopicBuffers:
     """The partitions of one topic, and the one that keyless records stick to at the moment."""
 
-    __slots__ = ("available", "compacted", "name", "partitions", "rotation", "sticky")
+    __slots__ = ("available", "compacted", "max_batch_bytes", "name", "partitions", "rotation", "sticky")
 
     def __init__(self, name: str) -> None:
         self.name = name
         #: Every record needs a key, as far as is known.
         self.compacted = False
+        #: The topic takes no larger batches, as far as is known.
+        self.max_batch_bytes = sys.maxsize
         self.partitions: list[PartitionBuffer] = []
         #: Numbers of the partitions that have a leader, as far as is known.
         self.available: list[int] = []
@@ -54,6 +58,14 @@ class TopicBuffers:
         """Adds buffers for partitions that the topic has gained."""
         for partition in range(len(self.partitions), partition_count):
             self.partitions.append(PartitionBuffer(self.name, partition))
+
+    def learn(self, view: TopicView) -> None:
+        """Takes in what the metadata say of the topic. Partitions that it has lost stay (``drop_partitions``)."""
+        self.resize(len(view.partitions))
+        self.compacted = view.compacted
+        # What does not compress grows by a little.
+        self.max_batch_bytes = view.max_message_bytes - view.max_message_bytes // 256
+        self.available = [each.partition for each in view.partitions if each.leader >= 0]
 
     def next_partition(self) -> PartitionBuffer:
         """The partition for the next batch: in turn, but one with the fewest waiting batches.
@@ -168,7 +180,7 @@ class Accumulator:
         if self._shut:
             return None
         if batch is not None and not batch.closed:
-            allowance = self._batch_size - batch.reserved_bytes
+            allowance = self._full_at(topic) - batch.reserved_bytes
             if size - batch.room <= allowance and not batch.pieces:
                 step = min(allowance, max(RESERVATION_BYTES, size - batch.room))
                 if not self._reserve(batch, step):
@@ -183,7 +195,12 @@ class Accumulator:
             if newest is not None and not newest.closed and newest is not batch:
                 return self._make_room(topic, buffer, newest, buffer.partition, size)
         assert buffer is not None
-        return self._open(buffer, size)
+        return self._open(topic, buffer, size)
+
+    def _full_at(self, topic: TopicBuffers) -> int:
+        """Bytes at which a batch for a topic is full. What is cut the same way in each run heeds no configuration that
+        may change meanwhile."""
+        return min(self._batch_size, topic.max_batch_bytes) if self._cut_by_time else self._batch_size
 
     def _cut(self, batch: ProducerBatch) -> None:
         batch.close()
@@ -191,9 +208,9 @@ class Accumulator:
             # It may have waited for company for long; the time to deliver it begins now.
             batch.created_s = self._clock()
 
-    def _open(self, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
+    def _open(self, topic: TopicBuffers, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
         batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
-        wanted = max(size + BATCH_BASE_BYTES, min(RESERVATION_BYTES, self._batch_size))
+        wanted = max(size + BATCH_BASE_BYTES, min(RESERVATION_BYTES, self._full_at(topic)))
         if not self._reserve(batch, wanted):
             return None
         batch.room -= BATCH_BASE_BYTES
@@ -232,8 +249,9 @@ class Accumulator:
                 buffer = topic.sticky if partition is None else topic.partitions[partition]
             except IndexError:
                 return None  # It was dropped since the caller looked: who tries again is told.
+            full_at = self._full_at(topic)
             batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
-            if batch is None or batch.closed or not batch.pieces or batch.reserved_bytes + size > self._batch_size:
+            if batch is None or batch.closed or not batch.pieces or batch.reserved_bytes + size > full_at:
                 if partition is None:
                     buffer = topic.sticky = topic.next_partition()
                 assert buffer is not None
@@ -244,7 +262,7 @@ class Accumulator:
                 return None
             batch.room -= size
             part = ArrowRows(batch.delivery, batch.add_rows(rows), rows.num_rows)
-            if not self._cut_by_time or batch.reserved_bytes + size > self._batch_size:
+            if not self._cut_by_time or batch.reserved_bytes + size > full_at:
                 batch.close()
                 self._wake()
             return part

@@ -194,7 +194,11 @@ class ProducerCore:
             raise _no_key(buffers)
         if self.config.replayable and ("timestamp" not in data.schema.names or data.column("timestamp").null_count):
             raise _not_replayable("no timestamp")
-        limit = self.arrow_batch_bytes - BATCH_BASE_BYTES
+        # What is cut the same way in each run heeds no configuration that may change meanwhile.
+        most = (
+            self.arrow_batch_bytes if self.config.replayable else min(self.arrow_batch_bytes, buffers.max_batch_bytes)
+        )
+        limit = max(1, most - BATCH_BASE_BYTES)
         pieces = [(partition, table)] if partition is not None else split_by_partition(table, len(buffers.partitions))
         cut: list[tuple[int | None, pa.RecordBatch]] = []
         for target, rows in pieces:
@@ -229,9 +233,7 @@ class ProducerCore:
             buffers = self.accumulator.topics.get(topic)
             if buffers is None:
                 buffers = TopicBuffers(topic)
-                buffers.resize(len(view.partitions))
-                buffers.compacted = view.compacted
-                buffers.available = [p.partition for p in view.partitions if p.leader >= 0]
+                buffers.learn(view)
                 self.accumulator.topics[topic] = buffers
 
     def check_usable(self) -> None:

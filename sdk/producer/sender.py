@@ -397,9 +397,7 @@ class Sender:
             for topic in topics:
                 known = self._cluster.metadata.topics.get(topic.name)
                 if known is not None:
-                    topic.resize(len(known.partitions))
-                    topic.compacted = known.compacted
-                    topic.available = [p.partition for p in known.partitions if p.leader >= 0]
+                    topic.learn(known)
         self._pump()
 
     def _drop_partitions(self) -> None:

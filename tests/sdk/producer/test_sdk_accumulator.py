@@ -229,6 +229,28 @@ def test_rows_of_a_producer_that_cuts_the_same_way_in_each_run_are_batches_of_th
     assert [[batch.record_count for batch in bench.drain()] for _ in range(2)] == [[10], [20]]
 
 
+@pytest.mark.parametrize("as_rows", [True, False])
+def test_batches_stay_within_what_the_topic_takes(as_rows: bool) -> None:
+    bench = Bench(batch_size=50_000)
+    bench.topic.max_batch_bytes = 5_000
+    for _ in range(30):
+        taken = bench.accumulator.append_rows(bench.topic, 0, rows(3, 100)) if as_rows else bench.send(300, partition=0)
+        assert taken
+    bench.idle = True
+    batches = [batch for _ in range(30) for batch in bench.drain()]
+    assert 3 <= len(batches) <= 10
+    assert all(len(batch.seal(Codec.NONE, None, -1)) <= 5_000 for batch in batches)
+
+
+def test_batches_that_are_cut_the_same_way_in_each_run_heed_no_configuration() -> None:
+    bench = Bench(batch_size=50_000, cut_by_time=False)
+    bench.topic.max_batch_bytes = 5_000
+    for _ in range(30):
+        bench.send(300, partition=0)
+    bench.accumulator.begin_flush()
+    assert [batch.record_count for batch in bench.drain()] == [30]
+
+
 def test_rows_for_a_partition_that_has_gone_are_not_taken() -> None:
     bench = Bench(partitions=1)
     assert bench.accumulator.append_rows(bench.topic, 1, rows(1)) is None

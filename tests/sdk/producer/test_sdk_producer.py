@@ -344,6 +344,16 @@ async def test_small_tables_share_batches_and_each_is_told_where_its_rows_went(c
     assert len(cluster.logs[0].headers()) < 50
 
 
+async def test_no_batch_is_larger_than_the_topic_takes(cluster: ScriptedCluster) -> None:
+    cluster.configs = {"max.message.bytes": "6000"}
+    table = pa.table({"value": [b"%0100d" % number for number in range(500)]})
+    async with producer_on(cluster, batch_size=100_000) as producer:
+        await (await producer.send_arrow("t", table))
+        await settled(*[await producer.send("t", b"%0100d" % number) for number in range(500, 1000)])
+    assert values_in(cluster) == list(range(1000))
+    assert max(map(len, cluster.logs[0].entries)) <= 6_000
+
+
 async def test_on_a_compacted_topic_a_record_without_a_key_is_refused_before_it_is_sent(
     cluster: ScriptedCluster,
 ) -> None:
