@@ -10,5 +10,8 @@ May import: `checkers`, `models`, `simulator`.
 - ``committed_values``: where each value is in the committed logs, over all topics that ever had a name.
 - ``producer_load``, ``consumer_load``, ``group_load``, ``admin_load``: what clients do, and the checks of what they are
   told.
+- ``backup_load``, ``restore_load``: processes that take backups, and restore them.
+- ``backup_place``: where backups lie: files in memory, which outlive the processes.
+- ``backup_judge``, ``restore_judge``: what a backup, and what a cluster restored from it, must hold.
 - ``client_faults``: what happens to clients, and to what they rely on.
 """

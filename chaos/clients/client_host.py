@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from typing import Any
 
 from quorumlog.chaos.clients.client_link import ClientLink, ClientNetwork
@@ -13,6 +14,9 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.process import EPOCH_MS
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.sdk.runtime.client_runtime import ClientRuntime
+
+#: How long what blocks takes before it is done, and after, in seconds.
+BLOCKING_S = (0.0, 0.002)
 
 
 class ClientHost:
@@ -35,12 +39,14 @@ class ClientHost:
         self.links: list[ClientLink] = []
         self.wall_offset_ms = 0
         self._network = network
+        self._thread_rng = scheduler.stream(f"client-threads/{name}")
         self._link_rng = scheduler.stream(f"client-link/{name}")
         self.runtime = ClientRuntime(
             monotonic_s=self.loop.time,
             wall_ns=self._wall_ns,
             rng=random.Random(self.rng.getrandbits(64)),
             open_channel=self._open_channel,  # type: ignore[arg-type]  # it has of a channel what clients use
+            run_blocking=self._run_blocking,
         )
 
     def _wall_ns(self) -> int:
@@ -50,6 +56,13 @@ class ClientHost:
         link = ClientLink(self.name, "10.0.0.1", address, self.loop, self.scheduler, self._link_rng, self._network)
         self.links.append(link)
         return link
+
+    async def _run_blocking(self, work: Callable[..., Any], *args: Any) -> Any:
+        """A thread's work, done in one moment of it: who dies before has not done it, who dies later has."""
+        await asyncio.sleep(self._thread_rng.uniform(*BLOCKING_S))
+        result = work(*args)
+        await asyncio.sleep(self._thread_rng.uniform(*BLOCKING_S))
+        return result
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
         """Begins what the process does. What it raises is a finding."""

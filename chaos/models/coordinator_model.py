@@ -163,6 +163,7 @@ class CoordinatorModel:
         heard: what members have told nodes.
         end_of: the end of a partition's committed log; None where nobody knows the partition.
         clock_error: by what part a node's clock may go too fast.
+        committed: by consumer group and partition: when (µs) each offset was committed; -1 for none any more.
     """
 
     raft_group: int
@@ -172,6 +173,7 @@ class CoordinatorModel:
     groups: dict[str, ModelGroup] = field(default_factory=dict)
     commands: int = 0
     metadata_index: int = 0
+    committed: dict[tuple[str, TopicIdPartition], list[tuple[int, int]]] = field(default_factory=dict)
     _digests: dict[str, bytes] = field(default_factory=dict)
     _history: list[tuple[int, bytes]] = field(default_factory=lambda: [(0, _whole(0, {}))])
 
@@ -212,6 +214,7 @@ class CoordinatorModel:
                 self._removed(where, name, before.members[member], change, now_us, elected_us)
         for offset in change.offsets:
             self._committed(where, before, offset)
+        self._note_offsets(name, before, change, now_us)
         if change.version == 0:
             self.groups.pop(name, None)
             self._digests.pop(name, None)
@@ -228,6 +231,14 @@ class CoordinatorModel:
             if earlier is not None and row.member_epoch >= 0:
                 self._check_version(where, name, earlier, row, change.version)
         self._digests[name] = group.digest(name)
+
+    def _note_offsets(self, name: str, before: ModelGroup, change: log.GroupChange, now_us: int) -> None:
+        removed = before.offsets if change.version == 0 else partitions_of(change.removed_offsets)
+        for partition in removed:
+            self.committed.setdefault((name, partition), []).append((now_us, -1))
+        for each in change.offsets:
+            partition = TopicIdPartition(each.topic_id, each.partition)
+            self.committed.setdefault((name, partition), []).append((now_us, each.offset))
 
     def _removed(
         self, where: str, name: str, member: ModelMember, change: log.GroupChange, now_us: int, elected_us: int

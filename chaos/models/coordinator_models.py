@@ -87,6 +87,22 @@ class CoordinatorModels:
         return next((model.groups[group_id] for model in self._models.values() if group_id in model.groups), None)
 
     @property
+    def group_ids(self) -> list[str]:
+        """All consumer groups that ever had committed anything, in order."""
+        return sorted({group_id for model in self._models.values() for group_id, _ in model.committed})
+
+    def committed_between(self, group_id: str, partition: TopicIdPartition, first_us: int, last_us: int) -> set[int]:
+        """What a consumer group had committed of a partition at some moment of a while; -1 for nothing."""
+        had = {-1}
+        for model in self._models.values():
+            for at_us, offset in model.committed.get((group_id, partition), ()):
+                if at_us <= first_us:
+                    had = {offset}
+                elif at_us <= last_us:
+                    had.add(offset)
+        return had
+
+    @property
     def commands(self) -> int:
         """Entries that changed groups."""
         return sum(model.commands for model in self._models.values())

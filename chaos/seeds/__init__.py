@@ -8,6 +8,7 @@ May import: `checkers`, `models`, `simulator`, `clients`.
 - ``faults``: the kinds of fault: what each does, and how it ends.
 - ``simulation``: runs one seed: forms, loads and hurts a cluster, heals it, and judges it.
 - ``plan_clients``, ``client_simulation``: the same for seeds with the shipped clients.
+- ``plan_backups``, ``restore_simulation``: backups that such a seed takes, and their restore into a fresh cluster.
 - ``story``: which of these a seed tells.
 - ``reduction``: cuts a failing seed down to the faults that matter.
 - ``transcript``: the last moments of a seed, for people.

@@ -11,6 +11,8 @@ from dataclasses import replace
 from quorumlog.chaos.checkers.group_checkers import GroupVerdict, check_groups
 from quorumlog.chaos.checkers.group_history import GroupHistory, Part
 from quorumlog.chaos.clients.admin_load import AdminLoad, Deletion, check_deletions
+from quorumlog.chaos.clients.backup_judge import BackupJudge
+from quorumlog.chaos.clients.backup_load import BackupLoad
 from quorumlog.chaos.clients.client_faults import ClientFaults, ClientLoad
 from quorumlog.chaos.clients.client_host import ClientHost
 from quorumlog.chaos.clients.client_network import SimClientNetwork
@@ -22,12 +24,15 @@ from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.seeds.fault_schedule import SimFaults, Struck
 from quorumlog.chaos.seeds.faults import KINDS
 from quorumlog.chaos.seeds.plan import SECOND, draw_plan
+from quorumlog.chaos.seeds.plan_backups import draw_backups
 from quorumlog.chaos.seeds.plan_clients import draw_clients
+from quorumlog.chaos.seeds.restore_simulation import RestoreSimulation
 from quorumlog.chaos.seeds.simulation import SeedResult
 from quorumlog.chaos.simulator.clients import PartitionName
 from quorumlog.chaos.simulator.cluster import SimCluster
 from quorumlog.chaos.simulator.scheduler import Scheduler
 from quorumlog.sdk.types import NewTopic
+from quorumlog.v1.entry import parse_header
 
 #: What clients have to come to their end in, once all is healed.
 SETTLING_US = 120 * SECOND
@@ -60,6 +65,7 @@ class ClientSimulation:
         self.scheduler = Scheduler(seed)
         rng = self.scheduler.stream("clients plan")
         self.clients = draw_clients(rng, with_groups, plan.cluster.raft.election_timeout_us // 1_000)
+        self.backups = draw_backups(self.scheduler.stream("backups plan"))
         self.cluster = SimCluster(self.scheduler, plan.cluster)
         self.network = SimClientNetwork(self.cluster, self.scheduler)
         self.values = CommittedValues(self.cluster)
@@ -69,6 +75,8 @@ class ClientSimulation:
         self._consumers: list[ConsumerLoad] = []
         self._members: list[MemberLoad] = []
         self._admins: list[AdminLoad] = []
+        self._backup: BackupLoad | None = None
+        self._restore: RestoreSimulation | None = None
         self._faults: SimFaults | None = None
         self._client_faults: ClientFaults | None = None
         self._verdict = GroupVerdict()
@@ -87,6 +95,7 @@ class ClientSimulation:
             self._work_and_hurt()
             self._settle()
             self._judge()
+            self._restore_backup()
         except Violation as broken:
             violation = str(broken)
         except Exception as error:  # whatever the shipped code raises is a finding, with its seed
@@ -102,16 +111,30 @@ class ClientSimulation:
         struck = [] if self._faults is None else list(self._faults.struck)
         clients = [] if self._client_faults is None else self._client_faults.struck
         struck += [Struck(0, each.at_us, f"client-{each.kind}") for each in clients]
+        happened = Counter(deletions=len(self._deletions))
+        events, steps, elections, virtual_us = (
+            self.scheduler.executed, self.cluster.steps, self.cluster.invariants.elections, self.scheduler.now,
+        )  # fmt: skip
+        if self._backup is not None:
+            happened.update(backups=self._backup.taken, failed_backups=self._backup.failures)
+        if self._restore is not None:
+            restore = self._restore
+            struck += restore.struck
+            happened.update(restores=1, restored_records=restore.records)
+            events, steps = events + restore.scheduler.executed, steps + restore.cluster.steps
+            elections += restore.cluster.invariants.elections
+            virtual_us += restore.scheduler.now
+            self.scheduler.trace(f"restored: {restore.scheduler.trace_hash()}")
         return SeedResult(
             seed=self.seed,
-            events=self.scheduler.executed,
-            steps=self.cluster.steps,
+            events=events,
+            steps=steps,
             acknowledged=sum(producer.acknowledged for producer in self._producers),
             operations=sum(len(producer.sent) for producer in self._producers)
             + sum(consumer.read for consumer in self._consumers)
             + len(self.history),
-            elections=self.cluster.invariants.elections,
-            virtual_us=self.scheduler.now,
+            elections=elections,
+            virtual_us=virtual_us,
             struck=struck,
             trace=self.scheduler.trace_hash(),
             violation=violation,
@@ -120,7 +143,7 @@ class ClientSimulation:
             group_commands=self.cluster.invariants.coordinators.commands,
             group_records=self._verdict.processed,
             duplicates=self._verdict.duplicates,
-            happened=Counter(deletions=len(self._deletions)),
+            happened=happened,
         )
 
     # -- the story ------------------------------------------------------------------------------------------------
@@ -182,6 +205,12 @@ class ClientSimulation:
                 )
             )  # fmt: skip
         loads: list[ClientLoad] = [*self._producers, *self._consumers, *self._members, *self._admins]
+        if self.backups is not None:
+            judge = BackupJudge(self.cluster, self.values)
+            self._backup = BackupLoad(
+                self.backups.habits, scheduler.stream("backup"), self._host, self._bootstrap, judge
+            )  # fmt: skip
+            loads.append(self._backup)
         self._faults = SimFaults(self.cluster, scheduler, self.plan.faults)
         self._client_faults = ClientFaults(clients.faults, loads, self.network, self.cluster, scheduler)
         scheduler.run(scheduler.now + clients.duration_us)
@@ -198,6 +227,10 @@ class ClientSimulation:
         for member in self._members:
             member.settle()
         self._wait(lambda: next((admin.name for admin in self._admins if not admin.settled), ""))
+        backup = self._backup
+        if backup is not None:
+            backup.settle()
+            self._wait(lambda: backup.missing)
         for producer in self._producers:
             producer.stop()
         self._wait(lambda: next((each.missing for each in self._producers if each.missing), ""))
@@ -260,6 +293,23 @@ class ClientSimulation:
                 part = Part(group_id, part_name(name.topic, name.number, topic_id))
                 ends[part] = self.values.log(group).next_offset
         return ends
+
+    def _restore_backup(self) -> None:
+        if self.backups is None:
+            return
+        assert self._backup is not None and self._backup.last is not None
+        logs = [self.values.log(group) for group, _, _ in self.values.groups()]
+        used_ids = {parse_header(batch.entry.data).producer_id for log in logs for batch in log.batches_in_order}
+        self._restore = RestoreSimulation(
+            Scheduler(self.scheduler.stream("restore").getrandbits(63)),
+            self.plan,
+            self.clients,
+            self.backups,
+            self._backup.place,
+            self._backup.last,
+            used_ids,
+        )
+        self._restore.run()
 
     def _judge(self) -> None:
         for producer in self._producers:

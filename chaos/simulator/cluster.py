@@ -80,6 +80,15 @@ class ClusterOptions:
     witness_only: tuple[int, ...] = ()
 
 
+@dataclass(slots=True, frozen=True)
+class TopicState:
+    """What a topic was from some time (µs) on: what was set on it, and how many partitions it had."""
+
+    since_us: int
+    configs: dict[str, str]
+    partitions: int
+
+
 class Witness(Protocol):
     """Who remembers what nodes do."""
 
@@ -119,6 +128,8 @@ class SimCluster:
         #: When each topic id was first in an image, and when (µs) it was first in none any more.
         self.topics_seen: dict[bytes, tuple[str, int]] = {}
         self.topics_gone: dict[bytes, int] = {}
+        #: What each topic id was, one state after the other.
+        self.topic_states: dict[bytes, list[TopicState]] = {}
         controllers = {number: address for address, number in list(self._numbers.items())[:3]}
         if options.nodes >= 5:
             controllers = {number: address for address, number in self._numbers.items()}
@@ -273,9 +284,19 @@ class SimCluster:
         now = self.scheduler.now
         for topic_id, topic in image.topics_by_id.items():
             self.topics_seen.setdefault(topic_id, (topic.name, now))
+            states = self.topic_states.setdefault(topic_id, [])
+            state = TopicState(now, dict(topic.configs), len(topic.partitions))
+            if not states or (states[-1].configs, states[-1].partitions) != (state.configs, state.partitions):
+                states.append(state)
         for topic_id in self.topics_seen:
             if topic_id not in image.topics_by_id:
                 self.topics_gone.setdefault(topic_id, now)
+
+    def topic_states_since(self, topic_id: bytes, first_us: int) -> list[TopicState]:
+        """What a topic id was at some moment from ``first_us`` on, by the newest metadata that any node had."""
+        states = self.topic_states[topic_id]
+        later = [state for state in states if state.since_us > first_us]
+        return [*states[: len(states) - len(later)][-1:], *later]
 
     def rename(self, node: int, address: str) -> None:
         """The node's next process listens at another address; peers that were told the former one still find it."""

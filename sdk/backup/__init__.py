@@ -3,9 +3,11 @@
 A backup is a place with files: a directory, or whatever fsspec reaches. Its one ``manifest.json`` is written last and
 names all the others by size and hash. What it does not name does not count.
 
+- `sizes`: how large the pieces of a backup are.
 - `store`: the place: a directory, or object storage through fsspec.
 - `manifest`: what a backup holds, as JSON.
 - `segments`: files of stored batches, cut, checked and read without looking at a record.
+- `concurrency`: works on a few partitions at once.
 - `partition_copy`: one partition's part of a backup, taken from its leader.
 - `creation`: takes a backup, or adds to it what is new.
 - `verification`: reads a whole backup, and says what is wrong with it.

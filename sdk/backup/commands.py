@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import TypeVar
 
-from quorumlog.sdk.backup.creation import BackupCreation, BackupReport, first_failure
+from quorumlog.sdk.backup.creation import BackupCreation, BackupReport
 from quorumlog.sdk.backup.manifest import require_manifest
 from quorumlog.sdk.backup.restoration import BackupRestoration, RestoreOptions, RestoreReport
 from quorumlog.sdk.backup.store import open_store
@@ -96,7 +96,7 @@ def restore_backup(
 
     async def work(cluster: Cluster) -> RestoreReport:
         await cluster.ask_metadata([])
-        manifest = require_manifest(store, location)
+        manifest = await cluster.runtime.run_blocking(require_manifest, store, location)
         return await BackupRestoration(cluster, store, manifest, options, progress).restore()
 
     return _run(bootstrap_servers, work)
@@ -115,8 +115,6 @@ def _run(bootstrap_servers: str | Sequence[str], work: Callable[[Cluster], Await
         )
         try:
             return await work(cluster)
-        except BaseExceptionGroup as group:
-            raise first_failure(group) from None
         finally:
             await cluster.close()
 

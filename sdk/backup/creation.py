@@ -9,12 +9,12 @@ alone, as after any failure of whoever wrote them.
 
 from __future__ import annotations
 
-import asyncio
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
+from quorumlog.sdk.backup.concurrency import for_each_partition
 from quorumlog.sdk.backup.manifest import (
     MANIFEST,
     CommittedBackup,
@@ -26,20 +26,18 @@ from quorumlog.sdk.backup.manifest import (
     read_manifest,
 )
 from quorumlog.sdk.backup.partition_copy import CopyOptions, PartitionCopy
+from quorumlog.sdk.backup.sizes import SHIPPED_SIZES, BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import (
     IllegalArgumentError,
     IllegalStateError,
-    QuorumlogError,
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 
-#: Partitions that are copied at once.
-CONCURRENT_PARTITIONS = 4
 GROUPS_TOPIC = "__groups"
 _DELETE_RETENTION = "delete.retention.ms"
 _DAY_MS = 86_400_000
@@ -77,6 +75,7 @@ class BackupCreation:
         topics: only these; None: all but those of the cluster itself.
         limit_s: how long one question may take.
         progress: is told the bytes copied so far.
+        sizes: of what is asked for at once, and of segments.
     """
 
     def __init__(
@@ -86,18 +85,21 @@ class BackupCreation:
         topics: Sequence[str] | None,
         limit_s: float,
         progress: Callable[[int], None],
+        sizes: BackupSizes = SHIPPED_SIZES,
     ) -> None:
         self._cluster = cluster
+        self._runtime = cluster.runtime
         self._store = store
         self._topics = topics
         self._limit_s = limit_s
         self._progress = progress
+        self._sizes = sizes
         self._copied_bytes = 0
         self._notes: list[str] = []
 
     async def create(self) -> BackupReport:
         """Takes the backup. Its manifest is written when all else is durable."""
-        before = read_manifest(self._store)
+        before = await self._runtime.run_blocking(read_manifest, self._store)
         response = await self._metadata([])
         if before is not None and before.cluster_id != response.cluster_id:
             raise IllegalArgumentError(
@@ -107,7 +109,7 @@ class BackupCreation:
         # Groups first: what is committed lies before where a partition ends later.
         groups = await self._groups(response, {source.name for source in sources})
         sequence = 1 if before is None else before.sequence + 1
-        taken_ms = time.time_ns() // 1_000_000
+        taken_ms = self._runtime.wall_ns() // 1_000_000
         topics = await self._copy_all(sources, before, sequence)
         names, next_named, next_unnamed = await self._producer_names()
         topics = await self._still_there(topics)
@@ -122,8 +124,8 @@ class BackupCreation:
             next_producer_id=next_unnamed,
             next_named_producer_id=next_named,
         )
-        self._store.write(MANIFEST, manifest.encode())
-        self._sweep(manifest, before)
+        await self._runtime.run_blocking(self._store.write, MANIFEST, manifest.encode())
+        await self._runtime.run_blocking(self._sweep, manifest, before)
         all_bytes = sum(s.file.size_bytes for t in manifest.topics for p in t.partitions for s in p.segments)
         return BackupReport(manifest, self._copied_bytes, max(0, all_bytes - self._copied_bytes), tuple(self._notes))
 
@@ -245,30 +247,24 @@ class BackupCreation:
     # --- records -------------------------------------------------------------------------------------------------
 
     async def _copy_all(self, sources: list[_TopicSource], before: Manifest | None, sequence: int) -> list[TopicBackup]:
-        turns = asyncio.Semaphore(CONCURRENT_PARTITIONS)
-        options = CopyOptions(self._store, sequence, self._limit_s, self._count_bytes)
+        options = CopyOptions(self._store, sequence, self._limit_s, self._count_bytes, self._sizes)
 
         async def copy(source: _TopicSource, number: int) -> PartitionBackup | None:
             known = None if before is None else before.partition(source.topic_id.hex(), number)
             retention = int(source.configs.get(_DELETE_RETENTION, _DAY_MS))
             folder = _folder(source.name, source.topic_id.hex(), number)
             tp = TopicPartition(source.name, number)
-            async with turns:
-                try:
-                    return await PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options).copy(
-                        known
-                    )
-                except UnknownTopicOrPartitionError:
-                    return None  # It is looked at again whether the topic is there.
+            try:
+                return await PartitionCopy(self._cluster, tp, source.topic_id, folder, retention, options).copy(known)
+            except UnknownTopicOrPartitionError:
+                return None  # It is looked at again whether the topic is there.
 
         await self._cluster.ensure_topics([source.name for source in sources], self._limit_s)
-        async with asyncio.TaskGroup() as tasks:
-            copies = [
-                [tasks.create_task(copy(source, number)) for number in range(source.partitions)] for source in sources
-            ]
+        works = [partial(copy, source, number) for source in sources for number in range(source.partitions)]
+        copies: Iterator[PartitionBackup | None] = iter(await for_each_partition(works))
         topics = []
-        for source, tasks_of_topic in zip(sources, copies, strict=True):
-            partitions = [task.result() for task in tasks_of_topic]
+        for source in sources:
+            partitions = [next(copies) for _ in range(source.partitions)]
             whole = tuple(each for each in partitions if each is not None)
             if len(whole) < len(partitions):
                 await self._require_gone(source)
@@ -301,10 +297,3 @@ class BackupCreation:
 def _folder(topic: str, topic_id: str, partition: int) -> str:
     """Of a partition's files."""
     return f"topics/{topic}.{topic_id}/{partition}"
-
-
-def first_failure(group: BaseExceptionGroup[BaseException]) -> BaseException:
-    """Of several tasks that failed, what is told: a final failure before one that may pass."""
-    leaves = [first_failure(each) if isinstance(each, BaseExceptionGroup) else each for each in group.exceptions]
-    final = (each for each in leaves if not isinstance(each, QuorumlogError) or not each.retriable)
-    return next(final, leaves[0])

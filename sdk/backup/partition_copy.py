@@ -9,19 +9,18 @@ tombstone that deleted it, and the backup would bring the record back: then the 
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Collection
 from typing import NamedTuple
 
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, PartitionBackup, SegmentFile
 from quorumlog.sdk.backup.segments import (
-    SEGMENT_BYTES,
     BackedUpBatch,
     SegmentBuilder,
     batches_in,
     checked_batch,
     range_of,
 )
+from quorumlog.sdk.backup.sizes import BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.offset_lookup import find_offsets
@@ -39,8 +38,6 @@ from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.entry import CorruptEntryError
 
-#: Bytes of batches asked for at once.
-FETCH_BYTES = 8 << 20
 #: How long one question to a leader may take.
 ATTEMPT_S = 10.0
 #: A log that is trimmed, or compacted, faster than it is copied is begun anew so many times.
@@ -56,12 +53,14 @@ class CopyOptions(NamedTuple):
         sequence: of the backup.
         limit_s: how long a question may take, leaders that change included.
         count_bytes: is told the bytes of batches as they are copied.
+        sizes: of what is asked for at once, and of segments.
     """
 
     store: BackupStore
     sequence: int
     limit_s: float
     count_bytes: CountBytes
+    sizes: BackupSizes
 
 
 class _MovedOnError(Exception):
@@ -82,6 +81,7 @@ class PartitionCopy:
         options: CopyOptions,
     ) -> None:  # fmt: skip
         self._cluster = cluster
+        self._runtime = cluster.runtime
         self._tp = tp
         self._topic_id = topic_id
         self._folder = folder
@@ -111,7 +111,7 @@ class PartitionCopy:
 
     async def _try_copy(self, before: PartitionBackup | None) -> PartitionBackup:
         end = (await find_offsets(self._cluster, {self._tp: LATEST}, self._options.limit_s))[self._tp].offset
-        begun_s = time.monotonic()
+        begun_s = self._runtime.monotonic_s()
         log, producers = await self._describe(end)
         if before is not None and before.end_offset > log.high_watermark:
             raise IllegalStateError(
@@ -128,14 +128,15 @@ class PartitionCopy:
                 missing = [(before.end_offset, log.log_start_offset)]
             position = max(position, before.end_offset)
         if log.compacted_offset == 0:
-            found = self._unfinished(position, log.high_watermark, {segment.file.name for segment in kept})
+            found = await self._unfinished(position, log.high_watermark, {segment.file.name for segment in kept})
             kept += found
             position = found[-1].end_offset if found else position
         copied, compacted = await self._read(position, log)
-        if compacted > log.compacted_offset and (time.monotonic() - begun_s) * 1000 >= self._delete_retention_ms:
+        took_ms = (self._runtime.monotonic_s() - begun_s) * 1000
+        if compacted > log.compacted_offset and took_ms >= self._delete_retention_ms:
             # What was read first may have been deleted by a tombstone that was gone before it was read.
             raise _MovedOnError
-        file, count = self._write_producers(producers)
+        file, count = await self._write_producers(producers)
         return PartitionBackup(
             number=self._tp.partition,
             log_start_offset=log.log_start_offset,
@@ -188,24 +189,24 @@ class PartitionCopy:
             self._cluster.request_refresh()
             raise
 
-    def _write_producers(self, producers: list[admin_pb2.ProducerRecord]) -> tuple[BackupFile | None, int]:
+    async def _write_producers(self, producers: list[admin_pb2.ProducerRecord]) -> tuple[BackupFile | None, int]:
         if not producers:
             return None, 0
         content = admin_pb2.RestoredProducers(producers=producers).SerializeToString(deterministic=True)
         file = BackupFile.of(f"{self._folder}/producers-{self._options.sequence}.bin", content)
-        self._options.store.write(file.name, content)
+        await self._runtime.run_blocking(self._options.store.write, file.name, content)
         return file, len(producers)
 
     # --- batches -------------------------------------------------------------------------------------------------
 
-    def _unfinished(self, position: int, end: int, known: Collection[str]) -> list[SegmentFile]:
+    async def _unfinished(self, position: int, end: int, known: Collection[str]) -> list[SegmentFile]:
         """Segments that a backup has left which was broken off, where they go on from ``position``."""
         found: list[SegmentFile] = []
-        for name in self._options.store.names(self._folder):
+        for name in await self._runtime.run_blocking(self._options.store.names, self._folder):
             place = range_of(name)
             if place is None or name in known or place[0] != position or place[1] > end:
                 continue
-            content = self._options.store.read(name) or b""
+            content = await self._runtime.run_blocking(self._options.store.read, name) or b""
             segment = _checked_segment(name, content, place)
             if segment is not None:
                 found.append(segment)
@@ -231,7 +232,7 @@ class PartitionCopy:
                 builder.add(batch)
                 position = batch.header.last_offset + 1
                 self._options.count_bytes(len(batch.entry))
-                if builder.size_bytes >= SEGMENT_BYTES:
+                if builder.size_bytes >= self._options.sizes.segment_bytes:
                     segments.append(await self._write(builder))
                     builder = SegmentBuilder()
             if position == before:
@@ -245,19 +246,20 @@ class PartitionCopy:
     async def _write(self, builder: SegmentBuilder) -> SegmentFile:
         segment, content = builder.build(self._folder, self._options.sequence)
         # Off the event loop: other partitions are read meanwhile.
-        await asyncio.to_thread(self._options.store.write, segment.file.name, content)
+        await self._runtime.run_blocking(self._options.store.write, segment.file.name, content)
         return segment
 
     async def _fetch(self, position: int) -> FetchedResult:
         async def attempt() -> FetchedResult:
             _, node = await self._cluster.require_leader(*self._tp)
-            request = data_plane_pb2.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=FETCH_BYTES)
+            most_bytes = self._options.sizes.fetch_bytes
+            request = data_plane_pb2.FetchRequest(max_wait_ms=500, min_bytes=1, max_bytes=most_bytes)
             request.partitions.add(
                 topic_id=self._topic_id,
                 partition=self._tp.partition,
                 fetch_offset=position,
                 leader_epoch=-1,
-                max_bytes=FETCH_BYTES,
+                max_bytes=most_bytes,
             )
             try:
                 async with asyncio.timeout(ATTEMPT_S):

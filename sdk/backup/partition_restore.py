@@ -5,22 +5,37 @@ Whatever breaks the work off, it goes on where the partition is: the leader says
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable, Sequence
+from typing import NamedTuple
 
 from quorumlog.sdk.backup.manifest import PartitionBackup
 from quorumlog.sdk.backup.segments import BackedUpBatch, batches_in
+from quorumlog.sdk.backup.sizes import BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError
 from quorumlog.sdk.types import TopicPartition
 from quorumlog.v1 import admin_pb2
 
-#: Bytes of batches, or of producers, in one step; at least one of them.
-STEP_BYTES = 4 << 20
-STEP_PRODUCERS = 1_000
 #: How long one attempt at a step may take.
 ATTEMPT_S = 10.0
+
+
+class StepOptions(NamedTuple):
+    """What one restore has in common for all partitions.
+
+    Arguments:
+        restore_id: the same for all steps.
+        limit_s: how long a step may take, leaders that change included.
+        count_bytes: is told the bytes of batches as they are restored.
+        sizes: of a step.
+    """
+
+    store: BackupStore
+    restore_id: bytes
+    limit_s: float
+    count_bytes: Callable[[int], None]
+    sizes: BackupSizes
 
 
 class PartitionRestore:
@@ -28,28 +43,13 @@ class PartitionRestore:
 
     Arguments:
         topic_id: of its topic in the fresh cluster.
-        restore_id: the same for all steps.
-        limit_s: how long a step may take, leaders that change included.
-        count_bytes: is told the bytes of batches as they are restored.
     """
 
-    def __init__(
-        self,
-        cluster: Cluster,
-        store: BackupStore,
-        tp: TopicPartition,
-        topic_id: bytes,
-        restore_id: bytes,
-        limit_s: float,
-        count_bytes: Callable[[int], None],
-    ) -> None:
+    def __init__(self, cluster: Cluster, tp: TopicPartition, topic_id: bytes, options: StepOptions) -> None:
         self._cluster = cluster
-        self._store = store
         self._tp = tp
         self._topic_id = topic_id
-        self._restore_id = restore_id
-        self._limit_s = limit_s
-        self._count_bytes = count_bytes
+        self._options = options
 
     async def restore(self, backup: PartitionBackup) -> None:
         """Restores the partition, or what is missing of it.
@@ -84,9 +84,9 @@ class PartitionRestore:
             last = place + 1 == len(backup.segments)
             end = backup.end_offset if last else backup.segments[place + 1].base_offset
             if end <= position:
-                self._count_bytes(segment.file.size_bytes)
+                self._options.count_bytes(segment.file.size_bytes)
                 continue
-            content = await asyncio.to_thread(segment.file.read, self._store)
+            content = await self._cluster.runtime.run_blocking(segment.file.read, self._options.store)
             batches = list(batches_in(content, segment.file.name))
             position = await self._segment(batches, end, position)
         return position
@@ -100,12 +100,12 @@ class PartitionRestore:
         place = 0
         while place < len(batches):
             if batches[place].header.base_offset < position:
-                self._count_bytes(len(batches[place].entry))
+                self._options.count_bytes(len(batches[place].entry))
                 place += 1
                 continue
             size, count = 0, 0
             for batch in batches[place:]:
-                if count and size + len(batch.entry) > STEP_BYTES:
+                if count and size + len(batch.entry) > self._options.sizes.step_bytes:
                     break
                 size, count = size + len(batch.entry), count + 1
             following = place + count
@@ -119,11 +119,10 @@ class PartitionRestore:
     async def _producers(self, backup: PartitionBackup) -> None:
         if backup.producers is None:
             return
-        content = await asyncio.to_thread(backup.producers.read, self._store)
-        step = admin_pb2.RestoredProducers()
-        size = 0
+        content = await self._cluster.runtime.run_blocking(backup.producers.read, self._options.store)
+        step, size, sizes = admin_pb2.RestoredProducers(), 0, self._options.sizes
         for record in admin_pb2.RestoredProducers.FromString(content).producers:
-            if step.producers and (size >= STEP_BYTES or len(step.producers) >= STEP_PRODUCERS):
+            if step.producers and (size >= sizes.step_bytes or len(step.producers) >= sizes.step_producers):
                 await self._step(admin_pb2.RestorePartitionRequest(producers=step))
                 step, size = admin_pb2.RestoredProducers(), 0
             step.producers.append(record)
@@ -133,7 +132,7 @@ class PartitionRestore:
 
     async def _step(self, request: admin_pb2.RestorePartitionRequest) -> admin_pb2.RestorePartitionResponse:
         request.topic_id, request.partition = self._topic_id, self._tp.partition
-        request.restore_id, request.timeout_ms = self._restore_id, int(ATTEMPT_S * 1000)
+        request.restore_id, request.timeout_ms = self._options.restore_id, int(ATTEMPT_S * 1000)
 
         async def attempt() -> admin_pb2.RestorePartitionResponse:
             _, node = await self._cluster.require_leader(*self._tp)
@@ -144,4 +143,4 @@ class PartitionRestore:
                 raise
 
         what = f"the restore of {self._tp.topic}-{self._tp.partition}"
-        return await self._cluster.retrying(attempt, self._limit_s, what)
+        return await self._cluster.retrying(attempt, self._options.limit_s, what)

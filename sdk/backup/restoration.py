@@ -7,14 +7,16 @@ Whatever breaks it off, the same command goes on.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import NamedTuple
 
 from quorumlog.sdk.admin.group_admin import GroupAdmin
 from quorumlog.sdk.admin.topic_changes import TopicChanges
+from quorumlog.sdk.backup.concurrency import for_each_partition
 from quorumlog.sdk.backup.manifest import Manifest, TopicBackup
-from quorumlog.sdk.backup.partition_restore import PartitionRestore
+from quorumlog.sdk.backup.partition_restore import PartitionRestore, StepOptions
+from quorumlog.sdk.backup.sizes import SHIPPED_SIZES, BackupSizes
 from quorumlog.sdk.backup.store import BackupStore
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.errors import (
@@ -28,8 +30,6 @@ from quorumlog.sdk.types import OffsetAndMetadata, TopicPartition
 from quorumlog.v1 import admin_pb2, data_plane_pb2
 from quorumlog.v1.request_limits import MAX_CHANGED_TOPICS, MAX_PRODUCER_NAMES
 
-#: Partitions that are restored at once.
-CONCURRENT_PARTITIONS = 4
 #: Ids that the old cluster may have given out after the backup was taken are not given out again by the new one: a
 #: producer that still holds such an id must not be taken for another.
 ID_MARGIN = 1 << 32
@@ -43,12 +43,14 @@ class RestoreOptions(NamedTuple):
         replication_factor: of all topics; None: as it was.
         configs: settings that replace those in the backup, for all topics.
         limit_s: how long one question may take.
+        sizes: of the steps in which partitions are restored.
     """
 
     topics: Sequence[str] | None
     replication_factor: int | None
     configs: Mapping[str, str]
     limit_s: float
+    sizes: BackupSizes = SHIPPED_SIZES
 
 
 class RestoreReport(NamedTuple):
@@ -186,28 +188,23 @@ class BackupRestoration:
     # --- what goes into it ---------------------------------------------------------------------------------------
 
     async def _restore_partitions(self, topics: list[TopicBackup]) -> None:
-        turns = asyncio.Semaphore(CONCURRENT_PARTITIONS)
-        restore_id = self._manifest.restore_id
+        options = StepOptions(
+            self._store,
+            self._manifest.restore_id,
+            self._options.limit_s,
+            self._count_bytes,
+            self._options.sizes,
+        )
 
         async def restore(topic: TopicBackup, number: int) -> None:
             tp = TopicPartition(topic.name, number)
-            work = PartitionRestore(
-                self._cluster,
-                self._store,
-                tp,
-                bytes.fromhex(topic.topic_id),
-                restore_id,
-                self._options.limit_s,
-                self._count_bytes,
-            )
-            async with turns:
-                await work.restore(topic.partitions[number])
+            work = PartitionRestore(self._cluster, tp, bytes.fromhex(topic.topic_id), options)
+            await work.restore(topic.partitions[number])
 
         await self._cluster.ensure_topics([topic.name for topic in topics], self._options.limit_s)
-        async with asyncio.TaskGroup() as tasks:
-            for topic in topics:
-                for number in range(len(topic.partitions)):
-                    tasks.create_task(restore(topic, number))
+        await for_each_partition(
+            [partial(restore, topic, number) for topic in topics for number in range(len(topic.partitions))]
+        )
 
     async def _restore_groups(self, topics: set[str]) -> int:
         admin = GroupAdmin(self._cluster, self._options.limit_s)

@@ -8,8 +8,6 @@ from typing import NamedTuple
 from quorumlog.sdk.backup.manifest import BackupFile, CorruptBackupError, SegmentFile
 from quorumlog.v1.entry import ENVELOPE_BYTES, BatchHeader, CorruptEntryError, verify_batch
 
-#: A segment is closed when it has this many bytes.
-SEGMENT_BYTES = 32 << 20
 #: Where an entry says how long it is: four bytes, little-endian.
 _LENGTH_AT, _LENGTH_END = 4, 8
 

@@ -74,7 +74,7 @@ class Cluster:
         bootstrap_timeout_s: how long to look for any node at all before giving up.
         backoff: between attempts.
         client_id: what nodes see the client as.
-        runtime: makes channels.
+        runtime: the client's; what it hands on to others takes time and threads from there, too.
     """
 
     def __init__(
@@ -91,7 +91,7 @@ class Cluster:
         self.metadata = MetadataCache.empty()
         self.backoff = backoff
         self._client_id = client_id
-        self._runtime = runtime
+        self.runtime = runtime
         self._correlation_ids = itertools.count(1)
         self.request_timeout_s = request_timeout_s
         self._bootstrap_timeout_s = bootstrap_timeout_s
@@ -116,7 +116,7 @@ class Cluster:
         found = self._connections.get(address)
         if found is None:
             found = self._connections[address] = NodeConnection(
-                address, self._client_id, self._runtime, partial(next, self._correlation_ids)
+                address, self._client_id, self.runtime, partial(next, self._correlation_ids)
             )
         return found
 
@@ -380,7 +380,7 @@ class Cluster:
 
         Not those that failed at some time: as long as a node that knows little answers, nobody would ask them again.
         """
-        now = self._runtime.monotonic_s()
+        now = self.runtime.monotonic_s()
         addresses = list(dict.fromkeys([*self.metadata.addresses.values(), *self.bootstrap_servers]))
         self._rotation += 1
         start = self._rotation % len(addresses)

@@ -1,16 +1,18 @@
-"""What a client takes from outside: time, chance, and channels to nodes.
+"""What a client takes from outside: time, chance, channels to nodes, and threads for work that blocks.
 
-Everything else of a client is decided by what it is told. So a simulator that hands in its own time, chance and
-channels, and runs the client's coroutines on a loop of its own, sees the shipped client do the same thing again for the
-same seed.
+Everything else of a client is decided by what it is told. So a simulator that hands in its own time, chance, channels
+and threads, and runs the client's coroutines on a loop of its own, sees the shipped client do the same thing again for
+the same seed.
 """
 
 from __future__ import annotations
 
+import asyncio
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
+from typing import Any
 
 import grpc.aio
 
@@ -59,12 +61,14 @@ class ClientRuntime:
         wall_ns: nanoseconds since 1970, for records without a timestamp.
         rng: for jitter and for ids that must not be chosen twice.
         open_channel: makes a channel for a holder, an address and a client id; see :func:`open_grpc_channel`.
+        run_blocking: calls a function with its arguments where it may block, such as on files, and gives its result.
     """
 
     monotonic_s: Callable[[], float] = time.monotonic
     wall_ns: Callable[[], int] = time.time_ns
     rng: random.Random = field(default_factory=random.SystemRandom)
     open_channel: Callable[[object, str, str], grpc.aio.Channel] = open_grpc_channel
+    run_blocking: Callable[..., Awaitable[Any]] = asyncio.to_thread
 
 
 #: The machine's own.

@@ -66,7 +66,11 @@ def refuse_below_second(image: MetadataImage, what: str) -> errors_pb2.Error | N
     """
     if image.feature_level >= SECOND_FEATURE_LEVEL:
         return None
-    older = ", ".join(map(str, image.older_nodes(SECOND_FEATURE_LEVEL))) or "none any more"
+    nodes = image.older_nodes(SECOND_FEATURE_LEVEL)
+    if not nodes and not image.topics:
+        # It rises by itself with the next heartbeats: a restore may well come before them.
+        return error(ErrorCode.SERVER_BUSY, f"the cluster has just formed, and {what} in a moment: try again")
+    older = ", ".join(map(str, nodes)) or "none any more"
     problem = (
         f"{what} at feature level {SECOND_FEATURE_LEVEL}, the cluster is at {image.feature_level}: upgrade all nodes"
         f" (older: {older}), see quorumlog features describe"

@@ -59,6 +59,19 @@ def test_a_cluster_of_one_node_rises_too() -> None:
     assert Cluster(nodes=1).image.feature_level == FEATURE_LEVEL
 
 
+def test_who_comes_before_a_new_cluster_has_risen_is_told_to_try_again() -> None:
+    cluster = Cluster(nodes=0)
+    cluster.take_over()
+    cluster.ask(register_broker=registration(1))
+    assert cluster.image.feature_level == OLD, "no node is up yet"
+    names = admin_pb2.RestoreProducerNamesRequest()
+    assert cluster.ask(restore_producer_names=names).error.code == ErrorCode.SERVER_BUSY
+    for _ in range(2):
+        cluster.beat(1)
+        cluster.run_until(cluster.now)
+    assert not cluster.ask(restore_producer_names=names).HasField("error")
+
+
 def test_an_older_node_that_is_down_holds_the_level_back_while_it_has_replicas() -> None:
     cluster = Upgrading(1, 2, 4)
     cluster.lost(3)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from test_controller import Cluster, new_topic
+from test_controller import Cluster, new_topic, registration
 
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.controller.placement import Candidate
@@ -57,6 +57,7 @@ def test_a_cluster_of_two_nodes_refuses_two_copies_in_one_line() -> None:
 def test_older_nodes_hold_even_factors_up() -> None:
     cluster = Cluster()
     cluster.image.feature_level = 1
+    cluster.ask(register_broker=registration(4, feature_level=1))
     (result,) = cluster.create(new_topic(factor=2))
     assert result.error.code == ErrorCode.UNSUPPORTED_VERSION
     assert "feature level 2" in result.error.message

@@ -34,7 +34,7 @@ def test_fixed_seeds_keep_every_promise_to_the_shipped_clients(capsys: pytest.Ca
     assert tally.happened["deletions"] > len(SEEDS) / 2, "topics are deleted and made anew meanwhile"
 
 
-@pytest.mark.parametrize("seed", [3, 29, 30])
+@pytest.mark.parametrize("seed", [3, 29, 30, 57])
 def test_a_seed_does_the_same_things_again_whatever_the_hash_seed(seed: int) -> None:
     program = f"from quorumlog.chaos.seeds.story import *; print(run_story({seed}, Story.CLIENTS).trace)"
     traces = {

@@ -1,0 +1,58 @@
+"""The pieces of work of a backup, one for each partition."""
+
+from __future__ import annotations
+
+import asyncio
+from functools import partial
+
+import pytest
+
+from quorumlog.sdk.backup.concurrency import CONCURRENT_PARTITIONS, for_each_partition
+from quorumlog.sdk.errors import IllegalStateError, LeaderNotAvailableError, QuorumlogError
+
+
+def test_a_few_are_worked_on_at_once_and_results_come_in_order() -> None:
+    running: list[int] = []
+    most = 0
+
+    async def work(number: int) -> int:
+        nonlocal most
+        running.append(number)
+        most = max(most, len(running))
+        for _ in range(20 - number):
+            await asyncio.sleep(0)
+        running.remove(number)
+        return number
+
+    works = [partial(work, number) for number in range(20)]
+    assert asyncio.run(for_each_partition(works)) == list(range(20))
+    assert most == CONCURRENT_PARTITIONS
+
+
+def test_no_partitions_are_no_work() -> None:
+    assert asyncio.run(for_each_partition([])) == []
+
+
+def test_the_first_failure_ends_the_others() -> None:
+    ended: list[int] = []
+
+    async def work(number: int) -> None:
+        if number == 2:
+            raise LeaderNotAvailableError("try again")
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(number)
+
+    with pytest.raises(LeaderNotAvailableError):
+        asyncio.run(for_each_partition([partial(work, number) for number in range(10)]))
+    assert ended == [0, 1, 3], "in their order, and the others have never begun"
+
+
+def test_of_failures_at_once_the_final_one_is_told() -> None:
+    async def work(error: QuorumlogError) -> None:
+        raise error
+
+    errors = [LeaderNotAvailableError("try again"), IllegalStateError("damaged"), LeaderNotAvailableError("again")]
+    with pytest.raises(IllegalStateError):
+        asyncio.run(for_each_partition([partial(work, error) for error in errors]))
