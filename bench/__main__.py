@@ -10,7 +10,8 @@ Other commands measure other things:
 - ``lost-disk``: a node's data is deleted and made anew, and what producers notice of it;
 - ``tuning``: what a producer's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
-- ``spark``: the data source of Spark.
+- ``spark``: the data source of Spark;
+- ``peers``: other log stores, Apache Kafka first, beside ours.
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
+from bench.peers import command as peers
 from bench.printing import result_console
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
@@ -66,6 +68,7 @@ COMMANDS = {
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
     "spark": spark.main,
+    "peers": peers.main,
 }
 
 
