@@ -9,6 +9,8 @@ import json
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
@@ -21,7 +23,7 @@ from bench.peers.clients.kill_watch import KillWatch
 from bench.peers.clients.target import Target
 from bench.peers.loads import COUNTS, loads
 from bench.peers.ours import OURS
-from bench.peers.peer import Kind, Peer
+from bench.peers.peer import Kind, Peer, RunningServers
 from bench.peers.readings import Reading, markdown, rows_of
 from bench.peers.server_processes import PeerError, ServerProcesses
 from bench.peers.turns import measure
@@ -189,11 +191,32 @@ def test_a_peer_that_never_comes_back_ends_the_load_too(monkeypatch: pytest.Monk
     assert not watch.result()["back"]
 
 
+def test_a_peer_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
+    @contextmanager
+    def failing(work_dir: Path) -> Iterator[RunningServers]:
+        raise PeerError("no licence")
+        yield
+
+    @contextmanager
+    def idle(work_dir: Path) -> Iterator[RunningServers]:
+        turns.append(work_dir)
+        yield None  # type: ignore[misc]
+
+    turns: list[Path] = []
+    peers = [
+        dataclasses.replace(OURS, name=name, start=start, sides=()) for name, start in (("A", failing), ("B", idle))
+    ]
+    readings, failures = measure(peers, loads(0.001), 2, tmp_path, lambda line: None)
+    assert (readings, turns) == ([], [tmp_path, tmp_path])
+    assert failures == ["round 1, A: no licence", "round 2, A: no licence"]
+
+
 @pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
 def test_a_turn_of_our_own_reads_everything_off(tmp_path: Path) -> None:
-    readings = measure([OURS], loads(0.001, (100,)), 1, tmp_path, lambda line: None)
+    readings, failures = measure([OURS], loads(0.001, (100,)), 1, tmp_path, lambda line: None)
+    assert failures == []
     assert {reading.what for reading in readings} == {
         "produce 100 B, 1 partition",
         "produce 100 B, 1 partition, processor time of the servers",
@@ -214,11 +237,11 @@ def test_a_report_without_peers_is_written_with_who_was_left_out(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(command, "PEERS", (OURS, peer("kafka", missing="jars (make bench-peers)")))
-    monkeypatch.setattr(command, "measure", lambda *_: [Reading("memory", "MiB", "quorumlog", 5.0)])
+    monkeypatch.setattr(command, "measure", lambda *_: ([Reading("memory", "MiB", "quorumlog", 5.0)], []))
     report = tmp_path / "report.json"
     assert command.main(["--json", str(report), "--work-dir", str(tmp_path)]) == 0
     printed = capsys.readouterr().out
     assert printed.count("kafka is left out: install jars (make bench-peers)") == 2
     assert "quorumlog" in printed
     written = json.loads(report.read_text())
-    assert (written["absent"], written["rows"][0]["median"]) == ({"kafka": "install jars (make bench-peers)"}, 5.0)
+    assert (written["left_out"], written["rows"][0]["median"]) == ({"kafka": "install jars (make bench-peers)"}, 5.0)
