@@ -26,7 +26,6 @@ from bench.peers.loads import COUNTS, loads, size_name
 from bench.peers.ours import OURS
 from bench.peers.peer import Peer
 from bench.peers.readings import PeerRow, Reading, markdown, rows_of, show
-from bench.peers.server_processes import PeerError
 from bench.peers.turns import measure
 from bench.printing import result_console
 from quorumlog.sdk.errors import QuorumlogError
@@ -43,16 +42,16 @@ def main(arguments: list[str]) -> int:
         return fetch([kafka.JARS, spark_formats.JARS])
     if given.spark:
         return spark_formats.main(given, shlex.join(["python", "-m", "bench", "peers", *arguments]))
-    present, absent = choose(PEERS, given.only or [])
+    present, left_out = choose(PEERS, given.only or [])
     console = result_console()
-    for name, why in absent.items():
+    for name, why in left_out.items():
         console.print(f"{name} is left out: {why}", style="yellow")
     load_average = os.getloadavg()[0]
     chosen = loads(given.scale, tuple(_SIZES[size] for size in given.sizes))
     given.work_dir.mkdir(parents=True, exist_ok=True)
     try:
-        readings = measure(present, chosen, given.repetitions, given.work_dir, console.print)
-    except (PeerError, ClusterError, QuorumlogError) as problem:
+        readings, failures = measure(present, chosen, given.repetitions, given.work_dir, console.print)
+    except (ClusterError, QuorumlogError) as problem:
         print(f"bench: error: {' '.join(str(problem).split())}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
@@ -65,12 +64,20 @@ def main(arguments: list[str]) -> int:
         show(console, title, rows)
     for line in settings(present):
         console.print(line)
-    for name, why in absent.items():
+    for name, why in left_out.items():
         console.print(f"{name} is left out: {why}", style="yellow")
+    for failure in failures:
+        print(f"bench: error: {failure}", file=sys.stderr)
     if given.json is not None:
-        command = shlex.join(["python", "-m", "bench", "peers", *arguments])
-        _write_json(given.json, command, load_average, present, absent, rows, readings)
-    return 0
+        figures = {
+            "command": shlex.join(["python", "-m", "bench", "peers", *arguments]),
+            "load_average": load_average,
+            "settings": settings(present),
+            "left_out": left_out,
+            "failures": failures,
+        }
+        _write_json(given.json, figures, rows, readings)
+    return 1 if failures else 0
 
 
 def choose(peers: Sequence[Peer], only: Sequence[str]) -> tuple[list[Peer], dict[str, str]]:
@@ -123,22 +130,11 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def _write_json(
-    path: Path,
-    command: str,
-    load_average: float,
-    peers: list[Peer],
-    absent: dict[str, str],
-    rows: list[PeerRow],
-    readings: list[Reading],
-) -> None:
+def _write_json(path: Path, figures: dict[str, object], rows: list[PeerRow], readings: list[Reading]) -> None:
     report = {
-        "command": command,
+        **figures,
         "finished_at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
         "machine": {"system": platform.platform(), "python": platform.python_version()},
-        "load_average": load_average,
-        "settings": settings(peers),
-        "absent": absent,
         "rows": [dataclasses.asdict(row) for row in rows],
         "readings": [dataclasses.asdict(reading) for reading in readings],
     }

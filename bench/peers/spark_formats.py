@@ -27,7 +27,7 @@ from bench.peers.client_process import run_client, run_load
 from bench.peers.clients.target import Target
 from bench.peers.server_processes import PeerError
 from bench.printing import result_console
-from bench.spark import RATE_HEAD, rate_lines
+from bench.spark import rate_lines
 from bench.spark_jobs import Count, SparkFormat, WrongRowsError, batch_read, batch_write, stream_read
 from bench.spark_rates import OURS, PARTITIONS, VALUE_BYTES, WRITERS, QueryKind, Rates, fill_topic, timed_write
 from quorumlog.sdk.errors import QuorumlogError
@@ -50,8 +50,9 @@ JARS = JarSet(
 )
 KAFKA = "Spark's Kafka format"
 READ_ROWS, WRITE_ROWS = 4_000_000, 1_000_000
+_HEAD = ("rows of 100 B per second", OURS, "Kafka", "ratio (min-max)", "target")
 _READ_TOPIC = "bench-read"
-#: What performance ought to be at least, beside Kafka's.
+#: What the ratio to Kafka's ought to be at least.
 _TARGET = 1.0
 
 
@@ -162,10 +163,10 @@ def main(given: argparse.Namespace, command: str) -> int:
         return 1
     lines = rate_lines(rates)
     if given.markdown:
-        print("\n".join(f"| {' | '.join(line)} |" for line in [list(RATE_HEAD), ["---"] * len(RATE_HEAD), *lines]))
+        print("\n".join(f"| {' | '.join(line)} |" for line in [list(_HEAD), ["---"] * len(_HEAD), *lines]))
     else:
         table = Table(title=f"medians of {given.repetitions}; load average before: {load_average:.1f}")
-        for place, name in enumerate(RATE_HEAD):
+        for place, name in enumerate(_HEAD):
             table.add_column(name, justify="right" if place else "left", overflow="fold")
         for line in lines:
             table.add_row(*line)

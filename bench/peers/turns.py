@@ -26,20 +26,27 @@ _LEAST_PRACTICE = 20
 
 def measure(
     peers: Sequence[Peer], loads: Sequence[PeerLoad], rounds: int, work_dir: Path, say: Callable[[str], None]
-) -> list[Reading]:
-    """All readings of all rounds, those of the first round in the order of the peers as given.
+) -> tuple[list[Reading], list[str]]:
+    """All readings of all rounds, those of the first round in the order of the peers as given; and what failed.
+
+    A peer that fails has no more readings in that round. The others go on.
 
     Arguments:
         say: takes a line about progress.
     """
-    readings = []
+    readings, failures = [], []
     for number in range(rounds):
         first = number % len(peers)
         for peer in [*peers[first:], *peers[:first]]:
             say(f"round {number + 1} of {rounds}: {peer.name}")
-            with peer.start(work_dir) as servers:
-                readings += PeerTurn(peer, servers, number).measure(loads)
-    return readings
+            try:
+                with peer.start(work_dir) as servers:
+                    turn = PeerTurn(peer, servers, number)
+                    for load in loads:
+                        readings += turn.measured(load)
+            except PeerError as problem:
+                failures.append(f"round {number + 1}, {peer.name}: {' '.join(str(problem).split())}")
+    return readings, failures
 
 
 class PeerTurn:
@@ -55,22 +62,15 @@ class PeerTurn:
         self._servers = servers
         self._topics = 0
 
-    def measure(self, loads: Sequence[PeerLoad]) -> list[Reading]:
-        """Every side at every load of its kind."""
-        readings: list[Reading] = []
-        measured = {
+    def measured(self, load: PeerLoad) -> list[Reading]:
+        """Every side at a load of its kind."""
+        measures = {
             Kind.PRODUCE: self._produced,
             Kind.CONSUME: self._consumed,
             Kind.SINGLY: self._sent_singly,
             Kind.STEADY: self._killed,
         }
-        remembered = False
-        for load in loads:
-            if load.kind is Kind.STEADY and not remembered:
-                readings += self._memory()
-                remembered = True
-            readings += measured[load.kind](load)
-        return readings
+        return measures[load.kind](load)
 
     # -- the kinds of load ------------------------------------------------------------------------------------------
 
@@ -113,6 +113,7 @@ class PeerTurn:
         if not sides:
             return []
         (side,) = sides
+        memory = self._memory()
         target = self._new_topic(side, load.partitions)
         with steady_client(side.client, target, load.size) as client:
             client.wait_until_settled()
@@ -124,12 +125,13 @@ class PeerTurn:
         deliveries = [MemberDelivery(at_ns, side.name) for at_ns in seen["acknowledged_ns"]]
         gap_ms = longest_gap_ms(deliveries, deliveries[0].at_ns, deliveries[-1].at_ns)
         return [
+            *memory,
             Reading(load.name, "ms", side.name, gap_ms),
             Reading("leader killed, records given up by the client", "records", side.name, seen["failed"]),
         ]
 
     def _memory(self) -> list[Reading]:
-        """Private memory after everything but the kill; nothing of a peer that was not measured at anything."""
+        """Private memory after everything but the kill; nothing of a peer that is measured at nothing else."""
         if not self._topics:
             return []
         each = [memory_of(pid).private / 1024 for pid in self._servers.pids.values()]
