@@ -211,6 +211,17 @@ def test_a_peer_that_fails_is_told_and_the_others_go_on(tmp_path: Path) -> None:
     assert failures == ["round 1, A: no licence", "round 2, A: no licence"]
 
 
+def test_without_its_jars_sparks_own_format_is_told_in_one_line(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("bench.peers.artifacts.HOME", tmp_path)
+    assert command.main(["--spark", "--work-dir", str(tmp_path)]) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("bench: error: Spark's Kafka format is left out: install jars of kafka_2.13")
+    assert "spark-sql-kafka-0-10_2.13" in said
+    assert said.count("\n") == 1
+
+
 @pytest.mark.alone
 @pytest.mark.cluster
 @pytest.mark.timeout(300)
