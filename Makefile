@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone check proto format bench chaos simulate mutants clean
+.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -77,6 +77,18 @@ format: $(STAMP)  ## format the code
 
 bench: $(STAMP)  ## throughput and latency beside the bare path, same run
 	@$(BIN)/python -m bench $(BENCH_ARGS)
+
+# The clients of other log stores, in an environment of their own: nobody needs them to work here.
+PEERS := build/peers/venv
+$(PEERS)/.installed: pyproject.toml
+	@test -x $(PEERS)/bin/python || $(PYTHON) -m venv $(PEERS)
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check "pip>=25.1"
+	@$(PEERS)/bin/python -m pip install --quiet --disable-pip-version-check --group peers
+	@touch $@
+
+bench-peers: $(STAMP) $(PEERS)/.installed  ## beside Apache Kafka and other log stores, same run; BENCH_ARGS="--only kafka"
+	@$(BIN)/python -m bench peers --fetch
+	@$(BIN)/python -m bench peers $(BENCH_ARGS)
 
 chaos: $(STAMP)  ## kill the leader ten times under load and check every acknowledgement
 	@$(BIN)/quorumlog chaos run kill-leader --rounds 10

@@ -11,7 +11,8 @@ Other commands measure other things:
 - ``compare``: this checkout beside earlier commits, the compiled modules, the bare path;
 - ``tuning``: what a client's settings gain over its defaults;
 - ``rebalance``, ``coordinator-failover`` and ``consumer-heartbeats``: consumer groups;
-- ``spark``: the data source of Spark.
+- ``spark``: the data source of Spark;
+- ``peers``: other log stores, Apache Kafka first, beside ours.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ from bench.figures import Figures
 from bench.job import JobError, run_job
 from bench.measurements import PARTITIONS, Load, Measurement, measurements
 from bench.options import add_json, add_work_dir
+from bench.peers import command as peers
 from bench.printing import result_console
 from bench.report import Row, Runs, markdown, rows_of, show, write_json
 from quorumlog.sdk import Admin, NewTopic
@@ -69,6 +71,7 @@ COMMANDS = {
     "consumer-heartbeats": consumer_heartbeats.main,
     "coordinator-failover": coordinator_failover.main,
     "spark": spark.main,
+    "peers": peers.main,
 }
 
 

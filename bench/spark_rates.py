@@ -106,7 +106,7 @@ class SparkRates:
     def measure(self, rounds: Count, say: Callable[[str], None]) -> list[Rates]:
         """Writes what is to be read, and runs everything round by round."""
         say("writing the rows to read")
-        self._fill()
+        fill_topic(self._bootstrap, _READ_TOPIC, self._read_rows)
         kinds = [
             self._reading("batch read", batch_read),
             self._reading("streaming read, AvailableNow", stream_read),
@@ -139,33 +139,39 @@ class SparkRates:
         def written() -> float:
             self._written += 1
             topic = f"bench-write-{self._written}"
-            with Admin(bootstrap_servers=self._bootstrap) as admin:
-                admin.create_topics([NewTopic(topic, PARTITIONS, NODES)])
-                seconds = query(
-                    self._spark, SparkFormat("quorumlog", {**options, "topic": topic}), rows, VALUE_BYTES, WRITERS
-                )
-                self._check(topic)
-                admin.delete_topics([topic])
-            return seconds
+            sink = SparkFormat("quorumlog", {**options, "topic": topic})
+            write = partial(query, self._spark, sink, rows, VALUE_BYTES, WRITERS)
+            return timed_write(self._bootstrap, topic, rows, write)
 
         return QueryKind(Rates(what, rows, DISCARD, WRITE_TARGET), {DISCARD: discarded, OURS: written})
 
-    def _check(self, topic: str) -> None:
-        with Consumer(bootstrap_servers=self._bootstrap) as consumer:
-            ends = consumer.end_offsets([TopicPartition(topic, number) for number in range(PARTITIONS)])
-        if sum(ends.values()) != self._write_rows:
-            raise WrongRowsError(f"{sum(ends.values())} rows are in the topic instead of {self._write_rows}")
 
-    def _fill(self) -> None:
-        with Admin(bootstrap_servers=self._bootstrap) as admin:
-            admin.create_topics([NewTopic(_READ_TOPIC, PARTITIONS, NODES)])
-        table = pa.table({"value": random_values(min(_TABLE_ROWS, self._read_rows), VALUE_BYTES)})
-        with Producer(bootstrap_servers=self._bootstrap) as producer:
-            futures = [
-                producer.send_arrow(
-                    _READ_TOPIC, table.slice(0, self._read_rows - first), partition=first // table.num_rows % PARTITIONS
-                )
-                for first in range(0, self._read_rows, table.num_rows)
-            ]
-            for future in futures:
-                future.result(timeout=60)
+def fill_topic(bootstrap: str, topic: str, rows: int) -> None:
+    """Makes a topic of ours with ``rows`` random values, spread over its partitions."""
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, NODES)])
+    table = pa.table({"value": random_values(min(_TABLE_ROWS, rows), VALUE_BYTES)})
+    with Producer(bootstrap_servers=bootstrap) as producer:
+        futures = [
+            producer.send_arrow(topic, table.slice(0, rows - first), partition=first // table.num_rows % PARTITIONS)
+            for first in range(0, rows, table.num_rows)
+        ]
+        for future in futures:
+            future.result(timeout=60)
+
+
+def timed_write(bootstrap: str, topic: str, rows: int, write: Run) -> float:
+    """Seconds of a query that writes so many rows to a topic of ours, which is made for it and deleted afterwards.
+
+    Raises:
+        WrongRowsError: the topic does not end up with as many records.
+    """
+    with Admin(bootstrap_servers=bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, PARTITIONS, NODES)])
+        seconds = write()
+        with Consumer(bootstrap_servers=bootstrap) as consumer:
+            ends = consumer.end_offsets([TopicPartition(topic, number) for number in range(PARTITIONS)])
+        if sum(ends.values()) != rows:
+            raise WrongRowsError(f"{sum(ends.values())} rows are in the topic instead of {rows}")
+        admin.delete_topics([topic])
+    return seconds

@@ -39,9 +39,13 @@ def watch(owner: int) -> list[tuple[int, str]] | None:
     """Waits for the owner's end; the processes to kill, or None when it has cleaned up itself."""
     processes: list[tuple[int, str]] = []
     rest = b""
-    while os.getppid() == owner:
-        readable, _, _ = select.select([0], [], [], PARENT_CHECK_S)
+    while True:
+        # What an owner said that is gone already still stands in the pipe, whose end a child of its own may hold open.
+        orphaned = os.getppid() != owner
+        readable, _, _ = select.select([0], [], [], 0 if orphaned else PARENT_CHECK_S)
         if not readable:
+            if orphaned:
+                break
             continue
         data = os.read(0, 65536)
         if not data:
