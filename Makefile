@@ -12,7 +12,7 @@ unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone check proto format bench bench-peers chaos simulate mutants clean
+.PHONY: help setup compile demo test test-fast test-logic test-processes test-alone test-compiled check proto format bench bench-peers chaos simulate mutants clean
 
 help:  ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -58,6 +58,18 @@ test-processes: $(STAMP)  ## what starts nodes, commands, Spark
 
 test-alone: $(STAMP)  ## what is timed or starved, one by one
 	@$(PYTEST) -m alone $(PYTEST_ARGS) || test $$? -eq 5
+
+# The same source, compiled, on a core of its own: rules of the log and of the node, storms and simulated clusters, and
+# clusters of processes that lose their leaders. What cannot run so is marked "interpreted", and shown as skipped.
+COMPILED_LOGIC := $(addprefix tests/,raft server/broker server/hosting server/node server/partition server/transport \
+	sdk/producer simulation/partition simulation/machinery/test_reduction.py test_compiled_sources.py)
+COMPILED_CLUSTERS := tests/integration/test_leaders_return.py tests/integration/test_snapshot_catch_up.py \
+	$(addprefix tests/sdk/against_nodes/test_against_cluster.py::test_,killing_the_leader_under_load_loses_and_doubles_nothing_and_keeps_order many_records_come_back_once_and_in_order the_asyncio_clients_do_the_same) \
+	tests/server/local/test_local_cluster.py::test_a_killed_controller_is_replaced_and_comes_back_on_its_data
+test-compiled: compile  ## the rules, simulated clusters and clusters of processes, on compiled modules
+	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 -m "not ($(PROCESSES))" $(COMPILED_LOGIC) $(PYTEST_ARGS)
+	@PYTHONPATH=$(COMPILED) $(BIN)/python -m quorumlog.chaos.simulate --seeds 30
+	@PYTHONPATH=$(COMPILED) $(PYTEST) -q -n 2 $(COMPILED_CLUSTERS) $(PYTEST_ARGS)
 
 check: $(STAMP)  ## lint, types, generated code fresh
 	@$(BIN)/ruff check .

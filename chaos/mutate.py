@@ -7,6 +7,7 @@ where they must find nothing. A mutant that survives is a missing check.
 Examples:
     python -m quorumlog.chaos.mutate
     python -m quorumlog.chaos.mutate --only no_noop_at_election
+    python -m quorumlog.chaos.mutate --compiled --only no_noop_at_election
     python -m quorumlog.chaos.mutate --list
 """
 
@@ -27,6 +28,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.chaos.mutation.checks import Verdict
+from quorumlog.chaos.mutation.compiled_copy import NotCompiledError, add_compiled, compile_changed
 from quorumlog.chaos.mutation.mutant import CHECKOUT, Mutant, StalePatchError, copy_packages, copy_tree, load_mutants
 
 #: A check that has not come to an end by then has no say.
@@ -73,14 +75,23 @@ class Workshop:
 
     Arguments:
         folder: empty, for the copies.
+        compiled: whether they run what ``make compile`` made, and the units that a mutant has changed compiled anew.
+
+    Raises:
+        NotCompiledError: what is compiled is not what the sources say.
     """
 
-    def __init__(self, folder: Path, checkout: Path = CHECKOUT, timeout_s: float = CHECK_TIMEOUT_S) -> None:
+    def __init__(
+        self, folder: Path, checkout: Path = CHECKOUT, timeout_s: float = CHECK_TIMEOUT_S, *, compiled: bool = False
+    ) -> None:
         self._folder = folder
         self._checkout = checkout
         self._timeout_s = timeout_s
         self._pristine = folder / "pristine"
+        self._compiled = compiled
         copy_packages(self._pristine, checkout)
+        if compiled:
+            add_compiled(self._pristine, checkout)
         subprocess.run([sys.executable, "-m", "compileall", "-q", str(self._pristine)], check=True)
 
     def try_mutant(self, mutant: Mutant) -> MutantResult:
@@ -88,12 +99,15 @@ class Workshop:
 
         Raises:
             StalePatchError: the patch does not fit the source.
+            NotCompiledError: the compiler refuses it.
             CheckError: a check could not be carried out.
         """
         began = time.monotonic()
         tree = self._folder / mutant.name
         copy_tree(self._pristine, tree)
         mutant.apply(tree)
+        if self._compiled:
+            compile_changed(mutant, tree, self._checkout)
         silent: list[str] = []
         for check in mutant.checks:
             verdict = self.run(check, tree, mutant.modules)
@@ -160,8 +174,11 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", nargs="+", metavar="NAME", help="these mutants")
     parser.add_argument("--list", action="store_true", help="say what there is, and run nothing")
     parser.add_argument("--jobs", type=int, default=1, help="mutants tried at once (default 1)")
+    parser.add_argument("--compiled", action="store_true", help="as make compile runs them; needs --only")
     parser.add_argument("--json", type=Path, help="write the outcomes there, too")
     chosen = parser.parse_args(arguments)
+    if chosen.compiled and not chosen.only:
+        parser.error("--compiled compiles each mutant, which takes long: name them with --only")
     mutants = load_mutants()
     if chosen.only:
         unknown = sorted(set(chosen.only) - {mutant.name for mutant in mutants})
@@ -175,17 +192,17 @@ def main(arguments: list[str] | None = None) -> int:
     if not (CHECKOUT / "tests").is_dir():
         parser.error(f"the mutants are tried with the tests of a source checkout; {CHECKOUT} is none")
     try:
-        return _try(mutants, chosen.jobs, chosen.json)
-    except (StalePatchError, CheckError) as problem:
+        return _try(mutants, chosen.jobs, chosen.json, compiled=chosen.compiled)
+    except (StalePatchError, NotCompiledError, CheckError) as problem:
         print(problem, file=sys.stderr)
         return 2
 
 
-def _try(mutants: list[Mutant], jobs: int, json_path: Path | None) -> int:
+def _try(mutants: list[Mutant], jobs: int, json_path: Path | None, *, compiled: bool) -> int:
     began = time.monotonic()
     outcomes: list[MutantResult] = []
     with tempfile.TemporaryDirectory(prefix="quorumlog-mutants-") as folder:
-        workshop = Workshop(Path(folder))
+        workshop = Workshop(Path(folder), compiled=compiled)
         print(HEAD, flush=True)
         for outcome in try_all(mutants, workshop, jobs):
             outcomes.append(outcome)

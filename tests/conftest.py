@@ -13,6 +13,8 @@ import pytest
 from xdist.remote import Producer
 from xdist.scheduler import LoadFileScheduling
 
+from quorumlog.pure import is_compiled
+
 pytest_plugins = ["pytester"]
 
 SPARK = "tests/spark/"
@@ -52,6 +54,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> OneSpar
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     choose_scenarios(config, items)
+    if is_compiled():
+        for item in items:
+            for mark in item.iter_markers("interpreted"):
+                item.add_marker(pytest.mark.skip(f"interpreted only: it {mark.args[0]}"))
     # Whatever else there is fits in beside them.
     items.sort(key=lambda item: not item.nodeid.startswith(SPARK))
 

@@ -81,12 +81,13 @@ class Outcome:
         self.when_done(resolved.set)
         return resolved.wait(timeout_s)
 
-    async def wait_async(self) -> None:
-        """Suspends until resolved."""
-        if self._done:
-            return
+    def wait_async(self) -> asyncio.Future[None]:
+        """A future of the running loop that is done once this is resolved."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
+        if self._done:
+            future.set_result(None)
+            return future
 
         def wake() -> None:
             if not future.done():
@@ -96,4 +97,4 @@ class Outcome:
             loop.call_soon_threadsafe(wake)
 
         self.when_done(wake_loop)
-        await future
+        return future

@@ -144,7 +144,7 @@ def test_a_snapshot_replaces_what_gathered_before_it() -> None:
     rig.append(1, 0, 0, noop(1, 1))
     assert rig.host.take_transaction(6) is not None
     rig.append(1, 1, 1, noop(2, 1))
-    snapshot = Snapshot(EntryId(9, 2, 99), Configuration((1, 2, 3)), b"state")
+    snapshot = Snapshot(EntryId(9, 2, 99), Configuration((1, 2, 3)), (b"state",))
     rig.host.replicas[1].raft.step(7, InstallSnapshot(2, 1, 2, snapshot))
     rig.host.touch(1)
     rig.host.run_round()

@@ -21,7 +21,15 @@ from quorumlog.v1.admin_pb2 import (
     RestoredProducers,
     RestorePartitionRequest,
 )
-from quorumlog.v1.entry import FIRST_NAMED_PRODUCER_ID, Flags, build_compacted, parse_envelope, parse_header
+from quorumlog.v1.entry import (
+    FIRST_NAMED_PRODUCER_ID,
+    Codec,
+    Flags,
+    TimestampType,
+    build_compacted,
+    parse_envelope,
+    parse_header,
+)
 from quorumlog.v1.errors_pb2 import ErrorCode
 from quorumlog.v1.partition_log_pb2 import BeginRestore
 
@@ -66,8 +74,8 @@ def backed_up(*batches: bytes) -> tuple[list[bytes], list[ProducerRecord]]:
 
 def compacted(base_offset: int, last_offset: int) -> bytes:
     return build_compacted(
-        b"x" * 16, group=7, base_offset=base_offset, last_offset=last_offset, record_count=2, codec=0,  # type: ignore[arg-type]
-        timestamp_type=0, base_timestamp_ms=1, max_timestamp_ms=2,  # type: ignore[arg-type]
+        b"x" * 16, group=7, base_offset=base_offset, last_offset=last_offset, record_count=2, codec=Codec.NONE,
+        timestamp_type=TimestampType.CREATE_TIME, base_timestamp_ms=1, max_timestamp_ms=2,
     )  # fmt: skip
 
 

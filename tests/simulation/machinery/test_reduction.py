@@ -77,6 +77,7 @@ def seed_that_fails() -> int:
     pytest.fail(f"{MOST_SEEDS} seeds do not notice the planted bug")
 
 
+@pytest.mark.interpreted("plants its bug into methods, which callers in the same unit of compilation do not look up")
 @pytest.mark.timeout(400)
 def test_a_planted_bug_is_cut_down_to_a_transcript(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
