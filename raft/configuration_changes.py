@@ -50,6 +50,7 @@ class ConfigurationChanges:
             lambda index, term, previous: sealer.config(index, term, previous, configuration)
         )
         self._leading.pending_change_index = entry.index
+        self._state.change_index = entry.index
         return entry
 
     def leave_joint(self) -> None:
@@ -84,6 +85,7 @@ class ConfigurationChanges:
         configuration = self._sealer.configuration_of(entry)
         state.configuration = configuration
         state.configuration_index = entry.index
+        state.change_index = max(state.change_index, entry.index)
         if replication is None:
             # It may be of the past: the node's former replica may have been a witness, or the new one may be.
             return
@@ -109,7 +111,7 @@ class ConfigurationChanges:
 
     @property
     def is_everywhere(self) -> bool:
-        """True for a leader all of whose voters durably hold the newest change, and were told that it is committed
+        """True for a leader all of whose voters durably hold the newest change, and durably know that it is committed
         (``is_configuration_everywhere``)."""
         state, replication = self._state, self._leading.replication
         if replication is None or state.configuration.is_joint or not self._leading.leads_committed:
@@ -119,7 +121,9 @@ class ConfigurationChanges:
         wanted = max(replication.term_start, state.configuration_index)
         others = [replication.progress[voter] for voter in state.configuration.voters if voter != state.node_id]
         # A voter that holds the change, and does not know that it is committed, asks those that were removed for their
-        # votes (scenario 12): they must be there until this leader is no longer the only one that knows.
-        return state.log.durable_index >= wanted and all(
-            min(progress.match_index, progress.known_commit) >= wanted for progress in others
+        # votes (scenario 12): they must be there until all know, this leader too, and none can forget it.
+        return (
+            state.log.durable_index >= wanted
+            and state.durable_commit >= state.configuration_index
+            and all(min(progress.match_index, progress.known_commit) >= wanted for progress in others)
         )

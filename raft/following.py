@@ -44,7 +44,10 @@ class Following:
             self._acknowledge(request.sender, log.commit_index)
         elif self._holds(request.prev_index, request.prev_term):
             matching = log.merge(request.prev_index, entries)
-            log.commit_to(min(request.commit, matching))
+            for entry in entries:
+                if entry.kind is EntryKind.CONFIG:
+                    state.change_index = entry.index
+            state.learn_commit(min(request.commit, matching))
             self._acknowledge(request.sender, matching)
         else:
             # Skip all of the terms that the leader cannot have: below the commit index the logs agree in any case.
@@ -71,11 +74,16 @@ class Following:
         """Learns what is committed, and goes to sleep if the leader calls for it and this replica has everything."""
         self._hear_leader(now, heartbeat.sender)
         state, log = self._state, self._log
-        log.commit_to(heartbeat.commit)
+        state.learn_commit(heartbeat.commit)
         # Only with all that the leader has, and not on a word from before the connection broke.
         whole = log.last.index == log.commit_index == heartbeat.commit
         state.quiescent = heartbeat.quiesce and whole and not self._candidacy.timer.is_deaf(now)
-        state.send(HeartbeatResponse(state.node_id, heartbeat.sender, state.term, heartbeat.round, state.quiescent))
+        response = HeartbeatResponse(state.node_id, heartbeat.sender, state.term, heartbeat.round, state.quiescent)
+        if state.would_forget_change(state.durable_commit):
+            # The leader takes the answer for a promise: those that a change removed are not needed any more.
+            state.send_when_durable(response)
+        else:
+            state.send(response)
 
     def take_install_snapshot(self, now: int, message: InstallSnapshot) -> None:
         """Replaces the log by a snapshot, unless the log leads to the same state."""

@@ -77,6 +77,7 @@ class RaftGroup(ReplicaState):
         "_candidacy",
         "_changes",
         "_following",
+        "_handed_commit",
         "_handed_hard_state",
         "_leading",
         "_quiescence",
@@ -95,6 +96,7 @@ class RaftGroup(ReplicaState):
         self._quiescence = Quiescence(self, self._leading, self._candidacy)
         self._snapshot_source = services.snapshot_source
         self._handed_hard_state = (self.term, self.vote)
+        self._handed_commit = self.durable_commit
         self._set_deadline()
 
     # -- state ------------------------------------------------------------------------------------------------
@@ -192,7 +194,7 @@ class RaftGroup(ReplicaState):
     @property
     def is_configuration_everywhere(self) -> bool:
         """True for a leader all of whose voters durably hold the change that made them voters, and all before it, and
-        have said that they know it to be committed, with no other change under way.
+        have said that they know it to be committed and will know it after a restart, with no other change under way.
 
         Only then may a replica that was removed be destroyed: one of these that knew less could still be elected with
         its vote, and a replica that is made anew there would have forgotten what it must refuse. And one that knew less
@@ -492,20 +494,27 @@ class RaftGroup(ReplicaState):
         log = self.log
         snapshot, truncate_from, entries = log.take_unhanded()
         voted = (self.term, self.vote)
-        hard_state = None
-        if voted != self._handed_hard_state or snapshot is not None or membership.is_changed_by(entries):
-            # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
-            # A change of members too: a replica that has a change on disk knows from that moment on that the one before
-            # it is committed. Otherwise a replica that restarts with both could campaign among voters who are two
-            # changes old, and a quorum of them need not have met one of today's (scenario 9).
-            hard_state = HardState(self.term, self.vote, log.commit_index)
-            self._handed_hard_state = voted
         committed = log.deliver(self.options.max_apply_bytes)
         if committed and self._changes.apply_those_in(committed):
             self._set_deadline()
+        hard_state = None
+        changed = membership.is_changed_by(entries) or self.would_forget_change(self._handed_commit)
+        if voted != self._handed_hard_state or snapshot is not None or changed:
+            # Term and vote go in one write, with the entries (scenario 2); a snapshot with its commit (scenario 6).
+            # A change of members too: a replica that has a change on disk knows from that moment on that the one before
+            # it is committed. Otherwise a replica that restarts with both could campaign among voters who are two
+            # changes old, and a quorum of them need not have met one of today's (scenario 9). And that a change is
+            # committed is written as soon as it is known: then those that it removed are destroyed (scenario 12i).
+            hard_state = HardState(self.term, self.vote, log.commit_index)
+            self._handed_hard_state = voted
+            self._handed_commit = log.commit_index
         writes = hard_state is not None or bool(entries) or truncate_from is not None
         now, after, number = self.outbox.take(writes=writes)
-        token = DurableToken(log.last, log.generation, self.term, self.vote, number) if writes else None
+        token = (
+            DurableToken(log.last, log.generation, self.term, self.vote, number, self._handed_commit)
+            if writes
+            else None
+        )
         log.trim(self.options.cache_bytes if self._leading.replication is not None else 0)
         return Ready(now, hard_state, truncate_from, entries, snapshot, after, token, committed)
 
@@ -513,6 +522,7 @@ class RaftGroup(ReplicaState):
         """The write of the Ready that carried ``token`` is synced, and all writes before it."""
         self.outbox.durable(token.number)
         self.durable_term = max(self.durable_term, token.term)
+        self.durable_commit = max(self.durable_commit, token.commit)
         advanced = self.log.mark_durable(token)
         replication = self._leading.replication
         if replication is not None:

@@ -6,11 +6,14 @@ so on) read and change it; each rule stands in one of them.
 
 from __future__ import annotations
 
-from quorumlog.raft.errors import InvariantViolationError
+from quorumlog.raft.errors import InvariantViolationError, UnreadableEntryError
 from quorumlog.raft.log import RaftLog
 from quorumlog.raft.options import RaftOptions
 from quorumlog.raft.outbox import Outbox
-from quorumlog.raft.types import NO_NODE, Message, RaftLogServices, RestoredReplica, Role
+from quorumlog.raft.types import NO_NODE, EntryKind, Message, RaftLogServices, RestoredReplica, Role
+
+#: Bytes of entries found on disk that are looked through for a change of members, when they are committed.
+MOST_LOOKED_AT_BYTES = 1 << 16
 
 
 class ReplicaState:
@@ -30,13 +33,19 @@ class ReplicaState:
         leader_id: the leader of ``term`` if known, otherwise NO_NODE.
         configuration: members as of the applied index.
         configuration_index: of the last entry applied in this life that changed them; 0 before the first.
+        change_index: of the newest change of members in the log, as far as it came or was applied in this life. Of the
+            one before it is on the disk that it is committed, since that came with this one.
+        durable_commit: entries up to here are known to be committed after a restart, too.
         quiescent: the Raft group is idle and this replica sleeps: no deadline, no heartbeats. The lease between its
             node and the leader's stands for both (quiescence.py).
     """
 
     __slots__ = (
+        "_found_last",
+        "change_index",
         "configuration",
         "configuration_index",
+        "durable_commit",
         "durable_term",
         "group",
         "is_witness",
@@ -81,7 +90,34 @@ class ReplicaState:
             applied=restored.applied,
             check_chain=services.check_chain,
         )
+        self.durable_commit = self.log.commit_index
+        self.change_index = 0
+        self._found_last = last.index
         self.outbox = Outbox()
+
+    def learn_commit(self, index: int) -> None:
+        """The leader says that this is committed. Where that is of what was found on disk, nobody has noted yet whether
+        there is a change among it."""
+        log, before = self.log, self.log.commit_index
+        log.commit_to(index)
+        first, last = max(before + 1, log.first_index), min(log.commit_index, self._found_last)
+        if first > last:
+            return
+        try:
+            entries = log.slice(first, last, MOST_LOOKED_AT_BYTES)
+        except UnreadableEntryError:
+            entries = []
+        if not entries or entries[-1].index < last:
+            # Of what is not read the end counts as one, which costs a write.
+            self.change_index = max(self.change_index, last)
+        for entry in entries:
+            if entry.kind is EntryKind.CONFIG:
+                self.change_index = max(self.change_index, entry.index)
+
+    def would_forget_change(self, commit: int) -> bool:
+        """Whether a replica that knew only so much to be committed could take a change of members for open that this
+        one knows to be committed."""
+        return commit < self.change_index <= self.log.commit_index
 
     @property
     def is_voter(self) -> bool:

@@ -392,10 +392,12 @@ class Ready:
 class DurableToken(NamedTuple):
     """Names what a write made durable: log up to ``last``, written in the tail's ``generation``, and the vote in
     ``term``. A token of an older generation says nothing about entries rewritten since (scenario 5: ABA). ``number``
-    counts the group's writes; a token stands for all writes up to its own."""
+    counts the group's writes; a token stands for all writes up to its own. ``commit`` is that of the newest hard state
+    among them."""
 
     last: EntryId
     generation: int
     term: int
     vote: int
     number: int = 0
+    commit: int = 0

@@ -149,6 +149,7 @@ class DamagedReplicas(NodeService):
         # While it is being moved, each half decides; and the move may be waiting for this very replica.
         for half in (record.replicas, record.wanted):
             others = [node for node in half if node != own and not self._metadata.image.is_fenced(node)]
-            if len(others) <= len(half) // 2:
+            # A half that is this node alone has nobody to wait for: what there is, the leader has.
+            if len(others) <= len(half) // 2 and set(half) != {own}:
                 return f"more replicas of {record.name} to be there, without which it cannot be led"
         return ""

@@ -40,11 +40,13 @@ class ControllerClient(NodeService):
 
     Arguments:
         limit: requests that may wait for an answer.
+        first_id: requests are numbered from behind it. Random, of this process: what its predecessor asked may be
+            answered to this one, and the registration of one that is gone must not be taken for its own.
     """
 
-    def __init__(self, route: ControllerRoute, limit: int) -> None:
+    def __init__(self, route: ControllerRoute, limit: int, first_id: int) -> None:
         self._route = route
-        self._next_id = 0
+        self._next_id = first_id
         self._waiting: PendingCalls[_AskedController] = PendingCalls(limit)
 
     def ask(

@@ -33,7 +33,7 @@ class ControllerTraffic:
         self._metadata = metadata
         self._time = time
         self._handlers: dict[str, PeerRequestHandler] = {}
-        self.client = ControllerClient(self, resources.options.limits.controller_requests)
+        self.client = ControllerClient(self, resources.options.limits.controller_requests, resources.boot_id)
 
     def controller_id(self) -> int:
         """The node to ask; NO_NODE when none is known that could answer."""

@@ -88,6 +88,10 @@ class DeletedProducers(NodeService):
     takes nothing of one that it knows to be deleted. So a look that finds nothing holds until the next of the two,
     and nobody looks at a partition that no named producer has written to.
 
+    A look comes after all that was in the log when it became due. Among that may be a command of an earlier leader that
+    knew of the deletion, and behind it a batch that this leader took before it did: in between the identity is not
+    known, and after the batch it is known again.
+
     The command comes after all of the identity's batches that this leader may have taken. A leader that falls before
     the command is committed leaves it to the next one.
 
@@ -114,8 +118,11 @@ class DeletedProducers(NodeService):
 
     def consider(self, now: int, partition: Partition) -> None:
         """A leadership has begun here, or a name was deleted."""
-        if self._heard_of and partition.leads and partition.producers.has_named:
-            self._due.setdefault(partition.group, (0, 0))
+        raft = partition.raft
+        if not self._heard_of or not partition.leads:
+            return
+        if partition.producers.has_named or raft.applied_index < raft.last_id.index:
+            self._due[partition.group] = (raft.term, raft.last_id.index)
             self._look_due = self._look_due or now
 
     @property

@@ -31,7 +31,7 @@ class Metadata:
 
 
 def unregistered_broker() -> Broker:
-    client = ControllerClient(NoController(), 10)
+    client = ControllerClient(NoController(), 10, first_id=0)
     return Broker(NodeOptions(1, "127.0.0.1:1", {1: "127.0.0.1:1"}), "directory", 1, client, NoPartitions(), Metadata())
 
 

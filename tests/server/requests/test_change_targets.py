@@ -47,7 +47,7 @@ class AskedNode:
         self.image = MetadataImage()
         self.controller = Controller()
         self.replies = Replies()
-        client = ControllerClient(self.controller, 100)
+        client = ControllerClient(self.controller, 100, first_id=0)
         self.requests = TopicRequests(self, client, self.controller, 100, self.replies)  # type: ignore[arg-type]
 
     def create(self, name: str = "t", topic_id: bytes = ID) -> None:

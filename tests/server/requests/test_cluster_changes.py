@@ -27,7 +27,7 @@ class Asked:
 
 def change(names: int) -> tuple[list[peer_pb2.ControllerRequest], list[Reply]]:
     asked, replies = Asked(), Replies()
-    changes = ClusterChanges(ControllerClient(asked, 10), replies)
+    changes = ClusterChanges(ControllerClient(asked, 10, first_id=0), replies)
     request = admin_pb2.AlterQuorumRequest(add=range(names), timeout_ms=1_000)
     changes.change(StepTime(0, 0), ClientRequest(7, request), request)
     return asked.requests, replies.take_gathered()

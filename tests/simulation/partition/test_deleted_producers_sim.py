@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from quiet_cluster import Quiet
+from quiet_cluster import SECOND, Quiet
 from sequenced_client import SequencedClient, log_of, make_leader, tables_of
 
 from quorumlog.server.metadata.producer_names import NamedProducers
@@ -113,3 +113,41 @@ def test_a_sleeping_partition_wakes_to_forget_and_sleeps_again() -> None:
     assert leader.last_id == last, "there is nothing left to forget"
     assert leader.quiescent
     assert kept.sent("v2", 1).error.code == ErrorCode.NONE
+
+
+def test_a_batch_behind_a_command_to_forget_is_forgotten_too() -> None:
+    """A leader that falls has told its log to forget. The next one does not know of the deletion yet, and takes a batch
+    behind that command, which is not applied yet. What is applied then knows nobody, until the batch is."""
+    quiet = Quiet(7, nodes=1)
+    (group,) = quiet.groups()
+    process, client = quiet.cluster.processes[1], SequencedClient(quiet, "etl")
+    assert client.sent("a", 0).error.code == ErrorCode.NONE
+    # So that the next start but one knows of the claim, and not of the deletion.
+    process.die(silent=False)
+    quiet.cluster.start(1)
+    quiet.until(lambda: quiet.led_by(group) == 1, 2)
+    assert client.sent("b", 1).error.code == ErrorCode.NONE
+
+    def deleted() -> bool:
+        image = process.image
+        return image is not None and image.named_producers.is_deleted(client.identity.producer_id)
+
+    def stall() -> None:
+        process.disk.stalled_until = quiet.scheduler.now + SECOND // 5
+
+    def command_is_durable() -> bool:
+        return deleted() and process.disk.synced[group].last.index > before
+
+    before = process.disk.synced[group].last.index
+    quiet.cluster.request("admin", 1, admin_pb2.DeleteProducersRequest(names=["etl"], timeout_ms=2_000), lambda _: None)
+    quiet.until(command_is_durable, 2)
+    process.die(silent=False)
+    quiet.cluster.start(1)
+    # It leads with its votes on disk, and commits nothing before the disk goes on.
+    process.disk.after_sync = stall
+    quiet.until(lambda: quiet.led_by(group) == 1, 2)
+    assert not deleted()
+    client.send(1, "c", 2)
+    quiet.until(lambda: bool(client.acknowledged("c")), 2)
+    quiet.until(lambda: deleted() and not tables_of(quiet, group)[0].keys() - {FORGOTTEN_ROW, NAMED_APART_ROW}, 2)
+    assert log_of(quiet, group) == ["a", "b", "c"]

@@ -6,6 +6,7 @@ from collections import Counter
 
 import pytest
 
+from quorumlog.chaos.models.committed_partition import Violation
 from quorumlog.chaos.simulator.cluster import ClusterOptions, SimCluster
 from quorumlog.chaos.simulator.convergence import Calm, missing_for_convergence
 from quorumlog.chaos.simulator.scheduler import Scheduler
@@ -60,3 +61,21 @@ def test_idle_partitions_say_nothing_and_nobody_campaigns(monkeypatch: pytest.Mo
         frames[partitions] = idle.frames
     print(f"frames in {IDLE_SECONDS} idle seconds: {frames}")
     assert frames[60] <= 1.1 * frames[1]
+
+
+def test_a_topic_that_is_deleted_while_all_rest_is_no_election(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle(1, monkeypatch)
+    calm = Calm(idle.cluster)
+    request = admin_pb2.DeleteTopicsRequest(names=["unused"], timeout_ms=5_000)
+    idle.cluster.request("admin", 1, request, lambda answer: None)
+    idle.run(1)
+    assert all(list(process.replicas) == [METADATA_GROUP] for process in idle.cluster.processes.values())
+    calm.check()
+
+
+def test_a_replica_that_is_gone_while_all_rest_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    idle = Idle(1, monkeypatch)
+    calm = Calm(idle.cluster)
+    idle.cluster.processes[2].die(silent=False)
+    with pytest.raises(Violation, match="went from term"):
+        calm.check()

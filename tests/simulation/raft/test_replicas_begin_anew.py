@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import Writing
+from quiet_cluster import TOPIC, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
 from quorumlog.raft.types import HardState
+from quorumlog.v1 import admin_pb2
 
 pytestmark = pytest.mark.scenario("20b")
 
@@ -80,6 +81,29 @@ def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_han
     writing.cluster.start(victim.node_id)
     writing.until(lambda: group in victim.replicas, 15)
     writing.until(lambda: victim.replicas[group].raft.commit_index > 0, 15)
+    before = len(acknowledged(writing))
+    writing.run(3)
+    found = acknowledged(writing)
+    assert found == list(range(len(found)))
+    assert len(found) > before + 50
+
+
+@pytest.mark.parametrize("seed", range(1, 4))
+def test_a_broken_replica_that_is_to_be_the_only_one_begins_anew(seed: int) -> None:
+    """The move waits for it, and nobody else will be there of the half that it is."""
+    writing = Writing(seed)
+    (group,) = writing.groups()
+    victim = next(process for process in writing.cluster.processes.values() if process is not writing.leader())
+    break_replica(writing, victim, group)
+    request = admin_pb2.ReassignPartitionsRequest(timeout_ms=2_000)
+    request.reassignments.add(topic=TOPIC, partition=0, replicas=[victim.node_id])
+    writing.cluster.request("admin", writing.leader().node_id, request, lambda answer: None)
+
+    def moved() -> bool:
+        image = victim.image
+        return image is not None and group in image.partitions and image.partitions[group].replicas == (victim.node_id,)
+
+    writing.until(moved, 30)
     before = len(acknowledged(writing))
     writing.run(3)
     found = acknowledged(writing)
