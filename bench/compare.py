@@ -89,7 +89,7 @@ class _Bare:
 
 
 @dataclass(slots=True, frozen=True)
-class Side:
+class Contender:
     """What is compared.
 
     Arguments:
@@ -144,7 +144,7 @@ class Comparison:
         return [ours / theirs for ours, theirs in pairs]
 
 
-def find_sides(names: list[str], folder: Path) -> list[Side]:
+def find_sides(names: list[str], folder: Path) -> list[Contender]:
     """This checkout, and the others by their names.
 
     Arguments:
@@ -153,23 +153,23 @@ def find_sides(names: list[str], folder: Path) -> list[Side]:
     Raises:
         UnknownSideError: one is not there.
     """
-    sides = [Side(THIS)]
+    sides = [Contender(THIS)]
     for name in names:
         if name == BARE:
-            sides.append(Side(BARE))
+            sides.append(Contender(BARE))
         elif name == COMPILED:
             if not any(COMPILED_TREE.glob(_COMPILED_MODULE)):
                 raise UnknownSideError("nothing is compiled here: run make compile first")
-            sides.append(Side(COMPILED, COMPILED_TREE))
+            sides.append(Contender(COMPILED, COMPILED_TREE))
         else:
             packages = lay_out(name, folder / f"code-{len(sides)}")
             if packages is None:
                 raise UnknownSideError(f"this checkout has no commit {name!r}: fetch its whole history")
-            sides.append(Side(name, packages))
+            sides.append(Contender(name, packages))
     return sides
 
 
-def measure(sides: list[Side], chosen: list[Measurement], repetitions: int, folder: Path) -> list[Comparison]:
+def measure(sides: list[Contender], chosen: list[Measurement], repetitions: int, folder: Path) -> list[Comparison]:
     """Runs every load on every side, ``repetitions`` times."""
     found = [Comparison(each, {side.name: [] for side in sides}) for each in chosen]
     topics = {each.topic for each in chosen}
