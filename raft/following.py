@@ -80,7 +80,9 @@ class Following:
         state.quiescent = heartbeat.quiesce and whole and not self._candidacy.timer.is_deaf(now)
         response = HeartbeatResponse(state.node_id, heartbeat.sender, state.term, heartbeat.round, state.quiescent)
         if state.would_forget_change(state.durable_commit):
-            # The leader takes the answer for a promise: those that a change removed are not needed any more.
+            # The leader takes the answer for a promise: those that a change removed are not needed any more. That this
+            # replica lives it is to know at once: disks that stall depose nobody.
+            state.send(HeartbeatResponse(state.node_id, heartbeat.sender, state.term, 0))
             state.send_when_durable(response)
         else:
             state.send(response)
@@ -94,7 +96,7 @@ class Following:
             if log.holds(index, snapshot.last.term):
                 # The log leads to the same state and may go on behind it: installing would delete newer, perhaps
                 # acknowledged entries (scenario 6).
-                log.commit_to(index)
+                state.learn_commit(index)
             else:
                 log.install(snapshot)
                 state.configuration = snapshot.configuration

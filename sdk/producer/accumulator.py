@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable
 import pyarrow as pa
 
 from quorumlog.sdk.cluster.metadata import TopicView
-from quorumlog.sdk.producer.batch import ProducerBatch
+from quorumlog.sdk.producer.batch import PIECE_BYTES, ProducerBatch
 from quorumlog.sdk.producer.delivery import ArrowRows, RecordFuture
 from quorumlog.sdk.records.record_batch import BATCH_BASE_BYTES
 from quorumlog.sdk.types import Headers
@@ -40,7 +40,8 @@ class PartitionBuffer:
 class TopicBuffers:
     """The partitions of one topic, and the one that keyless records stick to at the moment."""
 
-    __slots__ = ("available", "compacted", "max_batch_bytes", "name", "partitions", "rotation", "sticky")
+    __slots__ = ("available", "compacted", "max_batch_bytes", "name", "partitions", "rotation", "sticky",
+                 "sticky_rows")  # fmt: skip
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -52,6 +53,8 @@ class TopicBuffers:
         #: Numbers of the partitions that have a leader, as far as is known.
         self.available: list[int] = []
         self.sticky: PartitionBuffer | None = None
+        #: The same for rows of Arrow tables, which share no batch with records.
+        self.sticky_rows: PartitionBuffer | None = None
         self.rotation = 0
 
     def resize(self, partition_count: int) -> None:
@@ -241,28 +244,29 @@ class Accumulator:
             partition: None sticks to the one of the rows before, while they wait.
             rows: of ``LOG_SCHEMA``.
         """
-        size = rows.nbytes
+        # Where one piece has a null, the batch has a bitmap of them for all of its rows: of keys, and of values.
+        size = rows.nbytes + 2 * (rows.num_rows // 8 + 1)
         with self.lock:
             if self._shut:
                 return None
             try:
-                buffer = topic.sticky if partition is None else topic.partitions[partition]
+                buffer = topic.sticky_rows if partition is None else topic.partitions[partition]
             except IndexError:
                 return None  # It was dropped since the caller looked: who tries again is told.
             full_at = self._full_at(topic)
             batch = buffer.waiting[-1] if buffer is not None and buffer.waiting else None
-            if batch is None or batch.closed or not batch.pieces or batch.reserved_bytes + size > full_at:
+            if batch is None or not batch.takes_rows(size, full_at):
                 if partition is None:
-                    buffer = topic.sticky = topic.next_partition()
+                    buffer = topic.sticky_rows = topic.next_partition()
                 assert buffer is not None
                 batch = self._open_rows(buffer, size)
-            elif not self._reserve(batch, size):
+            elif not self._reserve(batch, size + PIECE_BYTES):
                 return None
             if batch is None:
                 return None
-            batch.room -= size
+            batch.room -= size + PIECE_BYTES
             part = ArrowRows(batch.delivery, batch.add_rows(rows), rows.num_rows)
-            if not self._cut_by_time or batch.reserved_bytes + size > full_at:
+            if not self._cut_by_time or not batch.takes_rows(size, full_at):
                 batch.close()
                 self._wake()
             return part
@@ -270,11 +274,12 @@ class Accumulator:
     def _open_rows(self, buffer: PartitionBuffer, size: int) -> ProducerBatch | None:
         batch = ProducerBatch(buffer.topic, buffer.partition, self._clock(), self.loop_thread)
         batch.delivery.timestamps_ns = None
-        if not self._reserve(batch, size + BATCH_BASE_BYTES):
+        if not self._reserve(batch, size + PIECE_BYTES + BATCH_BASE_BYTES):
             return None
         batch.room -= BATCH_BASE_BYTES
         if buffer.waiting and not buffer.waiting[-1].closed:
             self._cut(buffer.waiting[-1])
+            self._wake()
         self._enqueue(buffer, batch)
         return batch
 
@@ -308,8 +313,9 @@ class Accumulator:
                 if not batch.closed:
                     batch.close()
                 topic = self.topics[buffer.topic]
-                if topic.sticky is buffer and not buffer.waiting:
-                    topic.sticky = None
+                if not buffer.waiting:
+                    topic.sticky = None if topic.sticky is buffer else topic.sticky
+                    topic.sticky_rows = None if topic.sticky_rows is buffer else topic.sticky_rows
                 if not buffer.waiting:
                     del self._active[buffer]
                 drained.append(batch)
@@ -328,7 +334,7 @@ class Accumulator:
                 buffer.waiting.clear()
             del topic.partitions[count:]
             topic.available = [number for number in topic.available if number < count]
-            topic.sticky = None
+            topic.sticky = topic.sticky_rows = None
         return dropped
 
     def expire(self, created_before_s: float) -> list[ProducerBatch]:

@@ -12,6 +12,11 @@ from quorumlog.sdk.records.record_batch import EncodedPayload, batch_from_column
 from quorumlog.sdk.types import Headers
 from quorumlog.v1.entry import NO_PRODUCER_EPOCH, NO_PRODUCER_ID, NO_SEQUENCE, Attributes, Codec, build_batch
 
+#: What the objects of a piece of Arrow rows take of the producer's memory, however few rows they are.
+PIECE_BYTES = 2 * 1024
+#: More pieces are not put together: each costs something when they are.
+MOST_PIECES = 1_000
+
 
 class ProducerBatch:
     """Records for one partition. Gathers under the accumulator's lock; once closed, it belongs to the sender.
@@ -22,8 +27,8 @@ class ProducerBatch:
 
     __slots__ = ("attempt", "created_s", "delivery", "encoded", "entry", "headers", "identity", "keys",
                  "maybe_applied", "maybe_applied_before", "ordinal", "partition", "pieces", "record_count",
-                 "refused_with_bytes", "reserved_bytes", "room", "sequence", "timestamps_ns", "topic", "used_bytes",
-                 "values")  # fmt: skip
+                 "refused_with_bytes", "reserved_bytes", "room", "row_count", "sequence", "timestamps_ns", "topic",
+                 "used_bytes", "values")  # fmt: skip
 
     def __init__(self, topic: str, partition: int, created_s: float, loop_thread: int) -> None:
         self.topic = topic
@@ -36,6 +41,7 @@ class ProducerBatch:
         self.headers: dict[int, Headers] = {}
         #: Rows that came as Arrow, instead of the lists: a batch has one or the other.
         self.pieces: list[pa.RecordBatch] = []
+        self.row_count = 0
         self.delivery = Delivery(topic, partition, loop_thread, self.timestamps_ns)
         #: Bytes that records may still take of what is reserved from the producer's memory; negative once closed.
         self.room = 0
@@ -67,9 +73,9 @@ class ProducerBatch:
     def close(self) -> None:
         """Ends gathering."""
         assert not self.closed
-        self.used_bytes = self.reserved_bytes - self.room
+        self.used_bytes = self.reserved_bytes - self.room - PIECE_BYTES * len(self.pieces)
         self.room = -1
-        self.record_count = sum(piece.num_rows for piece in self.pieces) if self.pieces else len(self.values)
+        self.record_count = self.row_count if self.pieces else len(self.values)
         self.delivery.record_count = self.record_count
         assert self.record_count > 0
 
@@ -87,6 +93,17 @@ class ProducerBatch:
             self.headers[index] = headers
         return index
 
+    def takes_rows(self, size: int, full_at: int) -> bool:
+        """Whether it gathers rows, and may take more.
+
+        Arguments:
+            size: of those, in bytes.
+            full_at: bytes at which it is full, without what its pieces take as objects.
+        """
+        if self.closed or not self.pieces or len(self.pieces) >= MOST_PIECES:
+            return False
+        return self.reserved_bytes - PIECE_BYTES * len(self.pieces) + size <= full_at
+
     def add_rows(self, rows: pa.RecordBatch) -> int:
         """Adds rows for which there is room, and returns the place of the first in the batch.
 
@@ -94,8 +111,9 @@ class ProducerBatch:
             rows: of ``LOG_SCHEMA``.
         """
         assert not self.values, "a batch has rows or records"
-        first = sum(piece.num_rows for piece in self.pieces)
+        first = self.row_count
         self.pieces.append(rows)
+        self.row_count = first + rows.num_rows
         return first
 
     def seal(self, codec: Codec, identity: ProducerIdentity | None, sequence: int) -> bytes:

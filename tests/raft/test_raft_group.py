@@ -30,11 +30,14 @@ from quorumlog.raft.types import (
     EntryKind,
     HardState,
     Heartbeat,
+    HeartbeatResponse,
     InstallSnapshot,
     Message,
     RaftLogServices,
     RestoredReplica,
     Role,
+    Snapshot,
+    SnapshotData,
     VoteRequest,
     VoteResponse,
 )
@@ -229,6 +232,37 @@ def test_a_removed_replica_is_kept_until_every_voter_has_that_on_disk_and_knows_
     core.heartbeat(0)
     cluster.settle()
     assert core.is_configuration_everywhere
+
+
+def _restarted_with_a_change_on_disk() -> RaftGroup:
+    """Node 2 of 1, 2, 3 with six entries on its disk; the third and the fourth replace 3 by 4, committed up to 3."""
+    sealer, log, before = Sealer(), [], 0
+    change = {3: Configuration((1, 2, 4), (), (1, 2, 3)), 4: Configuration((1, 2, 4))}
+    for index in range(1, 7):
+        if index in change:
+            entry = sealer.config(index, 1, before, change[index])
+        else:
+            entry = sealer.entry(EntryKind.COMMAND, index, 1, before, b"x")
+        log.append(entry)
+        before = entry.hash
+    cluster = Cluster((1, 2, 3), spare=(4,))
+    disk = cluster.replicas[2].disk
+    disk.log, disk.hard_state = log, HardState(1, 1, 3)
+    cluster.start(2)
+    return cluster.core(2)
+
+
+@pytest.mark.parametrize("by_snapshot", [False, True])
+def test_what_was_learned_of_a_change_is_promised_once_it_is_durable_and_a_sign_of_life_comes_at_once(
+    by_snapshot: bool,
+) -> None:
+    core = _restarted_with_a_change_on_disk()
+    if by_snapshot:
+        last = core.log.last
+        core.step(0, InstallSnapshot(1, 2, 1, Snapshot(last, Configuration((1, 2, 4)), SnapshotData(6, 1, 0, 0))))
+    core.step(0, Heartbeat(1, 2, 1, 6, 9))
+    assert core.commit_index == 6 > core.durable_commit
+    assert [each.round for each in core.outbox.now if isinstance(each, HeartbeatResponse)] == [0]
 
 
 def test_a_new_leader_waits_for_its_tail_before_it_changes_members() -> None:

@@ -372,6 +372,7 @@ def test_a_topic_that_is_made_anew_begins_anew(admin: Admin, producer: Producer,
     consumer = make(topic, group_id=topic, auto_offset_reset="latest", **SHORT)
     seen = Seen(consumer)
     seen.until_split(1)
+    assert consumer.position(TopicPartition(topic, 0)) == 10  # Where the end is, is asked for after the assignment.
     fill(producer, topic, 1, 5)
     seen.until(lambda: len(seen.records) == 5)
     admin.delete_topics([topic])

@@ -242,6 +242,37 @@ def test_batches_stay_within_what_the_topic_takes(as_rows: bool) -> None:
     assert all(len(batch.seal(Codec.NONE, None, -1)) <= 5_000 for batch in batches)
 
 
+def test_rows_with_nulls_among_others_stay_within_what_the_topic_takes() -> None:
+    """A null in one of them gives all rows of the batch a bitmap."""
+    bench = Bench(batch_size=1 << 20, memory=1 << 24)
+    bench.topic.max_batch_bytes = limit = (1 << 20) - (1 << 12)
+    some = to_log_schema(pa.table({"key": [None, *[b""] * 49], "value": [None, *[b""] * 49]}), 1).to_batches()[0]
+    many = to_log_schema(pa.table({"key": [b""] * 45_000, "value": [b""] * 45_000}), 1).to_batches()[0]
+    for each in (some, many.slice(0, 40_000), *[many.slice(0, 400)] * 200):
+        assert bench.accumulator.append_rows(bench.topic, 0, each) is not None
+    bench.idle = True
+    (batch, *_) = bench.drain()
+    assert batch.record_count > 40_000
+    assert len(batch.seal(Codec.NONE, None, -1)) <= limit
+
+
+def test_rows_one_by_one_fill_the_memory_with_what_they_take_of_it() -> None:
+    bench = Bench(memory=100_000, batch_size=50_000)
+    taken = 0
+    while bench.accumulator.append_rows(bench.topic, 0, rows(1)) is not None:
+        taken += 1
+    assert 20 <= taken < 50
+
+
+def test_rows_and_records_that_take_turns_keep_a_batch_each() -> None:
+    bench = Bench()
+    for _ in range(5):
+        bench.send(100)
+        bench.accumulator.append_rows(bench.topic, None, rows(2))
+    bench.idle = True
+    assert sorted(batch.record_count for batch in bench.drain()) == [5, 10]
+
+
 def test_batches_that_are_cut_the_same_way_in_each_run_heed_no_configuration() -> None:
     bench = Bench(batch_size=50_000, cut_by_time=False)
     bench.topic.max_batch_bytes = 5_000
