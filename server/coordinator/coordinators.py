@@ -82,14 +82,14 @@ class Coordinators(NodeService):
         self._led.end(group)
         self._services.rounds.forget(group)
 
-    def on_time(self, now: int, wall_ms: int) -> None:
+    def after_events(self, now: int, wall_ms: int) -> None:
         """Does what is due, and decides what has come in this step."""
         self._answers.on_time(now)
         self._led.on_time()
 
     @property
     def next_deadline(self) -> int | None:
-        """When ``on_time`` is due."""
+        """When the node is to be stepped."""
         due = (self._answers.next_deadline, self._led.next_deadline)
         return min((deadline for deadline in due if deadline is not None), default=None)
 

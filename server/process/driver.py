@@ -192,14 +192,16 @@ class Driver:
             self.fail("a step of the node", error)
 
     def _carry_out(self, effects: Effects) -> None:
-        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do.
+        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do. The tasks
+        # that write them run in the next turn of the loop, and the transaction is handed over behind them: the storage
+        # thread would take the interpreter in between, and keep it until its first system call.
         for peer, frame in effects.frames:
             self.links.send(peer, frame)
         if effects.transaction is not None:
-            assert self._writer is not None
-            self._meters.transactions += 1
-            self._submitted_at = time.perf_counter()
-            self._writer.submit(effects.transaction)
+            if effects.frames and effects.halt is None:
+                self._loop.call_soon(self._submit, effects.transaction)
+            else:
+                self._submit(effects.transaction)
         for job in effects.jobs:
             self.jobs.submit(job)
         for reply in effects.replies:
@@ -214,6 +216,12 @@ class Driver:
             self._write_log(line)
         if effects.halt is not None:
             self.halt(effects.halt.error)
+
+    def _submit(self, transaction: Transaction) -> None:
+        assert self._writer is not None
+        self._meters.transactions += 1
+        self._submitted_at = time.perf_counter()
+        self._writer.submit(transaction)
 
     async def _report_loss(self, address: str, directory_id: str) -> None:
         refused = await report_loss(address, self._node.identity.node_id, directory_id)
