@@ -192,9 +192,9 @@ class Driver:
             self.fail("a step of the node", error)
 
     def _carry_out(self, effects: Effects) -> None:
-        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do. The tasks
-        # that write them run in the next turn of the loop, and the transaction is handed over behind them: the storage
-        # thread would take the interpreter in between, and keep it until its first system call.
+        # Frames leave before the transaction is even begun (Raft thesis §10.2.1): followers write while we do. The
+        # tasks that write them run in the next turn of the loop, and the transaction is handed over behind them: the
+        # storage thread would take the interpreter in between, and keep it until its first system call.
         for peer, frame in effects.frames:
             self.links.send(peer, frame)
         if effects.transaction is not None:

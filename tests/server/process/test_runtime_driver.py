@@ -167,7 +167,8 @@ async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch
 async def test_a_node_that_halts_hands_over_what_it_was_about_to_write() -> None:
     frame = PeerFrame(Stream.CONTROL, messages=[(0, Heartbeat(1, 2, 1, 0, 0))])
     last = Transaction(1)
-    running = Running(ScriptedNode(lambda events: Effects(frames=[(2, frame)], transaction=last, halt=Halt("a reason"))))
+    effects = Effects(frames=[(2, frame)], transaction=last, halt=Halt("a reason"))
+    running = Running(ScriptedNode(lambda events: effects))
     assert await running.end() == "a reason"
     assert running.writer.submitted == [last]
 
