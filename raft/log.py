@@ -313,6 +313,11 @@ class RaftLog:
         """A write is synced. Returns True when more of this log is durable than before."""
         if token.generation != self.generation or token.last.index <= self.durable_index:
             return False
+        if token.last.index > self._handed_index:
+            raise InvariantViolationError(
+                f"entry {token.last.index} is said to be durable, but was never handed to storage: "
+                f"what was ends at {self._handed_index}"
+            )
         self.durable_index = token.last.index
         return True
 
