@@ -182,7 +182,7 @@ class ClusterMember:
         self._resources.host.is_host = self._is_host
         self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found, damage.replicas)
-        self.damaged_replicas.say()
+        self.damaged_replicas.say(self._time.now)
         for entry in damage.entries:
             self._resources.mender.take_up(entry)
         self._endings.find_deleted()

@@ -375,7 +375,7 @@ class Node:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._early_votes.keep(group, message)
             elif self._member is not None:
-                self._member.damaged_replicas.answer(group, message)
+                self._member.damaged_replicas.hear(self._time.now, group, message)
             return
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from quiet_cluster import TOPIC, Writing
+from quiet_cluster import TOPIC, Quiet, Writing
 
 from quorumlog.chaos.checkers.history import OperationOutcome
 from quorumlog.chaos.simulator.process import SimProcess
@@ -86,6 +86,23 @@ def test_a_broken_replica_that_stood_for_election_last_begins_anew_without_a_han
     found = acknowledged(writing)
     assert found == list(range(len(found)))
     assert len(found) > before + 50
+
+
+@pytest.mark.parametrize("down_s", [0.0, 30.0])
+@pytest.mark.parametrize("seed", range(1, 3))
+def test_a_broken_replica_begins_anew_where_nobody_writes(seed: int, down_s: float) -> None:
+    """Its leader sleeps, and must speak for it to know that it is led."""
+    quiet = Quiet(seed)
+    quiet.until(lambda: all(quiet.led_by(group) is not None for group in quiet.groups()) and bool(quiet.groups()), 10)
+    (group,) = quiet.groups()
+    quiet.until(lambda: all(raft.quiescent for raft in quiet.replicas_of(group).values()), 10)
+    victim = quiet.cluster.processes[next(n for n in quiet.cluster.node_ids if n != quiet.led_by(group))]
+    victim.die(silent=False)
+    victim.disk.broken.add(group)
+    quiet.run(down_s)
+    quiet.cluster.start(victim.node_id)
+    quiet.until(lambda: group in victim.replicas, 15)
+    quiet.until(lambda: all(raft.quiescent for raft in quiet.replicas_of(group).values()), 15)
 
 
 @pytest.mark.parametrize("seed", range(1, 4))
