@@ -241,8 +241,7 @@ class Node:
             case JobDone():
                 self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
-                    self._member.damaged_replicas.on_done(self._time.now, event)
-                    self._member.logs.compactions.on_done(self._time.now, event)
+                    self._member.on_job_done(event)
             case ClientGone():
                 if self._member is not None:
                     self._member.services.client_gone(event.request_id)
