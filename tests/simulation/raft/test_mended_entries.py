@@ -194,3 +194,17 @@ def test_an_entry_that_nobody_has_any_more_holds_no_move_up(seed: int) -> None:
     assert stays.disk.damaged == {group: {7}}
     writing.run(1)
     assert_all_went_well(writing, before)
+
+
+def test_what_has_to_be_mended_in_the_end_is_what_another_disk_has_and_the_next_entry_vouches_for() -> None:
+    writing = Writing(1)
+    (group,) = writing.groups()
+    one, two = followers(writing)
+    damage(one, group, [7, 8, 20])
+    damage(two, group, [8])
+    assert missing_repairs(writing.cluster).startswith("entries [7, 8, 20] of")
+    damage(writing.leader(), group, [8])
+    assert missing_repairs(writing.cluster).startswith("entries [20] of")
+    damage(two, group, [20])
+    damage(writing.leader(), group, [20])
+    assert not missing_repairs(writing.cluster)
