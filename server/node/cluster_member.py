@@ -320,7 +320,7 @@ class ClusterMember:
         self.metadata.peers_changed = True
         self._follow_lost_disks()
         self._endings.find_deleted()
-        self._endings.may_have_moved(partition.group for partition in self.partitions)
+        self._endings.may_have_moved(self.partitions.held)
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)
