@@ -10,6 +10,7 @@ from collections.abc import Container
 from quorumlog.raft.types import NO_NODE
 from quorumlog.server.broker.broker import Broker
 from quorumlog.server.broker.damaged_replicas import DamagedReplicas
+from quorumlog.server.broker.last_copy import LastCopyCheck
 from quorumlog.server.broker.leader_elections import LeaderElections
 from quorumlog.server.broker.leader_reports import LeaderReports
 from quorumlog.server.broker.log_sizes import LogSizes
@@ -20,7 +21,7 @@ from quorumlog.server.broker.replicas import Replicas
 from quorumlog.server.coordinator.coordinator import Coordinator
 from quorumlog.server.coordinator.coordinators import Coordinators
 from quorumlog.server.coordinator.services import CoordinatorServices
-from quorumlog.server.events import ClientRequest, PeerIdentity
+from quorumlog.server.events import ClientRequest, JobDone, PeerIdentity
 from quorumlog.server.hosting.durable_raft_group import RaftGroupFactory
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.hosting.read_index import HeartbeatRounds
@@ -105,7 +106,10 @@ class ClusterMember:
             shared.start_job, links.enqueue, shared.log,
         )  # fmt: skip
         self.elections = LeaderElections(options, host, links, self.partitions, shared.log, self._time.now)
-        self._reassignments = Reassignments(options, host, self.partitions, self.broker, controller, shared.log)
+        self._last_copy = LastCopyCheck(shared.storage, shared.mender, shared.start_job, shared.log)
+        self._reassignments = Reassignments(
+            options, host, self.partitions, self.broker, controller, self._last_copy, shared.log
+        )
         self._endings = ReplicaEndings(
             host, self.partitions, shared.snapshots, shared.former, self._replica_ended, shared.forget_group, shared.log
         )
@@ -182,7 +186,7 @@ class ClusterMember:
         self._resources.host.is_host = self._is_host
         self._resources.pace.throttle_of = self._throttle_of
         self.partitions.found(found, damage.replicas)
-        self.damaged_replicas.say()
+        self.damaged_replicas.say(self._time.now)
         for entry in damage.entries:
             self._resources.mender.take_up(entry)
         self._endings.find_deleted()
@@ -218,6 +222,13 @@ class ClusterMember:
             self._shorten(hosted)
         if hosted.leads and self._reports.needs_report(hosted):
             self.broker.report_soon(self._time.now)
+
+    def on_job_done(self, event: JobDone) -> None:
+        """A piece of work is done that was started for one of the services."""
+        now = self._time.now
+        self.damaged_replicas.on_done(now, event)
+        self._last_copy.on_done(event)
+        self.logs.compactions.on_done(now, event)
 
     def _shorten(self, witness: PartitionWitness) -> None:
         up_to = witness.log_to_give_up(self._resources.options.limits.witness_traces)
@@ -309,7 +320,7 @@ class ClusterMember:
         self.metadata.peers_changed = True
         self._follow_lost_disks()
         self._endings.find_deleted()
-        self._endings.may_have_moved(partition.group for partition in self.partitions)
+        self._endings.may_have_moved(self.partitions.held)
         self.partitions.reconcile(self._time.now)
         for partition in self.partitions:
             self.partitions.metadata_changed(self._time.now, partition.group)

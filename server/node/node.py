@@ -241,8 +241,7 @@ class Node:
             case JobDone():
                 self._scrub.on_done(self._time.now, self._time.wall_ms, event)
                 if self._member is not None:
-                    self._member.damaged_replicas.on_done(self._time.now, event)
-                    self._member.logs.compactions.on_done(self._time.now, event)
+                    self._member.on_job_done(event)
             case ClientGone():
                 if self._member is not None:
                     self._member.services.client_gone(event.request_id)
@@ -375,7 +374,7 @@ class Node:
             if isinstance(message, VoteRequest) and not self._was_deleted(group):
                 self._early_votes.keep(group, message)
             elif self._member is not None:
-                self._member.damaged_replicas.answer(group, message)
+                self._member.damaged_replicas.hear(self._time.now, group, message)
             return
         if not self._host.may_speak(group, message.sender):
             # A stranger, say a node with the wrong --controllers, has no say in a group: it must not depose its leader.
