@@ -62,6 +62,7 @@ class LocalCluster:
         advertise: node id -> host:port at which others are told to reach a node, say a proxy in front of it; where it
             listens unless given.
         settings: of every node, by name as in ``quorumlog.server.settings``.
+        node_settings: node id -> settings that only this node has.
         env: environment variables of every node, on top of this process's.
         detached: the nodes outlive this process; then ``data_dir`` must be given. ``attach`` finds them again.
 
@@ -79,6 +80,7 @@ class LocalCluster:
         controllers: int | None = None,
         advertise: Mapping[int, str] | None = None,
         settings: Mapping[str, object] | None = None,
+        node_settings: Mapping[int, Mapping[str, object]] | None = None,
         env: Mapping[str, str] | None = None,
         detached: bool = False,
     ) -> None:
@@ -96,6 +98,7 @@ class LocalCluster:
             raise ValueError("a detached cluster needs a data_dir: whoever comes later finds it there")
         self._detached = detached
         self._advertise = dict(advertise or {})
+        self._node_settings = {node: dict(its) for node, its in (node_settings or {}).items()}
         self._temporary = data_dir is None
         self._owner = os.getpid()
         self._janitor: subprocess.Popen[bytes] | None = None
@@ -395,6 +398,7 @@ class LocalCluster:
             "data_dir": str(node.data_dir),
             "controllers": ",".join(f"{one}@{self._advertised(one)}" for one in self._state.controllers),
             **self._state.settings,
+            **{name: str(value) for name, value in self._node_settings.get(node.node_id, {}).items()},
         }
         node.spawn(flags, self._state.env, self._watched())
         self._wanted.add(node.node_id)

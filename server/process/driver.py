@@ -25,6 +25,7 @@ from quorumlog.server.events import (
     StorageFailed,
 )
 from quorumlog.server.log_output import Log
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.job_thread import JobThread
 from quorumlog.server.transport.client_requests import ClientRequests
@@ -34,6 +35,9 @@ from quorumlog.server.transport.supervision import Supervisor
 from quorumlog.storage.interface import StorageEngineError
 from quorumlog.storage.transaction import Transaction
 from quorumlog.v1 import admin_pb2
+
+#: A storage transaction that takes so long is told of.
+SLOW_STORAGE_S = 1.0
 
 
 class DrivenNode(Protocol):
@@ -59,7 +63,7 @@ class DrivenNode(Protocol):
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         """Its state, for operators."""
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         """Its state, for metrics."""
 
 
@@ -250,6 +254,8 @@ class Driver:
 
     def _transaction_ended(self, number: int, error: StorageEngineError | None, elapsed_s: float) -> None:
         self._meters.fsync_seconds.observe(elapsed_s)
+        if elapsed_s >= SLOW_STORAGE_S:
+            self._log.warning("slow_storage", seconds=round(elapsed_s, 3))
         self.emit(StorageDone(number) if error is None else StorageFailed(number, error))
 
     def _write_log(self, line: LogLine) -> None:

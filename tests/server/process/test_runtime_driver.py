@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 from google.protobuf.message import Message as ProtoMessage
@@ -28,6 +29,7 @@ from quorumlog.server.events import (
     StorageFailed,
     Stream,
 )
+from quorumlog.server.metric_catalogue import Readings
 from quorumlog.server.metrics import Meters
 from quorumlog.server.process.driver import Driver
 from quorumlog.server.transport.client_requests import NodeStoppingError
@@ -60,7 +62,7 @@ class ScriptedNode:
     def describe(self) -> admin_pb2.DescribeNodeResponse:
         return admin_pb2.DescribeNodeResponse()
 
-    def gauges(self) -> dict[str, float]:
+    def readings(self) -> Readings:
         return {}
 
 
@@ -135,6 +137,17 @@ async def test_a_transaction_comes_back_as_done_or_as_failed() -> None:
     writer.completed = driver.storage_completed
     driver.start(writer)
     await running.until(lambda: [StorageFailed(7, full)] in node.steps)
+
+
+async def test_a_transaction_that_takes_long_is_told_of(monkeypatch: pytest.MonkeyPatch) -> None:
+    running = Running(ScriptedNode(lambda events: Effects(transaction=None if events else Transaction(7))))
+    await running.until(lambda: [StorageDone(7)] in running.node.steps)
+    monkeypatch.setattr(running.driver, "_submitted_at", time.perf_counter() - 2)
+    running.driver.storage_completed(8, None)
+    await running.until(lambda: running.log.lines)
+    ((level, event, fields),) = running.log.lines
+    assert (level, event) == ("warning", "slow_storage")
+    assert cast("float", fields["seconds"]) >= 2
 
 
 async def test_frames_are_written_before_the_storage_thread_is_woken(monkeypatch: pytest.MonkeyPatch) -> None:

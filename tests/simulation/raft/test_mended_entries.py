@@ -110,7 +110,7 @@ def test_an_entry_that_is_lost_everywhere_is_never_served_and_ends_nobody() -> N
     assert all(process.disk.damaged == {group: {30}} for process in writing.cluster.processes.values())
     for process in writing.cluster.processes.values():
         assert process.node is not None
-        assert process.node.gauges()["damaged_entries"] == 1
+        assert process.node.readings()["damaged_entries"] == 1
 
 
 def test_a_scrub_goes_on_where_it_was_after_a_restart() -> None:

@@ -63,7 +63,7 @@ def test_a_broken_replica_is_kept_while_the_others_are_not_there(seed: int) -> N
     assert group in victim.disk.broken
     assert group not in victim.replicas
     assert victim.node is not None
-    assert victim.node.gauges()["replicas_set_aside"] == 1
+    assert victim.node.readings()["replicas_set_aside"] == 1
     writing.cluster.start(third.node_id)
     writing.until(lambda: group in victim.replicas, 20)
 
