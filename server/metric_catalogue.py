@@ -60,7 +60,7 @@ CATALOGUE: dict[str, MetricFamily] = {
     "ready": _gauge("Whether the node serves clients."),
     "fenced": _gauge("Whether the controller keeps the node from leading and from being in sync."),
     "feature_level": _gauge("The cluster's feature level."),
-    "series_left_out": _gauge("Partitions and committed offsets without series of their own, for there are too many."),
+    "series_left_out": _gauge("Partitions that the node leads without series of their own, for there are too many."),
     # The cluster as the active controller sees it; 0 or nothing on all other nodes.
     "active_controller": _gauge("Whether the node is the active controller."),
     "brokers": _gauge("Nodes that the active controller knows, by state.", "state"),

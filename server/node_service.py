@@ -12,6 +12,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from google.protobuf.message import Message as ProtoMessage
 
+from quorumlog.raft.replication import NEVER
 from quorumlog.server.events import ClientRequest
 
 RequestT = TypeVar("RequestT", bound=ProtoMessage)
@@ -25,8 +26,6 @@ class StepTime:
     wall_ms: int
 
 
-#: Later than any time on a node's clock (µs).
-NEVER = 1 << 62
 #: Serves one kind of request. The message is the one in the request, as the type that the handler was declared for.
 Handler: TypeAlias = Callable[[StepTime, ClientRequest, RequestT], None]
 

@@ -6,9 +6,8 @@ node that leads it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Protocol
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 
 from quorumlog.server.hosting.partition_replica import PartitionReplica
 from quorumlog.server.metadata.image import MetadataImage
@@ -18,12 +17,6 @@ from quorumlog.server.node_service import StepTime
 #: Lines of one kind that are written in a second. A node that dies moves a thousand leaderships at once.
 LINES_PER_SECOND = 20
 _SECOND_US = 1_000_000
-
-
-class WriteLine(Protocol):
-    """Takes a line for the node's log."""
-
-    def __call__(self, level: str, event: str, **fields: object) -> None: ...
 
 
 @dataclass(slots=True)
@@ -49,9 +42,9 @@ class JournalCounts:
 class _ToldBefore:
     """The cluster as it was told last."""
 
-    brokers: dict[int, bool] = field(default_factory=dict)
-    topics: dict[bytes, tuple[Mapping[str, str], int]] = field(default_factory=dict)
-    partitions: dict[int, tuple[tuple[int, ...], tuple[int, ...]]] = field(default_factory=dict)
+    brokers: dict[int, bool]
+    topics: dict[bytes, tuple[Mapping[str, str], int]]
+    partitions: dict[int, tuple[tuple[int, ...], tuple[int, ...]]]
 
 
 class ClusterJournal:
@@ -63,10 +56,9 @@ class ClusterJournal:
         time: of the step under way; the node keeps it up to date.
     """
 
-    def __init__(self, image: MetadataImage, write: WriteLine, time: StepTime) -> None:
+    def __init__(self, image: MetadataImage, write: Callable[..., None], time: StepTime) -> None:
         self._write = write
         self._time = time
-        self._known = _ToldBefore()
         self._led: set[int] = set()
         self._budgets: dict[str, _Budget] = {}
         #: Kinds of which lines were left out, and that has not been said yet.
@@ -114,7 +106,7 @@ class ClusterJournal:
             self._topic(topic, is_controller=is_controller)
 
     def follow(self, replica: PartitionReplica, *, leads: bool) -> None:
-        """A replica's Raft group was stepped."""
+        """A replica's Raft group was stepped, or the replica has ended and leads no more."""
         if leads == (replica.group in self._led):
             return
         if leads:

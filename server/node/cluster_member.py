@@ -351,6 +351,7 @@ class ClusterMember:
 
     def _replica_ended(self, hosted: PartitionReplica) -> None:
         """This node has no replica of a partition any more: whoever waits for it is told."""
+        self._journal.follow(hosted, leads=False)
         if isinstance(hosted, Partition):
             self.logs.produce.finish(hosted.end())
             self._readings.replica_ended(hosted)

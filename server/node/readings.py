@@ -44,19 +44,18 @@ class PartitionReadings:
             for partition in self._replicas.logs.values()
             if partition.leads and partition.group in image.partitions
         ]
-        shown = list(islice(led, MOST_PARTITIONS))
-        labels = [(record.topic.name, str(record.number)) for _, record in shown]
+        shown = [((record.topic.name, str(record.number)), each, record) for each, record in led[:MOST_PARTITIONS]]
         return {
             **self._counts(image),
             "under_min_isr_partitions": sum(len(record.isr) < partition.copies_needed for partition, record in led),
             "series_left_out": len(led) - len(shown),
-            "partition_log_start_offset": dict(zip(labels, (each.log_start_offset for each, _ in shown), strict=True)),
-            "partition_high_watermark": dict(zip(labels, (each.high_watermark for each, _ in shown), strict=True)),
-            "partition_log_end_offset": dict(zip(labels, (each.log_end_offset for each, _ in shown), strict=True)),
-            "partition_leader_epoch": dict(zip(labels, (each.leading_term for each, _ in shown), strict=True)),
-            "partition_size_bytes": dict(zip(labels, (self._sizes.size_of(each) for each, _ in shown), strict=True)),
-            "partition_replicas": dict(zip(labels, (len(each.replicas) for _, each in shown), strict=True)),
-            "partition_in_sync_replicas": dict(zip(labels, (len(each.isr) for _, each in shown), strict=True)),
+            "partition_log_start_offset": {labels: each.log_start_offset for labels, each, _ in shown},
+            "partition_high_watermark": {labels: each.high_watermark for labels, each, _ in shown},
+            "partition_log_end_offset": {labels: each.log_end_offset for labels, each, _ in shown},
+            "partition_leader_epoch": {labels: each.leading_term for labels, each, _ in shown},
+            "partition_size_bytes": {labels: self._sizes.size_of(each) for labels, each, _ in shown},
+            "partition_replicas": {labels: len(record.replicas) for labels, _, record in shown},
+            "partition_in_sync_replicas": {labels: len(record.isr) for labels, _, record in shown},
             **self._traffic(image),
         }
 

@@ -147,7 +147,7 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
         from quorumlog.server.process.exporter import Exporter
 
         build = (settings.node_options().version, is_compiled())
-        exporter = Exporter(settings.metrics_listen, meters, node.readings, lambda: node.describe().reason, build)
+        exporter = Exporter(settings.metrics_listen, meters, node.readings, lambda: _why_not_ready(node), build)
     writer = StorageWriter(storage, driver.storage_completed)
     try:
         await server.start()
@@ -171,6 +171,12 @@ async def serve(settings: Settings, node: DrivenNode, storage: Storage, log: Log
     if driver.error is not None:
         raise NodeError(f"node {settings.node_id} stopped: {driver.error}")
     log.info("node_stopped")
+
+
+def _why_not_ready(node: DrivenNode) -> str:
+    """Empty when the node serves: also one whose disk is nearly full does, and has a reason for what it refuses."""
+    described = node.describe()
+    return "" if described.ready else described.reason
 
 
 def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log, meters: Meters) -> GrpcServer:

@@ -104,6 +104,7 @@ def test_who_does_not_lead_a_partition_and_is_no_controller_says_nothing() -> No
     told(told.image.create("clicks", (1, 2, 3)))
     told(told.image.fence(3))
     told.follow(GROUP, leads=True)
+    # Another one leads by now, or this node has no replica any more.
     told.follow(GROUP, leads=False)
     told.lines.clear()
     told(told.image.unfence(3))
