@@ -11,7 +11,6 @@ from quorumlog.cli import (
     boundary,
     chaos,
     cluster,
-    consume,
     groups,
     health,
     leaders,
@@ -19,12 +18,12 @@ from quorumlog.cli import (
     node,
     nodes,
     partitions,
-    produce,
     producers,
     quorum,
     topics,
 )
 from quorumlog.cli.backup import commands as backup
+from quorumlog.cli.records import consume, produce
 from quorumlog.cli.recovery import commands as recovery
 
 app = typer.Typer(

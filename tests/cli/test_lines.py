@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorumlog.cli import boundary, options, produce, record_text, topic_text
+from quorumlog.cli import boundary, options, topic_text
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app, main
+from quorumlog.cli.records import produce, record_text
 from quorumlog.sdk import ConsumerRecord, PartitionDescription, TopicDescription
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
 

@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from quorumlog.cli import consume
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app
-from quorumlog.cli.record_text import value_line
+from quorumlog.cli.records import consume
+from quorumlog.cli.records.record_text import value_line
 from quorumlog.cli.times import parse_duration_ms, parse_time_ms
 from quorumlog.sdk import CommitFailedError, ConsumerRecord, TopicPartition
 from quorumlog.sdk.types import OffsetAndTimestamp

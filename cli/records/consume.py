@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple
 
 import typer
 
-from quorumlog.cli import record_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
@@ -26,11 +25,12 @@ from quorumlog.cli.options import (
     unescape,
 )
 from quorumlog.cli.progress import progress
+from quorumlog.cli.records import record_text
 from quorumlog.cli.rendering import node_list, plural
 from quorumlog.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
-    from quorumlog.cli.record_text import LineFormat
+    from quorumlog.cli.records.record_text import LineFormat
     from quorumlog.sdk import Consumer, TopicPartition
 
 EXAMPLE = "Example: quorumlog consume orders --from-beginning --until-end --format '{partition}:{offset} {key} {value}'"
