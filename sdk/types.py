@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 #: Record headers: pairs of name and value. A name may occur more than once.
 Headers = Sequence[tuple[str, bytes | None]]
+#: Headers as users write them: a mapping where no name occurs twice; text is sent as UTF-8.
+GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 
 class TopicPartition(NamedTuple):
