@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import sys
 import traceback
@@ -95,6 +96,21 @@ def _have_streams() -> bool:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
     return sys.stdout is not None
+
+
+class _SdkWarnings(logging.Handler):
+    """Says what the clients warn of, such as that no node answers and that they still try."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {record.getMessage()}")
+
+
+def say_what_clients_warn_of() -> None:
+    """From now on, what the clients warn of while a command runs is said on stderr. May be called again."""
+    clients = logging.getLogger("quorumlog.sdk")
+    if not any(isinstance(handler, _SdkWarnings) for handler in clients.handlers):
+        clients.addHandler(_SdkWarnings(logging.WARNING))
+    clients.propagate = False
 
 
 def one_line(error: BaseException) -> str:

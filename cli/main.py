@@ -74,6 +74,7 @@ def quorumlog(
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and ends the process with its exit status."""
+    boundary.say_what_clients_warn_of()
     command = typer.main.get_command(app)
     sys.exit(boundary.run(lambda: command.main(arguments, prog_name="quorumlog", standalone_mode=False)))
 

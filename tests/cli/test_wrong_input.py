@@ -350,6 +350,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("produce", ("orders", "--key-separator", ":"), 1, ("line 1", "':'")),
     ("produce", ("orders", "--key-separator", ""), 2, ("--key-separator is empty",)),
     ("produce", ("orders", "--acks", "2"), 2, ("--acks", "'all'")),
+    ("produce", ("orders", "--header", "trace"), 2, ("--header 'trace'", "NAME=VALUE")),
     ("produce", ("orders", "--file", "/proc/none"), 1, ("/proc/none", "No such file")),
     ("produce", ("orders", "--file", "/proc"), 1, ("/proc", "directory")),
     ("consume", ("nope",), 1, ("'nope'", "not exist")),
@@ -357,7 +358,11 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("consume", ("orders", "--partition", "7"), 1, ("no partition 7", "0,1,2")),
     ("consume", ("orders", "--offset", "1"), 2, ("--offset", "--partition")),
     ("consume", ("orders", "--partition", "0", "--offset", "1", "--from-beginning"), 2, ("not both",)),
-    ("consume", ("orders", "--partition", "0", "--offset", "999999"), 1, ("999999", "orders-0")),
+    ("consume", ("orders", "--partition", "0", "--offset", "999999"), 1, ("999999", "orders-0: the log has 0 to 1")),
+    ("consume", ("orders", "--partition", "1", "--offset", "5"), 1, ("orders-1: the log is empty", "earliest")),
+    ("consume", ("orders", "--tail", "5", "--offset", "-5"), 2, ("give one of", "--tail")),
+    ("consume", ("orders", "--offset", "--5"), 2, ("'--5'", "-N for the last N")),
+    ("consume", ("orders", "--group", "g", "--tail", "5"), 2, ("with --group", "--tail")),
     ("consume", ("orders", "--partition", "0", "--offset", "9" * 30), 2, ("9" * 30, "offset")),
     ("consume", ("orders", "--partition", "0", "--offset", "first"), 2, ("--offset 'first'", "earliest or latest")),
     ("consume", ("orders", "--from-time", "yesterday"), 2, ("--from-time 'yesterday'", "milliseconds")),
@@ -531,8 +536,10 @@ def test_bytes_that_are_not_text_go_in_and_come_out_as_they_are() -> None:
 def test_a_record_that_is_too_large_is_told_with_how_many_went_before() -> None:
     outcome = run("produce", "orders", text=b"first\n" + b"x" * 2_000_000)
     assert outcome.status == boundary.FAILED
-    assert "max.message.bytes" in outcome.line
+    assert "max.message.bytes=1048576 of topic orders" in outcome.line
+    assert "max_request_size" not in outcome.line, "a command has no such option"
     assert "1 record had been acknowledged" in outcome.line
+    assert "line 1 has 20,000,000 bytes" in run("produce", "orders", text=b"x" * 20_000_000).line
 
 
 @pytest.mark.parametrize(
