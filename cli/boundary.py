@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -33,6 +34,13 @@ ERRORS_FOR_USERS = (
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),
 )
 
+#: Options of commands that people type before them, with what they take.
+_AFTER_THE_COMMAND = {
+    "-b": "HOST:PORT", "--bootstrap-servers": "HOST:PORT", "-o": "json", "--output": "json", "--data-dir": "DIR",
+}  # fmt: skip
+#: Files that gRPC needs to be allowed to open; with fewer it ends the process with words of its own.
+_FEWEST_FILES = 64
+
 #: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
 _LONGEST_LINE = 500
 _SHOWN_OF_THE_END = 150
@@ -56,6 +64,9 @@ def run(command: Callable[[], object]) -> int:
     if not _have_streams():
         say("standard output is closed, so nothing could be printed: point it somewhere, such as /dev/null")
         return FAILED
+    if (most := _most_files()) < _FEWEST_FILES:
+        say(f"this process may open {most} files only, which are too few for a client: type ulimit -n 1024")
+        return FAILED
     try:
         outcome = command()
         sys.stdout.flush()
@@ -77,6 +88,15 @@ def run(command: Callable[[], object]) -> int:
             traceback.print_exception(error)
         return WRONG_USAGE if _is_wrong_usage(error) else FAILED
     return outcome if isinstance(outcome, int) else 0
+
+
+def _most_files() -> int:
+    """How many files may be open, after asking for as many as are needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FEWEST_FILES:
+        soft = _FEWEST_FILES if hard == resource.RLIM_INFINITY else min(hard, _FEWEST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
 
 
 def _point_stdout_away() -> None:
@@ -163,4 +183,8 @@ def _usage_line(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return text
+    if getattr(error, "option_name", None) in _AFTER_THE_COMMAND and hasattr(context.command, "commands"):
+        option = error.option_name  # type: ignore[attr-defined]
+        example = f"{context.command_path} COMMAND … {option} {_AFTER_THE_COMMAND[option]}"
+        return f"{option} comes after the command, as in '{example}'"
     return f"{text[:1].lower()}{text[1:]}; try '{context.command_path} --help'"

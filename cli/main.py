@@ -53,13 +53,19 @@ app.add_typer(health.features, name="features")
 app.add_typer(chaos.app, name="chaos")
 
 
+@app.command("version", epilog="Example: quorumlog version")
+def print_version() -> None:
+    """The version, as --version prints it."""
+    from importlib.metadata import version
+
+    from quorumlog.pure import is_compiled
+
+    print(f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})")
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        from quorumlog.pure import is_compiled
-
-        print(f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})")
+        print_version()
         raise typer.Exit
 
 

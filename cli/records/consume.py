@@ -22,11 +22,12 @@ from quorumlog.cli.options import (
     OutputFormat,
     connect,
     path,
+    topic_names,
     unescape,
 )
 from quorumlog.cli.progress import CountTeller, counting
 from quorumlog.cli.records import record_text
-from quorumlog.cli.records.reading_start import Start, parse_start, seek_start
+from quorumlog.cli.records.reading_start import ReadingStart, parse_start, seek_start
 from quorumlog.cli.rendering import node_list, plural
 
 if TYPE_CHECKING:
@@ -42,7 +43,9 @@ POLL_RECORDS = 5000
 
 
 def consume(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.", autocompletion=topic_names)
+    ] = None,
     *,
     group: Annotated[
         str | None,
@@ -143,7 +146,7 @@ class _Source(NamedTuple):
     bootstrap_servers: str
     topics: tuple[str, ...]
     partition: int | None
-    start: Start
+    start: ReadingStart
 
 
 class _Membership(NamedTuple):

@@ -17,7 +17,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, one_line, say
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, path, unescape
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    path,
+    topic_names,
+    unescape,
+)
 from quorumlog.cli.progress import counting
 from quorumlog.cli.rendering import plural, print_json
 
@@ -84,7 +92,7 @@ class _Acknowledged:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(help="Where the records go.", autocompletion=topic_names)],
     *,
     file: Annotated[
         Path | None,

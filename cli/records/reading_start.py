@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from quorumlog.sdk import Consumer, TopicPartition
 
 
-class Start(NamedTuple):
+class ReadingStart(NamedTuple):
     """Where to begin in each partition; at the end if it says nothing.
 
     Arguments:
@@ -33,7 +33,7 @@ class Start(NamedTuple):
         return self.offset is None and self.last is None and self.time_ms is None
 
 
-def parse_start(*, from_beginning: bool, offset: str | None, tail: int | None, from_time: str | None) -> Start:
+def parse_start(*, from_beginning: bool, offset: str | None, tail: int | None, from_time: str | None) -> ReadingStart:
     """What the options of a command line say.
 
     Raises:
@@ -42,21 +42,21 @@ def parse_start(*, from_beginning: bool, offset: str | None, tail: int | None, f
     if sum((from_beginning, offset is not None, tail is not None, from_time is not None)) > 1:
         raise CommandError("give one of --offset, --tail, --from-time, --from-beginning, not both", WRONG_USAGE)
     if from_time is not None:
-        return Start(time_ms=parse_time_ms(from_time, "--from-time"))
+        return ReadingStart(time_ms=parse_time_ms(from_time, "--from-time"))
     if tail is not None:
-        return Start(last=tail)
+        return ReadingStart(last=tail)
     if offset is None or offset in ("earliest", "latest"):
-        return Start(beginning=from_beginning or offset == "earliest")
+        return ReadingStart(beginning=from_beginning or offset == "earliest")
     digits = offset.removeprefix("-")
     if not (digits.isascii() and digits.isdecimal()) or len(digits) > 19 or int(digits) >= 1 << 63:
         raise CommandError(
             f"--offset '{offset}' is no offset: give a number from 0 on, -N for the last N records, earliest or latest",
             WRONG_USAGE,
         )
-    return Start(last=int(digits)) if digits != offset else Start(offset=int(offset))
+    return ReadingStart(last=int(digits)) if digits != offset else ReadingStart(offset=int(offset))
 
 
-def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: Start) -> None:
+def seek_start(consumer: Consumer, partitions: list[TopicPartition], start: ReadingStart) -> None:
     """Brings a consumer to where it is to begin.
 
     Raises:

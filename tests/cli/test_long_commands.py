@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 import pytest
-from command_line import PATIENCE_S, until
+from command_line import PATIENCE_S, cli, until
 
 from quorumlog.cli import boundary, progress
 from quorumlog.sdk import Admin, NewTopic
@@ -106,6 +106,22 @@ def test_consume_says_that_the_cluster_is_down_and_goes_on_when_it_is_back(
     assert warning.startswith("quorumlog: warning: fetching from lasting-0 has failed for ")
     assert "still trying: no connection to" in warning
     assert "fetching from lasting-0 works again" in over
+
+
+@pytest.mark.cluster
+def test_without_a_controller_what_is_shown_is_said_to_be_old() -> None:
+    with LocalCluster(nodes=3) as three:
+        for node in (2, 3):
+            three.kill(node)
+
+        def described(*command: str) -> str:
+            return cli(three, *command).stderr
+
+        until(lambda: "no controller is active" in described("cluster", "describe"), "node 1 knows that it is alone")
+        for command in (("cluster", "describe", "-o", "json"), ("topics", "describe")):
+            said = described(*command)
+            assert said.startswith("quorumlog: warning: no controller is active, so this is what was known last, ")
+            assert len(said.splitlines()) == 1
 
 
 def end_of(cluster: LocalCluster, topic: str) -> int:

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app
 from quorumlog.cli.records import consume
-from quorumlog.cli.records.reading_start import Start, seek_start
+from quorumlog.cli.records.reading_start import ReadingStart, seek_start
 from quorumlog.cli.records.record_text import value_line
 from quorumlog.cli.times import parse_duration_ms, parse_time_ms
 from quorumlog.sdk import CommitFailedError, ConsumerRecord, TopicPartition
@@ -167,15 +167,15 @@ def test_silence_counts_from_the_last_record(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("start", "positions"),
     [
-        (Start(beginning=True), {A: 0, B: 0}),
-        (Start(), {A: 4, B: 6}),
-        (Start(time_ms=5), {A: 2, B: 6}),
-        (Start(offset=3), {A: 3, B: 1}),
-        (Start(last=5), {A: 0, B: 1}),
-        (Start(last=0), {A: 4, B: 6}),
+        (ReadingStart(beginning=True), {A: 0, B: 0}),
+        (ReadingStart(), {A: 4, B: 6}),
+        (ReadingStart(time_ms=5), {A: 2, B: 6}),
+        (ReadingStart(offset=3), {A: 3, B: 1}),
+        (ReadingStart(last=5), {A: 0, B: 1}),
+        (ReadingStart(last=0), {A: 4, B: 6}),
     ],
 )
-def test_reading_starts_where_it_was_told(start: Start, positions: dict[TopicPartition, int]) -> None:
+def test_reading_starts_where_it_was_told(start: ReadingStart, positions: dict[TopicPartition, int]) -> None:
     """A time that no record has reached is the end as it was before: what came meanwhile is not passed over."""
     log = ReadLog(a=4, b=6)
     log.positions, log.found = {A: 1, B: 1}, {A: 2}
@@ -188,10 +188,10 @@ def test_an_offset_that_is_not_there_is_refused_with_what_is(offset: int) -> Non
     log = ReadLog(a=8)
     log.first = {A: 3, B: 0}
     if offset == 8:
-        seek_start(log, [A], Start(offset=offset))  # type: ignore[arg-type]
+        seek_start(log, [A], ReadingStart(offset=offset))  # type: ignore[arg-type]
         return
     with pytest.raises(CommandError, match=f"--offset {offset} is not in t-0: the log has 3 to 7, and 8 comes next"):
-        seek_start(log, [A], Start(offset=offset))  # type: ignore[arg-type]
+        seek_start(log, [A], ReadingStart(offset=offset))  # type: ignore[arg-type]
     assert log.positions[A] == 0
 
 

@@ -79,3 +79,26 @@ def test_appends_do_not_flap_around_the_reserve() -> None:
         space.on_time(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
     assert seen == [True, False, False, False, False, False, True, True], "taken again with twice the reserve"
+
+
+def test_a_refusal_says_what_must_be_free_for_it_to_end() -> None:
+    class SmallDisk(Disk):
+        def space(self) -> Space:
+            return Space(60 << 20, self.free_mib << 20)
+
+        free_mib = 60
+
+    disk = SmallDisk()
+    space = watch(disk)
+    refusal = space.refusal()
+    assert refusal is not None
+    assert refusal.message.endswith(
+        "nearly full (60 MiB free); free space on it and try again:"
+        " appends are taken with over 128 MiB free, below 80 % in use"
+    )
+    disk.free_mib = 128
+    space.on_time(CHECK_INTERVAL_US)
+    assert space.refusal() is not None
+    disk.free_mib = 400
+    space.on_time(2 * CHECK_INTERVAL_US)
+    assert space.refusal() is None
