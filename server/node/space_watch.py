@@ -66,8 +66,13 @@ class SpaceWatch:
 
     @property
     def _resumed_above(self) -> int:
-        """Bytes: twice the reserve, so that a little that is written does not end it at once."""
-        return 2 * self._limits.storage_reserve_bytes
+        """Bytes: twice the reserve, so that a little that is written does not end it at once. On a small disk, which
+        may never have so much, the reserve and as large a part of the disk as lies between the two levels of use."""
+        limits = self._limits
+        between = (limits.storage_refuse_above - limits.storage_resume_below) * (
+            self.last.used_bytes + self.last.free_bytes
+        )
+        return limits.storage_reserve_bytes + min(limits.storage_reserve_bytes, round(between))
 
     def _judge(self) -> None:
         used, free = self.last.used_bytes, self.last.free_bytes
