@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import os
+import resource
 import sys
 import traceback
 from collections.abc import Callable, Iterable
@@ -32,6 +34,13 @@ ERRORS_FOR_USERS = (
     ("quorumlog.chaos.processes.nemesis", "ChaosError"),
 )
 
+#: Options of commands that people type before them, with what they take.
+_AFTER_THE_COMMAND = {
+    "-b": "HOST:PORT", "--bootstrap-servers": "HOST:PORT", "-o": "json", "--output": "json", "--data-dir": "DIR",
+}  # fmt: skip
+#: Files that gRPC needs to be allowed to open; with fewer it ends the process with words of its own.
+_FEWEST_FILES = 64
+
 #: Characters of the one line; of a longer one the beginning is shown, and the end, which says what to do.
 _LONGEST_LINE = 500
 _SHOWN_OF_THE_END = 150
@@ -54,6 +63,9 @@ def run(command: Callable[[], object]) -> int:
     """Runs a command and returns its exit status, having said on stderr what went wrong."""
     if not _have_streams():
         say("standard output is closed, so nothing could be printed: point it somewhere, such as /dev/null")
+        return FAILED
+    if (most := _most_files()) < _FEWEST_FILES:
+        say(f"this process may open {most} files only, which are too few for a client: type ulimit -n 1024")
         return FAILED
     try:
         outcome = command()
@@ -78,6 +90,15 @@ def run(command: Callable[[], object]) -> int:
     return outcome if isinstance(outcome, int) else 0
 
 
+def _most_files() -> int:
+    """How many files may be open, after asking for as many as are needed."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < _FEWEST_FILES:
+        soft = _FEWEST_FILES if hard == resource.RLIM_INFINITY else min(hard, _FEWEST_FILES)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return sys.maxsize if soft == resource.RLIM_INFINITY else soft
+
+
 def _point_stdout_away() -> None:
     """What is left to print goes nowhere if it cannot be printed: the interpreter would try once more when it ends,
     complain in lines of its own, and end with its own status."""
@@ -95,6 +116,21 @@ def _have_streams() -> bool:
     if sys.stderr is None:
         sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - until the end of the process
     return sys.stdout is not None
+
+
+class _SdkWarnings(logging.Handler):
+    """Says what the clients warn of, such as that no node answers and that they still try."""
+
+    def emit(self, record: logging.LogRecord) -> None:
+        say(f"warning: {record.getMessage()}")
+
+
+def say_what_clients_warn_of() -> None:
+    """From now on, what the clients warn of while a command runs is said on stderr. May be called again."""
+    clients = logging.getLogger("quorumlog.sdk")
+    if not any(isinstance(handler, _SdkWarnings) for handler in clients.handlers):
+        clients.addHandler(_SdkWarnings(logging.WARNING))
+    clients.propagate = False
 
 
 def one_line(error: BaseException) -> str:
@@ -147,4 +183,8 @@ def _usage_line(error: TyperException) -> str:
     context = getattr(error, "ctx", None)
     if context is None:
         return text
+    if getattr(error, "option_name", None) in _AFTER_THE_COMMAND and hasattr(context.command, "commands"):
+        option = error.option_name  # type: ignore[attr-defined]
+        example = f"{context.command_path} COMMAND … {option} {_AFTER_THE_COMMAND[option]}"
+        return f"{option} comes after the command, as in '{example}'"
     return f"{text[:1].lower()}{text[1:]}; try '{context.command_path} --help'"

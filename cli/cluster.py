@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 import time
 from collections.abc import Iterator
@@ -13,12 +14,20 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError, say
-from quorumlog.cli.options import DEFAULT_BASE_PORT, DEFAULT_DATA_DIRECTORY, DataDirectory, Output, OutputFormat
+from quorumlog.cli.options import (
+    DEFAULT_BASE_PORT,
+    DEFAULT_BOOTSTRAP_SERVERS,
+    DEFAULT_DATA_DIRECTORY,
+    DataDirectory,
+    Output,
+    OutputFormat,
+)
 from quorumlog.cli.progress import waiting
 from quorumlog.cli.rendering import plural, print_json, print_table
 
 if TYPE_CHECKING:
     from quorumlog.server.local import LocalCluster
+    from quorumlog.server.local.cluster import NodeStatus
 
 #: How often a cluster in the foreground looks after its processes.
 WATCH_INTERVAL_S = 0.2
@@ -176,7 +185,7 @@ def _print(cluster: LocalCluster, output: OutputFormat) -> None:
                 state.node_id,
                 state.pid or "-",
                 state.address,
-                "serving" if state.ready else f"not serving: {state.reason}" if state.running else "stopped",
+                _state(state),
                 cluster.log_path(state.node_id),
             )
             for state in states
@@ -184,9 +193,17 @@ def _print(cluster: LocalCluster, output: OutputFormat) -> None:
     )
 
 
+def _state(state: NodeStatus) -> str:
+    if not state.running:
+        return "stopped"
+    if not state.ready:
+        return f"not serving: {state.reason}"
+    return f"serving, but {state.reason}" if state.reason else "serving"
+
+
 def _say_how_to_go_on(data_dir: Path, cluster: LocalCluster, output: OutputFormat) -> None:
     if output is OutputFormat.JSON:
         return
-    if f":{DEFAULT_BASE_PORT}" not in cluster.bootstrap_servers:
+    if cluster.bootstrap_servers != DEFAULT_BOOTSTRAP_SERVERS:  # With several, commands work when node 1 is down too.
         print(f"export QUORUMLOG_BOOTSTRAP_SERVERS={cluster.bootstrap_servers}  # for other commands")
-    print(f"quorumlog cluster down --data-dir {data_dir}  # stops it")
+    print(f"quorumlog cluster down --data-dir {shlex.quote(str(data_dir))}  # stops it")

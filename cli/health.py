@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from quorumlog.cli.boundary import FAILED, CommandError
+from quorumlog.cli.boundary import FAILED, CommandError, say
 from quorumlog.cli.moves.returned_empty import nodes_returned_empty, what_to_type
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
@@ -22,7 +22,7 @@ from quorumlog.cli.rendering import node_list, plural, print_json, print_table
 from quorumlog.cli.topic_text import is_unavailable, is_under_min_isr, is_under_replicated
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin
+    from quorumlog.sdk import Admin, ClusterDescription
 
 DESCRIBE_EXAMPLE = "Example: quorumlog cluster describe --output json"
 HEALTH_EXAMPLE = "Example: quorumlog cluster health --watch"
@@ -61,6 +61,7 @@ def describe(
         cluster = admin.describe_cluster(linearizable=linearizable)
         if not cluster.brokers:
             raise CommandError(_why_no_nodes(admin))
+    warn_of_age(cluster)
     brokers = sorted(cluster.brokers, key=lambda broker: broker.node_id)
     if output is OutputFormat.JSON:
         nodes = [
@@ -89,6 +90,17 @@ def describe(
         for broker in brokers
     )
     print_table(("Node", "Address", "Rack", "State", "Controller", "Version"), rows)
+
+
+def warn_of_age(cluster: ClusterDescription) -> None:
+    """Says that what is shown may be over, where no controller keeps it current."""
+    if cluster.controller_id is not None:
+        return
+    age = "" if cluster.image_age_ms is None else f", {cluster.image_age_ms / 1000:.0f} s ago"
+    say(
+        f"warning: no controller is active, so this is what was known last{age}: nodes that are shown as up or in sync"
+        " may be down; 'quorumlog quorum describe' says which voters can be reached"
+    )
 
 
 @features.callback()

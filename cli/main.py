@@ -11,7 +11,6 @@ from quorumlog.cli import (
     boundary,
     chaos,
     cluster,
-    consume,
     groups,
     health,
     leaders,
@@ -19,12 +18,12 @@ from quorumlog.cli import (
     node,
     nodes,
     partitions,
-    produce,
     producers,
     quorum,
     topics,
 )
 from quorumlog.cli.backup import commands as backup
+from quorumlog.cli.records import consume, produce
 from quorumlog.cli.recovery import commands as recovery
 
 app = typer.Typer(
@@ -54,13 +53,19 @@ app.add_typer(health.features, name="features")
 app.add_typer(chaos.app, name="chaos")
 
 
+@app.command("version", epilog="Example: quorumlog version")
+def print_version() -> None:
+    """The version, as --version prints it."""
+    from importlib.metadata import version
+
+    from quorumlog.pure import is_compiled
+
+    print(f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})")
+
+
 def _print_version(wanted: bool) -> None:
     if wanted:
-        from importlib.metadata import version
-
-        from quorumlog.pure import is_compiled
-
-        print(f"quorumlog {version('quorumlog')} ({'compiled' if is_compiled() else 'pure Python'})")
+        print_version()
         raise typer.Exit
 
 
@@ -75,6 +80,7 @@ def quorumlog(
 
 def main(arguments: list[str] | None = None) -> None:
     """Runs the command line and ends the process with its exit status."""
+    boundary.say_what_clients_warn_of()
     command = typer.main.get_command(app)
     sys.exit(boundary.run(lambda: command.main(arguments, prog_name="quorumlog", standalone_mode=False)))
 

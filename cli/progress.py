@@ -1,13 +1,19 @@
-"""Progress bars for what lasts, on a terminal only."""
+"""Progress of what lasts: a bar on a terminal, and a line now and then elsewhere."""
 
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from datetime import timedelta
 from typing import Protocol
 
+from quorumlog.cli.boundary import say
 from quorumlog.cli.rendering import size
+
+#: Without a terminal, how often a line says how far it is.
+LINE_EVERY_S = 5.0
 
 
 class CopyTeller(Protocol):
@@ -43,6 +49,64 @@ def progress(description: str, total: float | None, unit: str = "") -> Iterator[
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task(description, total=total)
         yield lambda completed: bar.update(task, completed=completed)
+
+
+class CountTeller(Protocol):
+    """Takes how many things are done."""
+
+    def __call__(self, count: int, share: float | None = None, /) -> None:
+        """How many, and which share of all that there is to do, from 0 to 1, where that is known."""
+
+
+@contextmanager
+def counting(description: str, unit: str, *, plain_lines: bool = True) -> Iterator[CountTeller]:
+    """Shows on stderr how many things are done, how fast, and how long the rest takes where the end is known.
+
+    Arguments:
+        description: what is going on.
+        unit: what is counted.
+        plain_lines: without a terminal, say it in a line every ``LINE_EVERY_S``; otherwise nothing is shown there.
+    """
+    if not sys.stderr.isatty():
+        yield _lines(description, unit) if plain_lines else lambda _count, _share=None: None
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, Progress, SpinnerColumn, TextColumn
+
+    columns = (SpinnerColumn(), TextColumn("{task.description}"), BarColumn(), TextColumn("{task.fields[told]}"))
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        began_s = time.monotonic()
+        task = bar.add_task(description, total=None, told="")
+
+        def tell(count: int, share: float | None = None) -> None:
+            told = _told(count, unit, share, time.monotonic() - began_s)
+            bar.update(task, total=None if share is None else 1.0, completed=share or 0.0, told=told)
+
+        yield tell
+
+
+def _lines(description: str, unit: str) -> CountTeller:
+    began_s = next_s = time.monotonic()
+    next_s += LINE_EVERY_S
+
+    def tell(count: int, share: float | None = None) -> None:
+        nonlocal next_s
+        now = time.monotonic()
+        if now >= next_s:
+            next_s = now + LINE_EVERY_S
+            say(f"{description}: {_told(count, unit, share, now - began_s)}")
+
+    return tell
+
+
+def _told(count: int, unit: str, share: float | None, elapsed_s: float) -> str:
+    """``120,000 records, 24,000/s, 31 %, 0:00:11 left``."""
+    parts = [f"{count:,} {unit}", f"{count / max(elapsed_s, 0.001):,.0f}/s"]
+    if share is not None:
+        parts.append(f"{min(share, 1.0):.0%}".replace("%", " %"))
+        if share > 0:
+            parts.append(f"{timedelta(seconds=round(elapsed_s / share * (1 - min(share, 1.0))))} left")
+    return ", ".join(parts)
 
 
 @contextmanager

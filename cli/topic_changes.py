@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -17,11 +18,12 @@ from quorumlog.cli.options import (
     connect,
     parse_replica_assignments,
     parse_settings,
+    topic_names,
 )
 from quorumlog.cli.rendering import plural, print_json, print_table
 
 if TYPE_CHECKING:
-    from quorumlog.sdk import Admin
+    from quorumlog.sdk import Admin, TopicDescription
 
 DELETE_EXAMPLE = "Example: quorumlog topics delete orders payments --yes"
 ADD_PARTITIONS_EXAMPLE = "Example: quorumlog topics add-partitions orders --partitions 6"
@@ -32,7 +34,7 @@ DryRun = Annotated[bool, typer.Option("--dry-run", help="Say what would be done,
 
 
 def delete(
-    names: Annotated[list[str], typer.Argument(help="Which topics.")],
+    names: Annotated[list[str], typer.Argument(help="Which topics.", autocompletion=topic_names)],
     *,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask; needed where there is no terminal.")] = False,
     dry_run: DryRun = False,
@@ -41,7 +43,7 @@ def delete(
 ) -> None:
     """Deletes topics with all their records, on every node, for good."""
     with connect(bootstrap_servers) as admin:
-        topics = admin.describe_topics(_once(names))
+        topics = _existing(admin, _once(names))
         if not dry_run:
             confirm(f"Delete {', '.join(names)} with all records, for good?", yes=yes)
             admin.delete_topics(names)
@@ -54,7 +56,7 @@ def delete(
 
 
 def add_partitions(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
     *,
     partitions: Annotated[int, typer.Option("--partitions", "-p", help="How many it is to have in all.")],
     replica_assignment: Annotated[
@@ -82,7 +84,7 @@ def add_partitions(
 
 
 def alter(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
     *,
     config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Set; repeatable.")] = None,
     delete_config: Annotated[
@@ -114,7 +116,7 @@ def alter(
 
 
 def configs(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
     *,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
@@ -140,6 +142,20 @@ def _configs(admin: Admin, name: str) -> list[dict[str, object]]:
         }
         for entry in admin.describe_configs([name])[name].values()
     ]
+
+
+def _existing(admin: Admin, names: list[str]) -> list[TopicDescription]:
+    """The topics that are to be deleted. To create those that are missing is no help for somebody who wants that."""
+    from quorumlog.sdk import UnknownTopicOrPartitionError
+
+    try:
+        return admin.describe_topics(names)
+    except UnknownTopicOrPartitionError:
+        known = admin.list_topics()
+        missing = next((name for name in names if name not in known), names[0])
+        close = difflib.get_close_matches(missing, known, n=1)
+        hint = f"did you mean '{close[0]}'?" if close else "'quorumlog topics list' shows which there are"
+        raise CommandError(f"topic '{missing}' does not exist, so nothing was deleted; {hint}") from None
 
 
 def _once(names: list[str]) -> list[str]:

@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    connect,
+    topic_names,
+)
 from quorumlog.cli.rendering import node_list, print_json, print_table
 from quorumlog.cli.times import parse_time_ms
 
@@ -15,7 +22,7 @@ EXAMPLE = "Example: quorumlog topics offsets orders --time 2024-05-01T12:00:00"
 
 
 def offsets(
-    name: Annotated[str, typer.Argument(help="Which topic.")],
+    name: Annotated[str, typer.Argument(help="Which topic.", autocompletion=topic_names)],
     *,
     time: Annotated[
         str,

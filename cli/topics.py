@@ -10,6 +10,7 @@ import typer
 from quorumlog.cli import topic_changes, topic_offsets, topic_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError
 from quorumlog.cli.delete_records import delete_records
+from quorumlog.cli.health import warn_of_age
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
     BootstrapServers,
@@ -19,6 +20,7 @@ from quorumlog.cli.options import (
     connect,
     parse_replica_assignments,
     parse_settings,
+    topic_names,
 )
 from quorumlog.cli.rendering import plural, print_json
 from quorumlog.cli.topic_changes import DryRun
@@ -42,7 +44,12 @@ def create(
     ] = None,
     replication_factor: Annotated[
         int | None,
-        typer.Option("--replication-factor", "-r", help="Replicas of each partition; odd.", show_default="3"),
+        typer.Option(
+            "--replication-factor",
+            "-r",
+            help="Replicas of each partition; odd.",
+            show_default="3, or 1 on fewer than 3 nodes",
+        ),
     ] = None,
     config: Annotated[list[str] | None, typer.Option("--config", metavar="KEY=VALUE", help="Repeatable.")] = None,
     replica_assignment: Annotated[
@@ -60,7 +67,7 @@ def create(
     topic = NewTopic(
         name,
         num_partitions=(-1 if assignments else 1) if partitions is None else partitions,
-        replication_factor=(-1 if assignments else 3) if replication_factor is None else replication_factor,
+        replication_factor=-1 if replication_factor is None else replication_factor,
         topic_configs=parse_settings(config or []),
         replica_assignments=assignments,
     )
@@ -73,11 +80,18 @@ def create(
                 print(f"Topic {name} could be created so.")
             return
         [description] = admin.describe_topics([name])
+        factor = topic_text.replication_factor(description)
+        few = (
+            len(admin.describe_cluster().brokers)
+            if replication_factor is None and factor == 1 and not assignments
+            else 0
+        )
     if output is OutputFormat.JSON:
         print_json(topic_text.topic_json(description))
     else:
-        count, factor = plural(len(description.partitions), "partition"), topic_text.replication_factor(description)
-        print(f"Created topic {name}: {count}, replication factor {factor}.")
+        why = f", since the cluster has {plural(few, 'node')}: no loss of a disk is survived" if few else ""
+        count = plural(len(description.partitions), "partition")
+        print(f"Created topic {name}: {count}, replication factor {factor}{why}.")
 
 
 @app.command("list", epilog="Example: quorumlog topics list --output json")
@@ -99,7 +113,9 @@ def list_topics(
 
 @app.command("describe", epilog="Example: quorumlog topics describe orders --under-replicated")
 def describe(
-    names: Annotated[list[str] | None, typer.Argument(help="Which topics; all without one.")] = None,
+    names: Annotated[
+        list[str] | None, typer.Argument(help="Which topics; all without one.", autocompletion=topic_names)
+    ] = None,
     *,
     under_replicated: Annotated[
         bool, typer.Option("--under-replicated", help="Only partitions with a replica that is not in sync.")
@@ -120,6 +136,7 @@ def describe(
     chosen = _filter(under_replicated=under_replicated, under_min_isr=under_min_isr, unavailable=unavailable)
     with connect(bootstrap_servers) as admin:
         topics = admin.describe_topics(names or None, linearizable=linearizable, include_internal=include_internal)
+        warn_of_age(admin.describe_cluster())
         if all_configs:
             described = admin.describe_configs([topic.name for topic in topics])
             topics = [

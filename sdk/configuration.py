@@ -11,6 +11,25 @@ from quorumlog.sdk.errors import IllegalArgumentError
 
 Config = TypeVar("Config")
 
+_NEEDLESS = "it is not needed here, leave it out"
+#: Names that Kafka's clients have and these have not, and what to do about each.
+KAFKA_NAMES = {
+    "retries": "delivery_timeout_ms bounds the time of all attempts, whose number does not matter",
+    "max_in_flight_requests_per_connection": "it is max_in_flight here, of batches of one partition",
+    "transactional_id": "there are no transactions; producer_name gives a producer that never doubles over restarts",
+    "isolation_level": "only committed records are read, leave it out",
+    "partition_assignment_strategy": "it is group_assignor here, uniform or range",
+    "allow_auto_create_topics": "topics are created with Admin.create_topics only, leave it out",
+    "api_version": _NEEDLESS,
+    "api_version_auto_timeout_ms": _NEEDLESS,
+    "connections_max_idle_ms": _NEEDLESS,
+    "reconnect_backoff_ms": _NEEDLESS,
+    "reconnect_backoff_max_ms": _NEEDLESS,
+    "receive_buffer_bytes": _NEEDLESS,
+    "send_buffer_bytes": _NEEDLESS,
+    "check_crcs": "checksums are always compared, leave it out",
+}
+
 
 def build_config(kind: type[Config], options: Mapping[str, Any]) -> Config:
     """A config dataclass from keyword arguments.
@@ -29,6 +48,7 @@ def check_names(given: Iterable[str], known: Sequence[str]) -> None:
         if name not in known:
             close = difflib.get_close_matches(name, known, n=1)
             hint = f": did you mean {close[0]!r}?" if close else f"; known: {', '.join(known)}"
+            hint = f": {KAFKA_NAMES[name]}" if name in KAFKA_NAMES else hint
             raise IllegalArgumentError(f"there is no configuration {name!r}{hint}")
 
 

@@ -9,6 +9,8 @@ from typing import Any, NamedTuple
 
 #: Record headers: pairs of name and value. A name may occur more than once.
 Headers = Sequence[tuple[str, bytes | None]]
+#: Headers as users write them: a mapping where no name occurs twice; text is sent as UTF-8.
+GivenHeaders = Sequence[tuple[str, bytes | str | None]] | Mapping[str, bytes | str | None]
 
 
 class TopicPartition(NamedTuple):
@@ -76,7 +78,8 @@ class NewTopic:
     Arguments:
         name: 1 to 249 characters of ``[a-zA-Z0-9._-]``.
         num_partitions: how many partitions; -1: as many as are assigned, else 1.
-        replication_factor: how many replicas of each partition, an odd number; -1: as many as are assigned, else 3.
+        replication_factor: how many replicas of each partition, an odd number; -1: as many as are assigned,
+            else 3, or 1 on a cluster of fewer than three nodes.
         topic_configs: settings such as ``{"retention.ms": "60000"}``; values are turned into strings.
         replica_assignments: the nodes of each partition, ``{0: [1, 2, 3], 1: [2, 3, 1]}``, the preferred leader first;
             empty: the controller places the replicas.

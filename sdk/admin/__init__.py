@@ -4,6 +4,7 @@ May import: `sdk` itself, `runtime`, `records`, `cluster`.
 
 - ``admin``, ``async_admin``: what users call, from threads and from asyncio.
 - ``config``: what an admin client can be told.
+- ``topics_for_tests``: the pytest fixture ``quorumlog_topic``.
 - ``topic_changes``: creates, changes and deletes topics.
 - ``partition_admin``: elects leaders, moves replicas, deletes records.
 - ``group_admin``: lists, describes and deletes consumer groups and their committed offsets.

@@ -7,8 +7,9 @@ from types import TracebackType
 from typing import Self, Unpack
 
 from quorumlog.sdk.admin.async_admin import AsyncAdmin
-from quorumlog.sdk.admin.config import AdminOptions
+from quorumlog.sdk.admin.config import AdminConfig, AdminOptions
 from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.help_text import named, shows_options, speaks_as
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.types import (
     ClusterDescription,
@@ -30,11 +31,13 @@ from quorumlog.sdk.types import (
 )
 
 
+@speaks_as(AsyncAdmin)
+@shows_options(AdminOptions, AdminConfig)
 class Admin:
     """Creates, changes, describes and deletes topics, administers groups, describes the cluster. Thread-safe.
 
-    For the options see :class:`quorumlog.sdk.admin.config.AdminOptions`; nothing is connected before the first call,
-    and every call is bounded by ``request_timeout_ms``. Any node of the cluster will do as a bootstrap server.
+    Nothing is connected before the first call, and every call is bounded by ``request_timeout_ms``. Any node of the
+    cluster will do as a bootstrap server. The options are explained below, with their defaults.
 
     Example::
 
@@ -230,6 +233,9 @@ class Admin:
             self._background.run(self._core.close(), timeout_s=10.0)
         self._closed = True  # Not before: a Ctrl-C may have come.
         self._background.release(self)
+
+    def __repr__(self) -> str:
+        return named("Admin", self._core.config.bootstrap_servers, self._closed)
 
     def __enter__(self) -> Self:
         return self

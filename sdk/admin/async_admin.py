@@ -39,6 +39,7 @@ from quorumlog.sdk.errors import (
     UnknownTopicOrPartitionError,
     error_from_proto,
 )
+from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
@@ -65,6 +66,7 @@ from quorumlog.v1 import data_plane_pb2
 _UNKNOWN_TOPIC_GRACE_S = 1.0
 
 
+@shows_options(AdminOptions, AdminConfig)
 class AsyncAdmin(ClusterAdmin):
     """Creates and describes, from asyncio. Same options as :class:`quorumlog.sdk.Admin`; use it on one event loop.
 
@@ -437,6 +439,9 @@ class AsyncAdmin(ClusterAdmin):
         if not self._closed:
             self._closed = True
             await self._cluster.close()
+
+    def __repr__(self) -> str:
+        return named("AsyncAdmin", self.config.bootstrap_servers, self._closed)
 
     async def __aenter__(self) -> Self:
         return self

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Protocol, TypeVar
 
+from quorumlog.sdk.admin.quorum_admin import QuorumAdmin
 from quorumlog.sdk.arguments import check_int32, checked_by_topic, checked_nodes, checked_settings, checked_topic
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
@@ -38,6 +39,10 @@ class _Result(ItemResult, Protocol):
     name: str
 
 
+#: Where a topic does not say, and the cluster can carry it.
+DEFAULT_REPLICATION_FACTOR = 3
+
+
 class _Response(Protocol):
     @property
     def results(self) -> Sequence[_Result]:
@@ -61,6 +66,7 @@ class TopicChanges:
     def __init__(self, cluster: Cluster, limit_s: float) -> None:
         self._cluster = cluster
         self._limit_s = limit_s
+        self._quorum = QuorumAdmin(cluster, limit_s)
         self._timeout_ms = int(limit_s * 1000)
 
     async def create(self, topics: Iterable[NewTopic], validate_only: bool) -> None:
@@ -68,6 +74,10 @@ class TopicChanges:
         if not isinstance(topics, Iterable):
             raise IllegalArgumentError(f"create_topics takes a list of NewTopic objects, not {type(topics).__name__}")
         items = [_new_topic(topic) for topic in topics]
+        open_ones = [item for item in items if item.replication_factor == -1 and not item.replica_assignments]
+        factor = await self._default_factor() if open_ones else -1
+        for item in open_ones:
+            item.replication_factor = factor
 
         def send(node: NodeConnection, pending: list[admin_pb2.NewTopic]) -> Awaitable[_Response]:
             request = admin_pb2.CreateTopicsRequest(
@@ -78,6 +88,19 @@ class TopicChanges:
         await self._change("create_topics", items, send, TopicAlreadyExistsError)
         if not validate_only:
             await self._until_seen({item.name: _unserved for item in items}, "was created, but is not served")
+
+    async def _default_factor(self) -> int:
+        """Three replicas survive a loss; a cluster that is meant to be smaller can carry one.
+
+        What it is meant to be, its voters say too: while it starts, not all of its nodes are registered yet.
+        """
+        response = await self._cluster.retrying(
+            lambda: self._cluster.ask_metadata([]), self._limit_s, "the metadata request"
+        )
+        if not 0 < len(response.brokers) < DEFAULT_REPLICATION_FACTOR:
+            return DEFAULT_REPLICATION_FACTOR
+        voters = (await self._quorum.describe()).voters
+        return 1 if len(voters) < DEFAULT_REPLICATION_FACTOR else DEFAULT_REPLICATION_FACTOR
 
     async def restore(self, items: Sequence[admin_pb2.NewTopic]) -> None:
         """Creates topics with the ids that they had in another cluster."""
@@ -271,7 +294,7 @@ def _new_topic(topic: object) -> admin_pb2.NewTopic:
     return admin_pb2.NewTopic(
         name=name,
         num_partitions=1 if partitions == -1 and not assigned else partitions,
-        replication_factor=3 if factor == -1 and not assigned else factor,
+        replication_factor=factor,
         configs=checked_settings(topic.topic_configs, f"topic_configs of topic {name!r}"),
         replica_assignments=[_assignment(assigned[number]) for number in sorted(assigned)],
     )

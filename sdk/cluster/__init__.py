@@ -8,6 +8,7 @@ May import: `sdk` itself, `runtime`, `records`.
 - ``topic_use``: which topics a client uses, and which it may forget.
 - ``leader_calls``: asks the leaders of several partitions at once.
 - ``leader_probe``: asks replicas who leads, when a leader is silent.
+- ``outages``: what is said in the log while nodes do not serve a partition.
 - ``offset_search``: what a search for offsets has found and what to ask next, without I/O.
 - ``offset_lookup``: runs such a search at the leaders.
 - ``coordinators``: which node coordinates which consumer group.

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import logging
 import re
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeVar
 
 from quorumlog.sdk.cluster.connection import CLOSE_TIMEOUT_S, NodeConnection
-from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView
+from quorumlog.sdk.cluster.metadata import MetadataCache, PartitionView, TopicView, new_leaders
 from quorumlog.sdk.cluster.request_parts import in_parts
 from quorumlog.sdk.cluster.topic_use import TopicUse
 from quorumlog.sdk.errors import (
@@ -34,6 +35,8 @@ from quorumlog.v1 import data_plane_pb2, errors_pb2
 
 Reply = TypeVar("Reply")
 
+_log = logging.getLogger("quorumlog.sdk")
+
 DEFAULT_BOOTSTRAP_SERVERS = "127.0.0.1:19092"
 #: A node that has not answered a question within this time is not waited for alone: the next one is asked as well.
 _HEDGE_AFTER_S = 0.15
@@ -44,6 +47,8 @@ _ATTEMPT_TIMEOUT_S = 5.0
 #: A topic created a moment ago may be unknown to some nodes yet; one unknown for this long does not exist.
 _UNKNOWN_TOPIC_GRACE_S = 2.0
 _PORT = re.compile(r"[0-9]{1,5}")
+#: A name or an address of IPv4, or an address of IPv6 in brackets. Whether there is such a host is for the resolver.
+_HOST = re.compile(r"[\w.-]{1,253}|\[[0-9A-Fa-f:.%\w-]{2,100}\]")
 
 
 def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
@@ -60,9 +65,22 @@ def parse_bootstrap_servers(servers: str | Sequence[str]) -> tuple[str, ...]:
         raise IllegalArgumentError("bootstrap_servers is empty: give at least one host:port")
     for address in addresses:
         host, _, port = address.rpartition(":")
-        if not host or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
-            raise IllegalArgumentError(f"bootstrap_servers has {address!r}, which is not host:port")
+        if not _HOST.fullmatch(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65536:
+            raise IllegalArgumentError(
+                f"bootstrap_servers has {address!r}, which is not host:port{_advice_on(address, host)}"
+            )
     return addresses
+
+
+def _advice_on(address: str, host: str) -> str:
+    """What was probably meant by what is no address."""
+    if "://" in address:
+        return f": leave {address.partition('://')[0]}:// out"
+    if len(re.split(r"[\s;]+", address)) > 1:
+        return ": separate several by commas"
+    if host.count(":") > 1 or (host.count(":") == 1 and not host.strip(":")):
+        return ": put brackets around an address of IPv6, as in [::1]:19092"
+    return ""
 
 
 class Cluster:
@@ -143,9 +161,16 @@ class Cluster:
             return False
         hint = error.leader
         news = self.metadata.learn_leader(topic, topic_id, partition, hint.node_id, hint.leader_epoch)
-        if news and (node := self.node(error.leader.node_id)) is not None:
-            node.suspect = False  # Whatever failed there was before it was elected.
+        if news:
+            self._log_leader(topic, partition)
+            if (node := self.node(error.leader.node_id)) is not None:
+                node.suspect = False  # Whatever failed there was before it was elected.
         return news
+
+    def _log_leader(self, topic: str, partition: int) -> None:
+        view = self.metadata.partition(topic, partition)
+        assert view is not None, "its leader is known"
+        _log.info("node %d leads %s-%d now, in epoch %d", view.leader, topic, partition, view.leader_epoch)
 
     def in_background(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         """Runs something of the client's until it is closed, which waits for its end."""
@@ -222,7 +247,11 @@ class Cluster:
         errors = dict[str, QuorumlogError]()
         for answer in answers:
             if answer.brokers:
+                before = {topic.name: self.metadata.topics.get(topic.name) for topic in answer.topics}
                 errors |= self.metadata.merge(answer)
+                for name, view in before.items():
+                    for led in new_leaders(view, self.metadata.topics.get(name)):
+                        self._log_leader(name, led.partition)
         response, *others = answers
         for other in others:
             response.MergeFrom(other)

@@ -161,6 +161,15 @@ class MetadataCache:
         return True
 
 
+def new_leaders(before: TopicView | None, now: TopicView | None) -> list[PartitionView]:
+    """The partitions of a topic that another node leads than before."""
+    if before is None or now is None or before.topic_id != now.topic_id or before.partitions == now.partitions:
+        return []
+    return [
+        led for was, led in zip(before.partitions, now.partitions, strict=False) if 0 <= was.leader != led.leader >= 0
+    ]
+
+
 def _topic_view(topic: data_plane_pb2.TopicMetadata, index: int) -> TopicView:
     described = sorted(topic.partitions, key=lambda p: p.partition)
     return TopicView(

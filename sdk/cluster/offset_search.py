@@ -16,6 +16,18 @@ EARLIEST = -2
 LATEST = -1
 
 
+def extent(start: int, end: int) -> str:
+    """What a log has, for people.
+
+    Arguments:
+        start: its first offset.
+        end: the offset of its next record; below ``start`` where the node did not say.
+    """
+    if end < start:
+        return f"the log begins at {start}"
+    return f"the log has {start} to {end - 1}, and {end} comes next" if end > start else f"the log is empty at {end}"
+
+
 class FoundOffset(NamedTuple):
     """An offset, -1 if there is none, with its record's timestamp for look-ups by time (else -1)."""
 

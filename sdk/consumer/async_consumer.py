@@ -14,7 +14,7 @@ import pyarrow as pa
 from quorumlog.sdk.arguments import check_count, check_wait
 from quorumlog.sdk.cluster.offset_search import EARLIEST, LATEST
 from quorumlog.sdk.consumer.assignment import ReadOffsets
-from quorumlog.sdk.consumer.config import ConsumerOptions
+from quorumlog.sdk.consumer.config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.consumer.core import CommitCallback, ConsumerCore
 from quorumlog.sdk.consumer.subscription import (
     ConsumerRebalanceListener,
@@ -23,6 +23,7 @@ from quorumlog.sdk.consumer.subscription import (
     checked_subscription,
 )
 from quorumlog.sdk.errors import IllegalArgumentError, RequestTimedOutError
+from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.types import (
@@ -41,6 +42,7 @@ LONGEST_WAIT_S = 3600.0
 CLOSE_TIMEOUT_S = 5.0
 
 
+@shows_options(ConsumerOptions, ConsumerConfig)
 class AsyncConsumer:
     """Reads records, from asyncio. Options and methods as in :class:`quorumlog.sdk.Consumer`; for one event loop.
 
@@ -290,6 +292,11 @@ class AsyncConsumer:
                 await self._tell_listener(group.subscription, step)
         finally:
             self._core.call_back()
+
+    def __repr__(self) -> str:
+        core = self._core
+        what = "" if core.config.group_id is None else f", group {core.config.group_id!r}"
+        return named("AsyncConsumer", core.config.bootstrap_servers, core.closed, what)
 
     async def __aenter__(self) -> Self:
         await self.start()

@@ -24,7 +24,7 @@ from quorumlog.sdk.consumer.async_consumer import (
     position_timed_out,
 )
 from quorumlog.sdk.consumer.commit_future import CommitFuture
-from quorumlog.sdk.consumer.config import ConsumerOptions
+from quorumlog.sdk.consumer.config import ConsumerConfig, ConsumerOptions
 from quorumlog.sdk.consumer.core import CommitCallback, ConsumerCore
 from quorumlog.sdk.consumer.subscription import (
     ConsumerRebalanceListener,
@@ -34,6 +34,7 @@ from quorumlog.sdk.consumer.subscription import (
     checked_subscription,
 )
 from quorumlog.sdk.errors import IllegalArgumentError
+from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.records.fetched import FetchedRows, to_table
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.runtime.wakeup import Wakeup
@@ -46,13 +47,14 @@ from quorumlog.sdk.types import (
 )
 
 
+@shows_options(ConsumerOptions, ConsumerConfig)
 class Consumer:
     """Reads records. To be used from one thread at a time.
 
     Given topics it reads all of their partitions, those added later too; or :meth:`assign` says which. Only committed
     records are returned, each partition's in order, without gaps or repetitions; changes of leader go unnoticed.
-    Records are fetched ahead by a background thread. Nothing is connected before the first use. For the options see
-    :class:`quorumlog.sdk.consumer.config.ConsumerOptions`.
+    Records are fetched ahead by a background thread. Nothing is connected before the first use. The options are
+    explained below, with their defaults.
 
     With a ``group_id`` it shares the partitions with the other consumers of the group, and goes on where the group has
     committed. Each partition has one reader at a time; when members come and go, partitions that stay are read on. What
@@ -404,6 +406,11 @@ class Consumer:
                 self._tell_listener(group.subscription, step)
         finally:
             self._core.call_back()
+
+    def __repr__(self) -> str:
+        core = self._core
+        what = "" if core.config.group_id is None else f", group {core.config.group_id!r}"
+        return named("Consumer", core.config.bootstrap_servers, core.closed, what)
 
     def __enter__(self) -> Self:
         return self

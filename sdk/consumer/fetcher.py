@@ -14,6 +14,8 @@ from functools import partial
 
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
+from quorumlog.sdk.cluster.offset_search import extent
+from quorumlog.sdk.cluster.outages import Outages
 from quorumlog.sdk.consumer.assignment import Assignment, PartitionState
 from quorumlog.sdk.consumer.config import ConsumerConfig
 from quorumlog.sdk.consumer.fetch_session import IN_FLIGHT, Fetch, FetchSession, Wanted
@@ -22,6 +24,7 @@ from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     CorruptRecordError,
     InvalidFetchSessionEpochError,
+    LeaderNotAvailableError,
     NetworkError,
     OffsetOutOfRangeError,
     QuorumlogError,
@@ -91,6 +94,7 @@ class Fetcher:
         self._timer_at = 0.0
         self._closed = False
         self._served = 0
+        self._outages = Outages("fetching from")
         #: True while partitions wait for the application to make room. Set under the assignment's lock.
         self.starved = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
@@ -146,6 +150,7 @@ class Fetcher:
                     self._cluster.watch_topics([state.tp.topic])
                     self._cluster.request_refresh()
                     self._back_off(state, now)
+                    self._outages.failed(state.tp, LeaderNotAvailableError("no leader is known"), now)
                     wanted_at = state.retry_at_s if wanted_at is None else min(wanted_at, state.retry_at_s)
                     continue
                 view, node = found
@@ -184,6 +189,7 @@ class Fetcher:
                 f"topic {state.tp.topic} was deleted and created anew: seek, or set auto_offset_reset"
             )
         elif state.topic_id is not None:
+            _log.warning("topic %s was deleted and created anew: partition %d is read from its beginning", *state.tp)
             state.move(None, "earliest")
             state.committed = -1  # Of this topic nothing is.
         if state.topic_id is not None:
@@ -284,6 +290,7 @@ class Fetcher:
                 state.high_watermark = max(state.high_watermark, told.high_watermark)
                 state.failures = 0 if not entries else state.failures
                 state.unproven = False
+                self._outages.served(state.tp, now)
                 if not entries:
                     continue
                 self._served += 1
@@ -393,6 +400,8 @@ class Fetcher:
                 state.error = error.about(*state.tp)
         elif not error.retriable:
             state.error = error
+        if state.error is None:
+            self._outages.failed(state.tp, error, now)
 
     def _out_of_range(
         self, state: PartitionState, offset: int, error: QuorumlogError, result: data_plane_pb2.FetchResult, now: float
@@ -408,12 +417,17 @@ class Fetcher:
             # reset now would read the whole log twice, or skip what is not read.
             self._back_off(state, now)
             return
+        what_there_is = extent(result.log_start_offset, result.high_watermark)
         if self._config.auto_offset_reset == "none":
             state.error = OffsetOutOfRangeError(
-                f"offset {offset} of {state.tp.topic}-{state.tp.partition} is out of range: the log has"
-                f" {result.log_start_offset} to {result.high_watermark}; seek there, or set auto_offset_reset"
+                f"offset {offset} of {state.tp.topic}-{state.tp.partition} is out of range: {what_there_is};"
+                " seek there, or set auto_offset_reset"
             )
             return
+        _log.warning(
+            "offset %d of %s-%d is out of range: %s; reading goes on at the %s",
+            offset, *state.tp, what_there_is, self._config.auto_offset_reset,
+        )  # fmt: skip
         state.move(None, self._config.auto_offset_reset)
 
     # --- leaders and time ----------------------------------------------------------------------------------------

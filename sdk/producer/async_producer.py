@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from types import TracebackType
 from typing import Any, Self, TypeVar, Unpack
@@ -26,6 +26,7 @@ from quorumlog.sdk.errors import (
     RecordTooLargeError,
     RequestTimedOutError,
 )
+from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.producer.accumulator import Accumulator, TopicBuffers
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions, Serializer
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
@@ -43,7 +44,7 @@ from quorumlog.sdk.records.record_batch import (
 from quorumlog.sdk.runtime.backoff import Backoff
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
 from quorumlog.sdk.runtime.fork import ForkGuard
-from quorumlog.sdk.types import Headers
+from quorumlog.sdk.types import GivenHeaders, Headers
 from quorumlog.v1.payload import KEY
 
 Taken = TypeVar("Taken")
@@ -117,7 +118,7 @@ class ProducerCore:
         topic: str,
         value: Any,
         key: Any,
-        headers: Headers | None,
+        headers: GivenHeaders | None,
         partition: int | None,
         timestamp_ms: int | None,
     ) -> RecordFuture | None:
@@ -141,9 +142,10 @@ class ProducerCore:
             size += len(key)
         elif buffers.compacted:
             raise _no_key(buffers)
+        checked: Headers | None = None
         if headers:
-            headers = _checked_headers(headers)
-            size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in headers)
+            checked = _checked_headers(headers)
+            size += sum(HEADER_OVERHEAD_BYTES + len(name) * 4 + len(content or b"") for name, content in checked)
         if size > self.config.max_request_size - BATCH_BASE_BYTES:
             raise RecordTooLargeError(
                 f"the record takes {size + BATCH_BASE_BYTES} bytes, more than max_request_size"
@@ -164,7 +166,7 @@ class ProducerCore:
             timestamp_ns = timestamp_ms * 1_000_000
         else:
             raise IllegalArgumentError(f"timestamp_ms is {timestamp_ms!r}: give milliseconds since 1970, as an int")
-        return self.accumulator.append(buffers, partition, key, value, timestamp_ns, headers, size)
+        return self.accumulator.append(buffers, partition, key, value, timestamp_ns, checked, size)
 
     def _choose(self, buffers: TopicBuffers, key: bytes | None) -> int | None:
         partitioner = self.config.partitioner
@@ -216,6 +218,11 @@ class ProducerCore:
         return cut
 
     # --- topics --------------------------------------------------------------------------------------------------
+
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic."""
+        views = await self.cluster.ensure_topics([checked_topic(topic)], self.config.max_block_ms / 1000)
+        return {each.partition for each in views[topic].partitions}
 
     async def load_topic(self, topic: str) -> None:
         """Makes a topic known, so that records for it can be taken.
@@ -272,6 +279,7 @@ class ProducerCore:
         await self.cluster.close()
 
 
+@shows_options(ProducerOptions, ProducerConfig)
 class AsyncProducer:
     """Sends records, from asyncio. Same options as :class:`quorumlog.sdk.Producer`; use it on one event loop.
 
@@ -299,7 +307,7 @@ class AsyncProducer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
@@ -370,6 +378,16 @@ class AsyncProducer:
             parts.append(part)
         return ArrowFuture(parts)
 
+    async def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, by number.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+            NoBrokersAvailableError: no node was reached.
+        """
+        self._core.check_usable()
+        return await self._core.partitions_for(topic)
+
     async def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and returns once all of it is resolved, one way or the other.
 
@@ -388,6 +406,9 @@ class AsyncProducer:
         """Flushes for at most ``timeout`` seconds, fails the rest, and closes. May be called twice."""
         if not self._core.closed:
             await close_core(self._core, timeout)
+
+    def __repr__(self) -> str:
+        return named("AsyncProducer", self._core.config.bootstrap_servers, self._core.closed)
 
     async def __aenter__(self) -> Self:
         await self.start()
@@ -438,15 +459,25 @@ def _as_bytes(value: Any, what: str) -> bytes:
     )
 
 
-def _checked_headers(headers: Headers) -> Headers:
-    if not isinstance(headers, Iterable):
-        raise IllegalArgumentError(f"headers are {headers!r}: give pairs of a str and bytes")
+def _checked_headers(headers: object) -> Headers:
+    if isinstance(headers, str | bytes) or not isinstance(headers, Iterable):
+        raise IllegalArgumentError(f"headers are {headers!r}: give pairs such as [('trace', b'42')], or a mapping")
     checked: list[tuple[str, bytes | None]] = []
-    for pair in headers:
+    for pair in headers.items() if isinstance(headers, Mapping) else headers:
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[0], str) and is_text(pair[0])):
-            raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes")
-        checked.append((pair[0], None if pair[1] is None else _as_bytes(pair[1], f"header {pair[0]!r}")))
+            raise IllegalArgumentError(f"header {pair!r} is not a pair of a str and bytes, such as ('trace', b'42')")
+        checked.append((pair[0], _header_value(*pair)))
     return checked
+
+
+def _header_value(name: str, value: object) -> bytes | None:
+    if value is None or type(value) is bytes:
+        return value
+    if isinstance(value, bytearray | memoryview):
+        return bytes(value)
+    if isinstance(value, str) and is_text(value):
+        return value.encode()
+    raise IllegalArgumentError(f"header {name!r} has a value of {type(value).__name__}: give bytes, text or None")
 
 
 def _no_key(buffers: TopicBuffers) -> InvalidRecordError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from array import array
 from collections.abc import Callable, Generator, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Self
 
 from quorumlog.sdk.errors import IllegalStateError, QuorumlogError, RequestTimedOutError
 from quorumlog.sdk.runtime.outcome import Outcome
@@ -74,6 +74,36 @@ class RecordFuture:
     def add_done_callback(self, callback: Callable[[RecordFuture], object]) -> None:
         """Calls ``callback(self)`` once the outcome is known, on the clients' background thread: do not block there."""
         self._delivery.tell(callback, self)
+
+    def get(self, timeout: float | None = None) -> RecordMetadata:
+        """As :meth:`result`; kafka-python calls it so."""
+        return self.result(timeout)
+
+    def succeeded(self) -> bool:
+        """True once the record is acknowledged."""
+        return self._delivery.done and self._delivery.error is None
+
+    def failed(self) -> bool:
+        """True once it is known that the record is not acknowledged."""
+        return self._delivery.done and self._delivery.error is not None
+
+    def add_callback(self, callback: Callable[..., object], *arguments: Any, **named: Any) -> Self:
+        """Calls ``callback(*arguments, metadata, **named)`` once the record is acknowledged, as kafka-python does.
+
+        It is called on the clients' background thread: do not block there.
+        """
+        self.add_done_callback(
+            lambda done: callback(*arguments, done._metadata(), **named) if done.succeeded() else None
+        )
+        return self
+
+    def add_errback(self, callback: Callable[..., object], *arguments: Any, **named: Any) -> Self:
+        """Calls ``callback(*arguments, error, **named)`` once the record has failed, as kafka-python does.
+
+        It is called on the clients' background thread: do not block there.
+        """
+        self.add_done_callback(lambda done: callback(*arguments, done.exception(), **named) if done.failed() else None)
+        return self
 
     def __await__(self) -> Generator[object, None, RecordMetadata]:
         yield from self._delivery.wait_async().__await__()

@@ -12,12 +12,13 @@ import pyarrow as pa
 
 from quorumlog.sdk.arguments import checked_topic
 from quorumlog.sdk.configuration import build_config
+from quorumlog.sdk.help_text import named, shows_options
 from quorumlog.sdk.producer.async_producer import ProducerCore, close_core, flush_core
 from quorumlog.sdk.producer.config import ProducerConfig, ProducerOptions
 from quorumlog.sdk.producer.delivery import ArrowFuture, ArrowRows, RecordFuture
 from quorumlog.sdk.runtime.event_loop import BackgroundLoop
 from quorumlog.sdk.runtime.wakeup import Wakeup
-from quorumlog.sdk.types import Headers
+from quorumlog.sdk.types import GivenHeaders
 
 Taken = TypeVar("Taken")
 
@@ -25,13 +26,13 @@ Taken = TypeVar("Taken")
 _DROPPED_TIMEOUT_S = 30.0
 
 
+@shows_options(ProducerOptions, ProducerConfig)
 class Producer:
     """Sends records. Thread-safe; one per process is usually enough.
 
     Records gather in batches per partition and are sent by a background thread; :meth:`send` returns at once. With
     ``acks="all"``, the default, every record ends up in the log once and in order, across retries and changes of
-    leader. Nothing is connected before the first use. For the options see
-    :class:`quorumlog.sdk.producer.config.ProducerOptions`.
+    leader. Nothing is connected before the first use. The options are explained below, with their defaults.
 
     Example::
 
@@ -52,7 +53,7 @@ class Producer:
         topic: str,
         value: Any = None,
         key: Any = None,
-        headers: Headers | None = None,
+        headers: GivenHeaders | None = None,
         partition: int | None = None,
         timestamp_ms: int | None = None,
     ) -> RecordFuture:
@@ -60,7 +61,7 @@ class Producer:
 
         Arguments:
             value, key: bytes or None, or whatever the serializers take.
-            headers: pairs of str and bytes.
+            headers: pairs of a str and bytes, text or None, or a mapping; text is sent as UTF-8.
             partition: where to; None leaves it to the partitioner.
             timestamp_ms: milliseconds since the epoch; None is now.
 
@@ -127,6 +128,16 @@ class Producer:
             parts.append(part)
         return ArrowFuture(parts)
 
+    def partitions_for(self, topic: str) -> set[int]:
+        """The partitions of a topic, by number.
+
+        Raises:
+            UnknownTopicOrPartitionError: the topic does not exist.
+            NoBrokersAvailableError: no node was reached.
+        """
+        self._core.check_usable()
+        return self._background.run(self._core.partitions_for(topic))
+
     def flush(self, timeout: float | None = None) -> None:
         """Sends what is waiting and blocks until all of it is resolved, one way or the other.
 
@@ -173,6 +184,9 @@ class Producer:
             return
         self._background.run(self._core.close())
         self._background.release(self)
+
+    def __repr__(self) -> str:
+        return named("Producer", self._core.config.bootstrap_servers, self._core.closed)
 
     def __enter__(self) -> Self:
         return self

@@ -14,6 +14,7 @@ from functools import partial
 from quorumlog.sdk.cluster.cluster import Cluster
 from quorumlog.sdk.cluster.connection import NodeConnection
 from quorumlog.sdk.cluster.leader_probe import LeaderProbes
+from quorumlog.sdk.cluster.outages import Outages
 from quorumlog.sdk.errors import (
     STALE_LEADER_ERRORS,
     ClientClosedError,
@@ -92,6 +93,7 @@ class Sender:
         self._packing = RequestPacking(config.max_request_size)
         self._probes = LeaderProbes(cluster, lambda: self._guarded(self._leaders_changed))
         self._last_errors: dict[TopicPartition, QuorumlogError] = {}
+        self._outages = Outages("sending to")
         self._closed = False
         cluster.on_change(lambda: self._guarded(self._leaders_changed))
         # What waits to be sent for the first time asks for its topic by itself.
@@ -315,7 +317,9 @@ class Sender:
 
     def _succeeded(self, batch: ProducerBatch, base_offset: int, append_time_ms: int) -> None:
         pipeline = self._pipeline(batch.topic, batch.partition)
-        pipeline.succeeded(batch, self._clock())
+        now = self._clock()
+        pipeline.succeeded(batch, now)
+        self._outages.served(TopicPartition(batch.topic, batch.partition), now)
         if pipeline.retry_at_s is not None:
             self._troubled[pipeline] = None
         batch.delivery.succeed(base_offset, append_time_ms)
@@ -337,7 +341,9 @@ class Sender:
         verdict = pipeline.failed(batch, error, expired=now >= batch.created_s + self._delivery_s, now_s=now)
         if verdict is AttemptVerdict.FAIL:
             self._resolve_failed(batch, error)
-        elif at_once:
+            return
+        self._outages.failed(TopicPartition(batch.topic, batch.partition), error, now)
+        if at_once:
             pipeline.retry_after(now, 0.0)
         else:
             self._retry_later(pipeline, now)

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from types import TracebackType
 
-from tenacity import AsyncRetrying, RetryCallState, retry_if_exception, wait_exponential
+from tenacity import AsyncRetrying, AttemptManager, RetryCallState, retry_if_exception, wait_exponential
 
 from quorumlog.sdk.errors import NoBrokersAvailableError, QuorumlogError
 from quorumlog.sdk.runtime.client_runtime import SYSTEM_RUNTIME, ClientRuntime
+
+#: The packages of what stands between an attempt that fails and who asked for it.
+_MACHINERY = ("tenacity", "concurrent")
 
 
 @dataclass(slots=True, frozen=True)
@@ -48,7 +52,28 @@ class Backoff:
             passed_s = self.runtime.monotonic_s() - began_s
             return passed_s >= (min(limit_s, brief_s) if is_brief else limit_s)
 
-        return AsyncRetrying(retry=retry_if_exception(_is_retriable), wait=self._wait_s, stop=is_over, reraise=True)
+        return _Attempts(retry=retry_if_exception(_is_retriable), wait=self._wait_s, stop=is_over, reraise=True)
+
+
+class _Attempts(AsyncRetrying):
+    """Attempts whose last error looks as if it had been the only one: a traceback shows the caller's code and that of
+    the attempt, not the dozen frames of this machinery between them."""
+
+    async def __anext__(self) -> AttemptManager:
+        try:
+            return await super().__anext__()
+        except QuorumlogError as error:
+            raise error.with_traceback(_of_the_attempt(error.__traceback__)) from error.__cause__
+
+
+def _of_the_attempt(trace: TracebackType | None) -> TracebackType | None:
+    """What follows the last frame of the machinery: the attempt itself."""
+    found, here = trace, trace
+    while here is not None:
+        if here.tb_frame.f_globals.get("__name__", "").partition(".")[0] in _MACHINERY:
+            found = here.tb_next
+        here = here.tb_next
+    return found
 
 
 def _is_retriable(error: BaseException) -> bool:

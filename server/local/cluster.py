@@ -254,7 +254,8 @@ class LocalCluster:
                     expected -= empty.keys()
                 if time.monotonic() > deadline:
                     why_not = (f"node {one} is not: {its}" for one in missing if (its := view.node(one).reason))
-                    why = seen.reason or next(why_not, f"it does not see nodes {missing} in the cluster")
+                    why = "" if seen.ready else seen.reason
+                    why = why or next(why_not, f"it does not see nodes {missing} in the cluster")
                     raise ClusterError(
                         f"node {node.node_id} is not ready after {timeout_s:g} s: {why}; {node.log_path}"
                     )

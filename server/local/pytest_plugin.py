@@ -7,6 +7,8 @@ In ``pytest.ini`` or ``pyproject.toml``:
 - ``quorumlog_cluster_scope``: ``module`` (default: tests of one file share a cluster), ``session``, ``class`` or
   ``function``. A test that kills nodes should leave them running again, or use ``function``.
 - ``quorumlog_cluster_nodes``: how many nodes, 3 by default.
+
+Topics that no other test sees come from ``quorumlog_topic`` (:mod:`quorumlog.sdk.admin.topics_for_tests`).
 """
 
 from __future__ import annotations

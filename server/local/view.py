@@ -22,7 +22,8 @@ _OPTIONS = (
 
 @dataclass(slots=True, frozen=True)
 class NodeView:
-    """What one node says. ``unfenced`` are the brokers that it sees as alive; ``reason`` why it is not ready."""
+    """What one node says. ``unfenced`` are the brokers that it sees as alive; ``reason`` why it is not ready, or
+    what else is wrong with it, such as a full disk."""
 
     ready: bool
     reason: str
@@ -62,7 +63,7 @@ class ClusterView:
             return NodeView(False, f"it does not answer ({_code(error)})")
         unfenced = frozenset(broker.node_id for broker in metadata.brokers if not broker.fenced)
         controller = None if metadata.controller_id < 0 else metadata.controller_id
-        return NodeView(True, "", controller, unfenced)
+        return NodeView(True, described.reason, controller, unfenced)
 
     def leader(self, topic: str, partition: int) -> int | None:
         """Who leads a partition according to the node that knows of the newest leader epoch."""

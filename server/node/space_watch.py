@@ -59,15 +59,27 @@ class SpaceWatch:
             return None
         return error(
             ErrorCode.STORAGE_ERROR,
-            f"the node's disk is nearly full ({self.last.free_bytes >> 20} MiB free); free space on it and try again",
+            f"the node's disk is nearly full ({self.last.free_bytes >> 20} MiB free); free space on it and try again:"
+            f" appends are taken with over {self._resumed_above >> 20} MiB free, below"
+            f" {self._limits.storage_resume_below:.0%} in use".replace("%", " %"),
         )
+
+    @property
+    def _resumed_above(self) -> int:
+        """Bytes: twice the reserve, so that a little that is written does not end it at once. On a small disk, which
+        may never have so much, the reserve and as large a part of the disk as lies between the two levels of use."""
+        limits = self._limits
+        between = (limits.storage_refuse_above - limits.storage_resume_below) * (
+            self.last.used_bytes + self.last.free_bytes
+        )
+        return limits.storage_reserve_bytes + min(limits.storage_reserve_bytes, round(between))
 
     def _judge(self) -> None:
         used, free = self.last.used_bytes, self.last.free_bytes
         share = used / max(1, used + free)
         if share > self._limits.storage_refuse_above or free < self._limits.storage_reserve_bytes:
             self._turn(refusing=True)
-        elif share < self._limits.storage_resume_below and free > 2 * self._limits.storage_reserve_bytes:
+        elif share < self._limits.storage_resume_below and free > self._resumed_above:
             self._turn(refusing=False)
 
     def _turn(self, *, refusing: bool) -> None:

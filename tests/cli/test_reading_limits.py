@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
-from quorumlog.cli import consume
 from quorumlog.cli.boundary import CommandError
 from quorumlog.cli.main import app
-from quorumlog.cli.record_text import value_line
+from quorumlog.cli.records import consume
+from quorumlog.cli.records.reading_start import ReadingStart, seek_start
+from quorumlog.cli.records.record_text import value_line
 from quorumlog.cli.times import parse_duration_ms, parse_time_ms
 from quorumlog.sdk import CommitFailedError, ConsumerRecord, TopicPartition
 from quorumlog.sdk.types import OffsetAndTimestamp
@@ -63,11 +64,15 @@ class ReadLog:
 
     def __init__(self, **ends: int) -> None:
         self.ends = {A: ends.get("a", 0), B: ends.get("b", 0)}
+        self.first = {A: 0, B: 0}
         self.positions = {A: 0, B: 0}
         self.committed: list[dict[TopicPartition, int]] = []
         self.found: dict[TopicPartition, int] = {}
         self.polls = 0
         self.grows = 0
+
+    def beginning_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
+        return {where: self.first[where] for where in partitions}
 
     def end_offsets(self, partitions: list[TopicPartition]) -> dict[TopicPartition, int]:
         return {where: self.ends[where] for where in partitions}
@@ -162,18 +167,32 @@ def test_silence_counts_from_the_last_record(monkeypatch: pytest.MonkeyPatch) ->
 @pytest.mark.parametrize(
     ("start", "positions"),
     [
-        (consume._Start(beginning=True), {A: 0, B: 0}),
-        (consume._Start(), {A: 4, B: 6}),
-        (consume._Start(time_ms=5), {A: 2, B: 6}),
-        (consume._Start(offset=3), {A: 3, B: 1}),
+        (ReadingStart(beginning=True), {A: 0, B: 0}),
+        (ReadingStart(), {A: 4, B: 6}),
+        (ReadingStart(time_ms=5), {A: 2, B: 6}),
+        (ReadingStart(offset=3), {A: 3, B: 1}),
+        (ReadingStart(last=5), {A: 0, B: 1}),
+        (ReadingStart(last=0), {A: 4, B: 6}),
     ],
 )
-def test_reading_starts_where_it_was_told(start: consume._Start, positions: dict[TopicPartition, int]) -> None:
+def test_reading_starts_where_it_was_told(start: ReadingStart, positions: dict[TopicPartition, int]) -> None:
     """A time that no record has reached is the end as it was before: what came meanwhile is not passed over."""
     log = ReadLog(a=4, b=6)
     log.positions, log.found = {A: 1, B: 1}, {A: 2}
-    consume._seek(log, [A, B], start)  # type: ignore[arg-type]
+    seek_start(log, [A, B], start)  # type: ignore[arg-type]
     assert log.positions == positions
+
+
+@pytest.mark.parametrize("offset", [0, 2, 8, 99])
+def test_an_offset_that_is_not_there_is_refused_with_what_is(offset: int) -> None:
+    log = ReadLog(a=8)
+    log.first = {A: 3, B: 0}
+    if offset == 8:
+        seek_start(log, [A], ReadingStart(offset=offset))  # type: ignore[arg-type]
+        return
+    with pytest.raises(CommandError, match=f"--offset {offset} is not in t-0: the log has 3 to 7, and 8 comes next"):
+        seek_start(log, [A], ReadingStart(offset=offset))  # type: ignore[arg-type]
+    assert log.positions[A] == 0
 
 
 def test_a_group_commits_what_has_been_printed_and_flushed(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import enum
 import io
+import os
 import socket
 import subprocess
 import sys
@@ -86,6 +87,7 @@ ALL = dict(commands())
 #: Complete arguments for each command, such that nothing is changed or started when one of them is overridden with
 #: something that is taken. Those that would start processes fail for another reason first.
 BASELINES: dict[str, tuple[str, ...]] = {
+    "version": (),
     "node start": ("--node-id", "1", "--listen", "127.0.0.1:1"),
     "cluster up": ("--data-dir", "/proc/none"),
     "cluster down": ("--data-dir", "/proc/none"),
@@ -242,6 +244,7 @@ NUMBER = "valid integer"
 
 #: Command, further arguments, exit status, words of the line.
 ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
+    ("version", ("orders",), 2, ("unexpected", "orders")),
     ("node start", (), 2, ("node_id is not set", "--node-id")),
     ("node start", ("--config", "/proc/none.toml"), 2, ("/proc/none.toml", "does not exist")),
     ("node start", ("--witness-only", "yes"), 2, ("unexpected", "yes")),
@@ -318,7 +321,8 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("topics add-partitions", ("orders", "--partitions", "100000"), 1, ("100000",)),
     ("topics add-partitions", ("nope", "--partitions", "2"), 1, ("nope", "not exist")),
     ("topics delete", (), 2, ("missing argument",)),
-    ("topics delete", ("nope",), 1, ("nope", "not exist")),
+    ("topics delete", ("nope",), 1, ("'nope' does not exist", "topics list")),
+    ("topics delete", ("orders", "order"), 1, ("'order' does not exist", "nothing was deleted", "mean 'orders'")),
     ("topics delete", ("orders", "orders"), 2, ("named twice",)),
     ("topics delete-records", ("orders",), 2, ("--before", "--offset-json-file")),
     ("topics delete-records", ("orders", "--before", "-2"), 2, ("--before -2", "0 or more")),
@@ -350,6 +354,7 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("produce", ("orders", "--key-separator", ":"), 1, ("line 1", "':'")),
     ("produce", ("orders", "--key-separator", ""), 2, ("--key-separator is empty",)),
     ("produce", ("orders", "--acks", "2"), 2, ("--acks", "'all'")),
+    ("produce", ("orders", "--header", "trace"), 2, ("--header 'trace'", "NAME=VALUE")),
     ("produce", ("orders", "--file", "/proc/none"), 1, ("/proc/none", "No such file")),
     ("produce", ("orders", "--file", "/proc"), 1, ("/proc", "directory")),
     ("consume", ("nope",), 1, ("'nope'", "not exist")),
@@ -357,7 +362,11 @@ ROWS: list[tuple[str, tuple[str, ...], int, tuple[str, ...]]] = [
     ("consume", ("orders", "--partition", "7"), 1, ("no partition 7", "0,1,2")),
     ("consume", ("orders", "--offset", "1"), 2, ("--offset", "--partition")),
     ("consume", ("orders", "--partition", "0", "--offset", "1", "--from-beginning"), 2, ("not both",)),
-    ("consume", ("orders", "--partition", "0", "--offset", "999999"), 1, ("999999", "orders-0")),
+    ("consume", ("orders", "--partition", "0", "--offset", "999999"), 1, ("999999", "orders-0: the log ")),
+    ("consume", ("orders", "--partition", "1", "--offset", "5"), 1, ("orders-1: the log is empty", "earliest")),
+    ("consume", ("orders", "--tail", "5", "--offset", "-5"), 2, ("give one of", "--tail")),
+    ("consume", ("orders", "--offset", "--5"), 2, ("'--5'", "-N for the last N")),
+    ("consume", ("orders", "--group", "g", "--tail", "5"), 2, ("with --group", "--tail")),
     ("consume", ("orders", "--partition", "0", "--offset", "9" * 30), 2, ("9" * 30, "offset")),
     ("consume", ("orders", "--partition", "0", "--offset", "first"), 2, ("--offset 'first'", "earliest or latest")),
     ("consume", ("orders", "--from-time", "yesterday"), 2, ("--from-time 'yesterday'", "milliseconds")),
@@ -531,8 +540,10 @@ def test_bytes_that_are_not_text_go_in_and_come_out_as_they_are() -> None:
 def test_a_record_that_is_too_large_is_told_with_how_many_went_before() -> None:
     outcome = run("produce", "orders", text=b"first\n" + b"x" * 2_000_000)
     assert outcome.status == boundary.FAILED
-    assert "max.message.bytes" in outcome.line
+    assert "max.message.bytes=1048576 of topic orders" in outcome.line
+    assert "max_request_size" not in outcome.line, "a command has no such option"
     assert "1 record had been acknowledged" in outcome.line
+    assert "line 1 has 20,000,000 bytes" in run("produce", "orders", text=b"x" * 20_000_000).line
 
 
 @pytest.mark.parametrize(
@@ -558,3 +569,44 @@ def test_another_kind_of_server_is_not_taken_for_a_node(impatient: None) -> None
         outcome = run("topics", "list", "-b", address)
     assert outcome.status == boundary.FAILED
     assert address in outcome.line
+
+
+@pytest.mark.parametrize("option", ["-b", "--bootstrap-servers", "-o"])
+def test_an_option_before_its_command_is_told_where_it_goes(option: str) -> None:
+    for group in ((), ("topics",)):
+        outcome = run(*group, option, "127.0.0.1:1", "list")
+        assert outcome.status == boundary.WRONG_USAGE
+        assert f"{option} comes after the command, as in '{' '.join(('quorumlog', *group))} COMMAND" in outcome.line
+
+
+def test_too_few_files_are_told_before_grpc_ends_the_process() -> None:
+    command = f"ulimit -n 16; {sys.executable} -m quorumlog.cli.main topics list"
+    done = subprocess.run(["sh", "-c", command], capture_output=True, text=True, timeout=60, check=False)
+    assert (done.returncode, done.stdout) == (boundary.FAILED, "")
+    assert done.stderr == (
+        "quorumlog: this process may open 16 files only, which are too few for a client: type ulimit -n 1024\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("typed", "completed"),
+    [
+        ("topics describe or", ["orders"]),
+        ("produce or", ["orders"]),
+        ("consume orders or", ["orders"]),
+        ("topics delete nothing-li", []),
+        (f"topics describe -b {NOBODY} or", []),
+    ],
+)
+def test_a_shell_completes_the_names_of_topics(typed: str, completed: list[str]) -> None:
+    words = typed.split()
+    environment = {
+        "_QUORUMLOG_COMPLETE": "complete_bash",
+        "COMP_WORDS": f"quorumlog {typed}",
+        "COMP_CWORD": str(len(words)),
+    }
+    done = subprocess.run(
+        [sys.executable, "-m", "quorumlog.cli.main"], env=os.environ | environment,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    assert (done.stdout.split(), done.stderr) == (completed, "")

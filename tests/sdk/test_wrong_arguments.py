@@ -125,6 +125,7 @@ CALLS: dict[str, dict[str, Any]] = {
     "Producer.close": {},
     "Producer.end_epoch": {"timeout": 1},
     "Producer.flush": {"timeout": 1},
+    "Producer.partitions_for": {"topic": "orders"},
     "Producer.send": {
         "topic": "orders", "value": b"v", "key": b"k", "headers": [("h", b"v")], "partition": 0, "timestamp_ms": 1,
     },
@@ -371,7 +372,7 @@ ROWS: list[tuple[str, dict[str, Any], type[QuorumlogError], str]] = [
     ("Producer.send", {"key": 5}, IllegalArgumentError, "key_serializer"),
     ("Producer.send", {"partition": 7}, InvalidPartitionsError, "it has 0 to 2"),
     ("Producer.send", {"value": b"x" * 2_000_000}, RecordTooLargeError, "max_request_size"),
-    ("Producer.send", {"headers": {"h": b"v"}}, IllegalArgumentError, "pair"),
+    ("Producer.send", {"headers": {"h": 5}}, IllegalArgumentError, "header 'h' has a value of int"),
     ("Producer.send", {"timestamp_ms": -1}, IllegalArgumentError, "milliseconds"),
     ("Producer.send_arrow", {"data": [b"v"]}, IllegalArgumentError, "pyarrow"),
     ("Producer.send_arrow", {"data": pa.table({"price": [1]})}, IllegalArgumentError, "key, value, timestamp"),

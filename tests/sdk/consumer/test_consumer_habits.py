@@ -245,7 +245,7 @@ async def test_a_failed_partition_is_told_of_while_others_have_data_all_the_time
             await consumer.assign([TP, P1])
             await consumer.seek(TP, 0)
             await consumer.seek(P1, 2)
-            with pytest.raises(OffsetOutOfRangeError, match="offset 2 of t-1 is out of range: the log has 5 to 10"):
+            with pytest.raises(OffsetOutOfRangeError, match=r"offset 2 of t-1 .* the log has 5 to 9, and 10"):
                 await read(consumer, 1000)
             await consumer.seek(P1, 5)
             while P1 not in (polled := await consumer.poll(timeout_ms=100)):

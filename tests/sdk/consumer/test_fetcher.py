@@ -435,7 +435,7 @@ async def test_an_offset_that_the_log_does_not_have_is_looked_up_as_the_policy_s
 async def test_without_a_policy_the_range_is_said_and_nothing_moves() -> None:
     bench = Bench(auto_offset_reset="none")
     await bench.answer(fails(Code.OFFSET_OUT_OF_RANGE, start=40, end=90, retriable=False))
-    with pytest.raises(OffsetOutOfRangeError, match="offset 0 of t-0 is out of range: the log has 40 to 90"):
+    with pytest.raises(OffsetOutOfRangeError, match=r"offset 0 of t-0 .* the log has 40 to 89, and 90 comes next;"):
         bench.take()
     assert bench[P0].position == 0
 

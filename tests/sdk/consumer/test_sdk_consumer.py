@@ -203,7 +203,7 @@ async def test_without_a_reset_the_application_is_told_the_range(cluster: Script
         with pytest.raises(NoOffsetForPartitionError, match="t-0 has no position"):
             await consumer.poll(timeout_ms=1000)
         await consumer.seek(TP, 3)
-        with pytest.raises(OffsetOutOfRangeError, match="offset 3 of t-0 is out of range: the log has 10 to 30"):
+        with pytest.raises(OffsetOutOfRangeError, match=r"offset 3 of t-0 .* the log has 10 to 29, and 30"):
             await consumer.poll(timeout_ms=1000)
         await consumer.seek(TP, 10)
         assert values(await read(consumer, 20)) == list(range(10, 30))

@@ -253,6 +253,30 @@ def test_the_fixture_gives_a_running_cluster(pytester: pytest.Pytester) -> None:
     pytester.runpytest_subprocess().assert_outcomes(passed=1)
 
 
+def test_topics_of_a_test_do_not_leak_into_the_next_one_of_a_session(pytester: pytest.Pytester) -> None:
+    pytester.makeini(
+        "[pytest]\nquorumlog_cluster_nodes = 1\nquorumlog_cluster_scope = session\n"
+        "asyncio_default_fixture_loop_scope = function\n"
+    )
+    one_test = """
+        from quorumlog.sdk import Admin
+
+        seen = []
+
+        def test_it(quorumlog_cluster, quorumlog_topic):
+            with Admin(bootstrap_servers=quorumlog_cluster.bootstrap_servers) as admin:
+                assert admin.list_topics() == []
+                made = quorumlog_topic("orders", partitions=2, configs={"cleanup.policy": "compact"})
+                gone = quorumlog_topic()
+                [topic] = admin.describe_topics([made])
+                admin.delete_topics([gone])
+            assert made.startswith("orders-") and gone.startswith("test-")
+            assert (len(topic.partitions), topic.configs["cleanup.policy"]) == (2, "compact")
+        """
+    pytester.makepyfile(test_first=one_test, test_second=one_test)
+    pytester.runpytest_subprocess().assert_outcomes(passed=2)
+
+
 @pytest.mark.parametrize("keeps_its_data", [True, False])
 def test_a_cluster_that_is_left_gives_its_ports_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keeps_its_data: bool

@@ -74,8 +74,54 @@ def test_appends_do_not_flap_around_the_reserve() -> None:
     # The reserve decides, not the share in use: 70 of 100 GiB are less than either level.
     space = SpaceWatch(disk, NodeLimits(storage_reserve_bytes=30 * GIB), 0, lambda level, event, **fields: None)  # type: ignore[arg-type]
     seen = []
-    for second, used in enumerate((69, 71, 69, 71, 69, 41, 39, 69), start=1):
+    for second, used in enumerate((69, 71, 69, 71, 69, 66, 64, 69), start=1):
         disk.used = used
         space.on_time(second * CHECK_INTERVAL_US)
         seen.append(space.refusal() is None)
-    assert seen == [True, False, False, False, False, False, True, True], "taken again with twice the reserve"
+    assert seen == [True, False, False, False, False, False, True, True], (
+        "taken again with the reserve and 5 % of the disk"
+    )
+
+
+def test_a_refusal_on_a_small_disk_says_what_must_be_free_and_ends_with_that() -> None:
+    class SmallDisk(Disk):
+        def space(self) -> Space:
+            return Space(60 << 20, self.free_mib << 20)
+
+        free_mib = 60
+
+    disk = SmallDisk()
+    space = watch(disk)
+    refusal = space.refusal()
+    assert refusal is not None
+    assert refusal.message.endswith(
+        "nearly full (60 MiB free); free space on it and try again:"
+        " appends are taken with over 70 MiB free, below 80 % in use"
+    )
+    disk.free_mib = 70
+    space.on_time(CHECK_INTERVAL_US)
+    assert space.refusal() is not None
+    disk.free_mib = 80
+    space.on_time(2 * CHECK_INTERVAL_US)
+    assert space.refusal() is None
+
+
+def test_a_large_disk_has_twice_the_reserve_free_before_appends_are_taken_again() -> None:
+    disk = Disk()
+    space = SpaceWatch(
+        disk,
+        NodeLimits(storage_reserve_bytes=2 * GIB, storage_refuse_above=0.99, storage_resume_below=0.9),
+        0,
+        lambda level, event, **fields: None,
+    )  # type: ignore[arg-type]
+    seen = []
+    for second, used in enumerate((97, 99, 97, 96, 89), start=1):
+        disk.used = used
+        space.on_time(second * CHECK_INTERVAL_US)
+        seen.append(space.refusal() is None)
+    assert seen == [True, False, False, False, True]
+    refused = watch(Disk())
+    refused.failed()
+    refusal = refused.refusal()
+    assert refusal is not None
+    assert "with over 128 MiB free" in refusal.message

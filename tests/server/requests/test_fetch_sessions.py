@@ -254,6 +254,15 @@ def test_a_log_start_that_passes_the_position_is_told() -> None:
     assert (result.error.code, result.log_start_offset) == (ErrorCode.OFFSET_OUT_OF_RANGE, 3)
 
 
+def test_who_asks_beyond_the_log_is_told_what_there_is() -> None:
+    rig = Rig()
+    for _ in range(3):
+        rig.logs[0].append()
+    (result,) = rig.replies[rig.ask(1, {0: 99})].results
+    assert result.error.code == ErrorCode.OFFSET_OUT_OF_RANGE
+    assert (result.log_start_offset, result.high_watermark) == (0, 3)
+
+
 def test_a_replica_that_leaves_the_node_is_told() -> None:
     rig = Rig()
     waiting = rig.ask(1, [2])

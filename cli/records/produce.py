@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
+import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -13,9 +16,17 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 
 import typer
 
-from quorumlog.cli.boundary import WRONG_USAGE, CommandError, one_line
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, path, unescape
-from quorumlog.cli.progress import progress
+from quorumlog.cli.boundary import WRONG_USAGE, CommandError, one_line, say
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    path,
+    topic_names,
+    unescape,
+)
+from quorumlog.cli.progress import counting
 from quorumlog.cli.rendering import plural, print_json
 
 if TYPE_CHECKING:
@@ -23,8 +34,13 @@ if TYPE_CHECKING:
 
 EXAMPLE = "Example: seq 1 100 | quorumlog produce orders        or: quorumlog produce orders -k : --file keyed.txt"
 
-#: How often the bar moves, in records.
-PROGRESS_EVERY = 1000
+#: How often the bar moves.
+PROGRESS_EVERY_S = 0.1
+#: What a line may be, as far as the command is concerned; the topic and the nodes have limits of their own.
+LARGEST_REQUEST_BYTES = 16 << 20
+LARGEST_LINE_BYTES = 15 << 20
+#: How long Ctrl-C waits for what is on its way.
+INTERRUPTED_WAIT_S = 2.0
 
 
 class Acks(Enum):
@@ -51,10 +67,24 @@ class _Acknowledged:
     """What has been acknowledged so far."""
 
     records: int = 0
+    pending: deque[RecordFuture] = field(default_factory=deque)
     offsets: dict[int, tuple[int, int, int]] = field(default_factory=dict)  # partition: (records, first, last offset)
 
-    def settle(self, future: RecordFuture) -> None:
-        """Waits for one record's acknowledgement and counts it."""
+    def settle_done(self) -> None:
+        """Counts the oldest records of which the outcome is known."""
+        while self.pending and self.pending[0].done():
+            self._settle(self.pending.popleft())
+
+    def settle_all(self) -> None:
+        """Waits for all acknowledgements, and counts them."""
+        while self.pending:
+            self._settle(self.pending.popleft())
+
+    def arrived(self) -> int:
+        """How many records are acknowledged, whatever became of those between."""
+        return self.records + sum(future.succeeded() for future in self.pending)
+
+    def _settle(self, future: RecordFuture) -> None:
         metadata = future.result()
         self.records += 1
         count, first, last = self.offsets.get(metadata.partition, (0, metadata.offset, metadata.offset))
@@ -62,7 +92,7 @@ class _Acknowledged:
 
 
 def produce(
-    topic: Annotated[str, typer.Argument(help="Where the records go.")],
+    topic: Annotated[str, typer.Argument(help="Where the records go.", autocompletion=topic_names)],
     *,
     file: Annotated[
         Path | None,
@@ -76,21 +106,26 @@ def produce(
     ] = None,
     acks: Annotated[Acks, typer.Option("--acks", help="What an acknowledgement waits for.")] = Acks.ALL,
     compression: Annotated[Compression, typer.Option("--compression", help="Of record batches.")] = Compression.NONE,
+    headers: Annotated[
+        list[str] | None, typer.Option("--header", metavar="NAME=VALUE", help="Of every record; repeatable.")
+    ] = None,
     timeout: Annotated[
         float, typer.Option("--timeout", min=0.1, max=86_400, metavar="SECONDS", help="Give a record up after so long.")
     ] = 30.0,
     bootstrap_servers: BootstrapServers = DEFAULT_BOOTSTRAP_SERVERS,
     output: Output = OutputFormat.TABLE,
 ) -> None:
-    """Sends each line as one record, waits until all are acknowledged, and says where they went."""
+    """Sends each line as one record, waits until all are acknowledged, and says where they went.
+
+    A line ends with a newline, and every other byte of it is sent as it is.
+    """
     from quorumlog.sdk import Producer
 
     separator = None if key_separator is None else unescape(key_separator).encode()
     if separator == b"":
         raise CommandError("--key-separator is empty: give what ends the key in each line, such as ':'", WRONG_USAGE)
+    pairs = _headers(headers or [])
     sent = _Acknowledged()
-    pending: deque[RecordFuture] = deque()
-    handed_over = 0
     with (
         _input(file) as lines,
         Producer(
@@ -100,28 +135,59 @@ def produce(
             compression_type=None if compression is Compression.NONE else compression.value,
             delivery_timeout_ms=timeout * 1000,
             max_block_ms=timeout * 1000,
+            max_request_size=LARGEST_REQUEST_BYTES,
         ) as producer,
-        progress(f"producing to {topic}", None, "records") as show,
+        counting(f"producing to {topic}", "records") as show,
     ):
+        producer.partitions_for(topic)  # Without a cluster or a topic, no line need be read.
+        handed_over = 0
+        next_show_s = 0.0
         try:
             for key, value in _records(lines, separator):
-                pending.append(producer.send(topic, value=value, key=key, partition=partition))
+                if len(value) + len(key or b"") > LARGEST_LINE_BYTES:
+                    raise CommandError(
+                        f"line {handed_over + 1} has {len(value):,} bytes, and this command takes lines of up to"
+                        f" {LARGEST_LINE_BYTES:,} bytes"
+                    )
+                sent.pending.append(producer.send(topic, value=value, key=key, partition=partition, headers=pairs))
                 handed_over += 1
-                while pending and pending[0].done():
-                    sent.settle(pending.popleft())
-                if handed_over % PROGRESS_EVERY == 0:
-                    show(sent.records)
+                sent.settle_done()
+                if (now := time.monotonic()) >= next_show_s:
+                    next_show_s = now + PROGRESS_EVERY_S
+                    show(sent.records, _share(lines) if file is not None else None)
             producer.flush()
-            while pending:
-                sent.settle(pending.popleft())
+            sent.settle_all()
         except Exception as error:
             # What was handed over is on its way, and may well arrive: the user must be told how much.
             producer.flush()
-            arrived = sent.records + sum(future.exception() is None for future in pending)
+            arrived = sent.arrived()
             if not arrived:
                 raise
             raise CommandError(f"{one_line(error)}; {plural(arrived, 'record')} had been acknowledged") from error
+        except KeyboardInterrupt:
+            producer.close(timeout=INTERRUPTED_WAIT_S)
+            arrived = sent.arrived()
+            lost = handed_over - arrived
+            unsure = f"; {lost:,} more had been sent, and may arrive" if lost else ""
+            say(f"interrupted: {plural(arrived, 'record')} had been acknowledged{unsure}")
+            raise
     _report(topic, sent, output)
+
+
+def _headers(pairs: list[str]) -> list[tuple[str, bytes]]:
+    headers = []
+    for pair in pairs:
+        name, separator, value = pair.partition("=")
+        if not separator or not name:
+            raise CommandError(f"--header '{pair}' is not NAME=VALUE, such as trace=42", WRONG_USAGE)
+        headers.append((name, os.fsencode(value)))
+    return headers
+
+
+def _share(lines: BinaryIO) -> float | None:
+    """How much of a file has been read; None where that has no meaning, such as for a pipe."""
+    status = os.fstat(lines.fileno())
+    return lines.tell() / status.st_size if stat.S_ISREG(status.st_mode) and status.st_size else None
 
 
 @contextmanager
@@ -137,7 +203,7 @@ def _input(file: Path | None) -> Iterator[BinaryIO]:
 
 def _records(lines: BinaryIO, separator: bytes | None) -> Iterator[tuple[bytes | None, bytes]]:
     for number, line in enumerate(lines, start=1):
-        text = line.removesuffix(b"\n").removesuffix(b"\r")
+        text = line.removesuffix(b"\n")
         if separator is None:
             yield None, text
             continue

@@ -7,14 +7,13 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal, NamedTuple
 
 import typer
 
-from quorumlog.cli import record_text
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, say
 from quorumlog.cli.options import (
     DEFAULT_BOOTSTRAP_SERVERS,
@@ -23,14 +22,16 @@ from quorumlog.cli.options import (
     OutputFormat,
     connect,
     path,
+    topic_names,
     unescape,
 )
-from quorumlog.cli.progress import progress
+from quorumlog.cli.progress import CountTeller, counting
+from quorumlog.cli.records import record_text
+from quorumlog.cli.records.reading_start import ReadingStart, parse_start, seek_start
 from quorumlog.cli.rendering import node_list, plural
-from quorumlog.cli.times import parse_time_ms
 
 if TYPE_CHECKING:
-    from quorumlog.cli.record_text import LineFormat
+    from quorumlog.cli.records.record_text import LineFormat
     from quorumlog.sdk import Consumer, TopicPartition
 
 EXAMPLE = "Example: quorumlog consume orders --from-beginning --until-end --format '{partition}:{offset} {key} {value}'"
@@ -42,7 +43,9 @@ POLL_RECORDS = 5000
 
 
 def consume(
-    topics: Annotated[list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.")] = None,
+    topics: Annotated[
+        list[str] | None, typer.Argument(metavar="TOPIC…", help="What to read.", autocompletion=topic_names)
+    ] = None,
     *,
     group: Annotated[
         str | None,
@@ -69,8 +72,13 @@ def consume(
     partition: Annotated[int | None, typer.Option("--partition", min=0, help="Read only this partition.")] = None,
     offset: Annotated[
         str | None,
-        typer.Option("--offset", metavar="N|earliest|latest", help="Start at this offset; a number needs --partition."),
+        typer.Option(
+            "--offset",
+            metavar="N|-N|earliest|latest",
+            help="Start at this offset, which needs --partition; -N: with the last N records of each partition.",
+        ),
     ] = None,
+    tail: Annotated[int | None, typer.Option("--tail", min=0, metavar="N", help="The same as --offset -N.")] = None,
     from_time: Annotated[
         str | None,
         typer.Option(
@@ -105,7 +113,7 @@ def consume(
 ) -> None:
     """Prints each record as one line, until told to stop: by a limit, the end, a time-out or Ctrl-C."""
     to_line = _line_format(output, line_format, key_separator)
-    start = _start(from_beginning, offset, from_time)
+    start = parse_start(from_beginning=from_beginning, offset=offset, tail=tail, from_time=from_time)
     source = _Source(bootstrap_servers, tuple(topics or ()), partition, start)
     if group is not None:
         membership = _Membership(group, pattern, instance_id)
@@ -117,7 +125,7 @@ def consume(
     with (
         opened as (consumer, partitions),
         _output(file) as stream,
-        _progress(", ".join(source.topics) or str(pattern), max_records, file) as show,
+        _progress(", ".join(source.topics) or str(pattern), file, ends=until_end or max_records is not None) as show,
     ):
         ends = consumer.end_offsets(partitions) if until_end else None
         received = 0
@@ -127,17 +135,9 @@ def consume(
             if group is not None:
                 _commit(consumer)
             received += len(lines)
-            show(received)
+            show(received, None if max_records is None else received / max_records)
     if max_records is not None and received < max_records and not until_end:
         raise CommandError(f"{plural(received, 'record')} of {max_records:,} came before {timeout:g} s of silence")
-
-
-class _Start(NamedTuple):
-    """Where to begin: at an offset, at a time, at the beginning, or otherwise at the end."""
-
-    offset: int | None = None
-    time_ms: int | None = None
-    beginning: bool = False
 
 
 class _Source(NamedTuple):
@@ -146,7 +146,7 @@ class _Source(NamedTuple):
     bootstrap_servers: str
     topics: tuple[str, ...]
     partition: int | None
-    start: _Start
+    start: ReadingStart
 
 
 class _Membership(NamedTuple):
@@ -171,10 +171,10 @@ def _check_usage(source: _Source, pattern: str | None, instance_id: str | None) 
 def _check_group_usage(source: _Source, membership: _Membership, until_end: bool) -> None:
     if (membership.pattern is None) == (not source.topics):
         raise CommandError("give either topics or --pattern", WRONG_USAGE)
-    if source.partition is not None or source.start.offset is not None or source.start.time_ms is not None:
+    if source.partition is not None or not source.start.is_for_groups:
         raise CommandError(
-            "with --group the group says what to read, and from where on: leave --partition, --offset and --from-time"
-            " out; 'quorumlog groups reset-offsets' moves a group",
+            "with --group the group says what to read, and from where on: leave --partition, --offset, --tail and"
+            " --from-time out; 'quorumlog groups reset-offsets' moves a group",
             WRONG_USAGE,
         )
     if until_end:
@@ -191,7 +191,7 @@ def _open(source: _Source) -> Iterator[tuple[Consumer, list[TopicPartition]]]:
     reset: Literal["none", "earliest"] = "earliest" if source.start.offset is None else "none"
     with Consumer(bootstrap_servers=source.bootstrap_servers, auto_offset_reset=reset) as consumer:
         consumer.assign(partitions)
-        _seek(consumer, partitions, source.start)
+        seek_start(consumer, partitions, source.start)
         yield consumer, partitions
 
 
@@ -238,34 +238,6 @@ def _commit(consumer: Consumer) -> None:
     except CommitFailedError as error:
         # Stopped for too long, perhaps by Ctrl-Z: the partitions are with others, and this member joins again.
         say(f"warning: {error.message}; others may print the last records again")
-
-
-def _start(from_beginning: bool, offset: str | None, from_time: str | None) -> _Start:
-    if sum((from_beginning, offset is not None, from_time is not None)) > 1:
-        raise CommandError("give one of --offset, --from-time, --from-beginning, not both", WRONG_USAGE)
-    if from_time is not None:
-        return _Start(time_ms=parse_time_ms(from_time, "--from-time"))
-    if offset is None or offset in ("earliest", "latest"):
-        return _Start(beginning=from_beginning or offset == "earliest")
-    if not offset.isdecimal() or int(offset) >= 1 << 63:
-        raise CommandError(
-            f"--offset '{offset}' is no offset: give a number from 0 on, earliest or latest", WRONG_USAGE
-        )
-    return _Start(offset=int(offset))
-
-
-def _seek(consumer: Consumer, partitions: list[TopicPartition], start: _Start) -> None:
-    if start.offset is not None:
-        consumer.seek(partitions[0], start.offset)
-    elif start.beginning:
-        consumer.seek_to_beginning(*partitions)
-    elif start.time_ms is None:
-        consumer.seek_to_end(*partitions)
-    else:
-        # Looked up first: what is written between the two is not to be missed where no record is as late yet.
-        ends = consumer.end_offsets(partitions)
-        for where, found in consumer.offsets_for_times(dict.fromkeys(partitions, start.time_ms)).items():
-            consumer.seek(where, ends[where] if found is None else found.offset)
 
 
 def _batches(
@@ -352,10 +324,10 @@ def _output(file: Path | None) -> Iterator[BinaryIO]:
 
 
 @contextmanager
-def _progress(what: str, max_records: int | None, file: Path | None) -> Iterator[Callable[[float], None]]:
-    """A bar where the records themselves are not on the terminal."""
+def _progress(what: str, file: Path | None, *, ends: bool) -> Iterator[CountTeller]:
+    """How far it is, where the records themselves are not on the terminal; without one, where it will end."""
     if file is None and sys.stdout.isatty():
-        yield lambda _received: None
+        yield lambda _received, _share=None: None
         return
-    with progress(f"consuming {what}", max_records, "records") as show:
+    with counting(f"consuming {what}", "records", plain_lines=ends) as show:
         yield show

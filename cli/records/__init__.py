@@ -1,0 +1,1 @@
+"""``quorumlog produce`` and ``consume``: lines become records, and records become lines."""

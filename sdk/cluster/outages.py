@@ -1,0 +1,57 @@
+"""What a client says in the log while nodes do not serve it: that it still tries, why that fails, when it is over."""
+
+from __future__ import annotations
+
+import logging
+
+from quorumlog.sdk.errors import QuorumlogError
+from quorumlog.sdk.types import TopicPartition
+
+#: A change of leader takes less; what lasts longer, an application's owner wants to know of.
+QUIET_S = 5.0
+#: The pause between two lines.
+REPEATED_AFTER_S = 30.0
+
+_log = logging.getLogger("quorumlog.sdk")
+
+
+class Outages:
+    """The partitions that have failed since they were served last: one line for all of them, and seldom.
+
+    Arguments:
+        doing: what a client does with partitions, such as ``fetching from``.
+    """
+
+    def __init__(self, doing: str) -> None:
+        self._doing = doing
+        #: When each began to fail, and when it failed last, in monotonic seconds.
+        self._failing: dict[TopicPartition, tuple[float, float]] = {}
+        self._told: set[TopicPartition] = set()
+        self._next_s = 0.0
+
+    def failed(self, tp: TopicPartition, error: QuorumlogError, now: float) -> None:
+        """A partition could not be served, and will be tried again."""
+        since, last = self._failing.get(tp, (now, now))
+        if now - last > REPEATED_AFTER_S:
+            since = now  # What failed long ago was given up.
+        self._failing[tp] = (since, now)
+        if now - since < QUIET_S or now < self._next_s:
+            return
+        self._next_s = now + REPEATED_AFTER_S
+        self._told.add(tp)
+        others = sum(last >= now - QUIET_S for _, last in self._failing.values()) - 1
+        more = f" and {others} more" if others else ""
+        _log.warning(
+            "%s %s-%d%s has failed for %d s; still trying: %s",
+            self._doing, *tp, more, now - since, error.message,
+        )  # fmt: skip
+
+    def served(self, tp: TopicPartition, now: float) -> None:
+        """A partition was served."""
+        if not self._failing:
+            return
+        since, _ = self._failing.pop(tp, (now, now))
+        if tp in self._told:
+            self._told.clear()
+            self._next_s = 0.0
+            _log.warning("%s %s-%d works again, after %d s", self._doing, *tp, now - since)

@@ -1,0 +1,188 @@
+"""What a person meets in the first hour with the clients: errors, options, help, names from Kafka, lines in the log."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import logging
+import pydoc
+import traceback
+from typing import Any
+
+import pytest
+from scripted_cluster import ScriptedCluster
+
+from quorumlog.sdk import Admin, Consumer, Producer, TopicPartition
+from quorumlog.sdk.aio import AsyncAdmin, AsyncConsumer, AsyncProducer
+from quorumlog.sdk.cluster.cluster import parse_bootstrap_servers
+from quorumlog.sdk.cluster.offset_search import extent
+from quorumlog.sdk.cluster.outages import Outages
+from quorumlog.sdk.errors import IllegalArgumentError, NetworkError, UnknownTopicOrPartitionError
+from quorumlog.sdk.producer.delivery import Delivery, RecordFuture
+
+CLIENTS = (Admin, AsyncAdmin, Consumer, AsyncConsumer, Producer, AsyncProducer)
+
+
+async def test_a_traceback_has_the_callers_code_and_that_of_the_attempt_and_no_retries(
+    cluster: ScriptedCluster,
+) -> None:
+    async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        with pytest.raises(UnknownTopicOrPartitionError) as caught:
+            await producer.send("nope", b"v")
+    frames = traceback.extract_tb(caught.value.__traceback__)
+    assert [frame.filename for frame in frames if "/sdk/" not in frame.filename] == []
+    assert frames[0].filename == __file__
+    assert frames[-1].name == "attempt"
+    assert len(frames) < 10
+    assert caught.value.__context__ is None
+
+
+@pytest.mark.parametrize(
+    ("servers", "advice"),
+    [
+        ("http://127.0.0.1:19092", "leave http:// out"),
+        ("kafka://a:1,b:2", "leave kafka:// out"),
+        ("a:1 b:2", "separate several by commas"),
+        ("a:1;b:2", "separate several by commas"),
+        ("::1:19092", "put brackets around"),
+        ("user@host:1", "not host:port"),
+        ("host/path:1", "not host:port"),
+        ("localhost", "not host:port"),
+        (":19092", "not host:port"),
+    ],
+)
+def test_what_cannot_be_an_address_is_refused_at_once_with_what_to_write(servers: str, advice: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=r"bootstrap_servers has '.*', which is not host:port") as refusal:
+        Producer(bootstrap_servers=servers)
+    assert advice in refusal.value.message
+
+
+def test_addresses_of_every_kind_are_taken() -> None:
+    for servers in ("localhost:1", "127.0.0.1:19092", "[::1]:19092", "[fe80::1%eth0]:1", "node_1.example.org:65535"):
+        assert parse_bootstrap_servers(servers) == (servers,)
+
+
+@pytest.mark.parametrize(
+    "headers", [[("a", b"b"), ("n", None)], [("a", "b"), ("n", None)], {"a": b"b", "n": None}, {"a": "b", "n": None}]
+)
+async def test_headers_are_taken_as_the_clients_of_kafka_take_them(cluster: ScriptedCluster, headers: Any) -> None:
+    async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        await (await producer.send("t", b"v", headers=headers))
+    async with AsyncConsumer("t", bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        record = await anext(aiter(consumer))
+    assert list(record.headers) == [("a", b"b"), ("n", None)]
+
+
+@pytest.mark.parametrize(
+    ("option", "advice"),
+    [
+        ("retries", "delivery_timeout_ms"),
+        ("max_in_flight_requests_per_connection", "max_in_flight"),
+        ("transactional_id", "producer_name"),
+        ("api_version", "leave it out"),
+        ("bootstrap.servers", "did you mean 'bootstrap_servers'"),
+        ("linger", "did you mean 'linger_ms'"),
+    ],
+)
+def test_an_option_that_only_kafkas_clients_have_is_answered_with_what_to_do(option: str, advice: str) -> None:
+    with pytest.raises(IllegalArgumentError, match=f"no configuration '{option}'") as refusal:
+        Producer(**{option: 3})  # type: ignore[arg-type]
+    assert advice in refusal.value.message
+
+
+@pytest.mark.parametrize("client", CLIENTS)
+def test_help_shows_every_option_with_its_meaning_and_default(client: type) -> None:
+    shown = pydoc.plain(pydoc.render_doc(client))
+    named = [each for each in inspect.signature(client).parameters.values() if each.kind is each.KEYWORD_ONLY]
+    for option in named:
+        if option.name != "runtime":
+            assert f"{option.name}={option.default!r}" in shown.split("The options, with their defaults.")[1]
+    assert "milliseconds" in shown
+    assert "Unpack[" not in str(inspect.signature(client))
+
+
+def test_the_methods_of_admin_say_themselves_what_they_do() -> None:
+    for name, method in inspect.getmembers(Admin, inspect.isfunction):
+        if not name.startswith("_"):
+            assert "AsyncAdmin" not in (method.__doc__ or ""), name
+    assert "Raises:" in (Admin.create_topics.__doc__ or "")
+
+
+def test_clients_say_where_they_are_connected_to() -> None:
+    with Producer(bootstrap_servers="a:1,b:2") as producer:
+        assert repr(producer) == "<Producer of a:1,b:2>"
+    assert repr(producer) == "<Producer of a:1,b:2, closed>"
+    with Consumer(bootstrap_servers=["a:1", "b:2"], group_id="g") as consumer:
+        assert repr(consumer) == "<Consumer of a:1,b:2, group 'g'>"
+    with Admin(bootstrap_servers="a:1") as admin:
+        assert repr(admin) == "<Admin of a:1>"
+
+
+async def test_the_futures_of_kafka_python_are_known(cluster: ScriptedCluster) -> None:
+    told: list[Any] = []
+    async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        good = await producer.send("t", b"v")
+        assert good.add_callback(told.append).add_errback(told.append) is good
+        metadata = await good
+        assert (good.succeeded(), good.failed(), good.get()) == (True, False, metadata)
+        assert await producer.partitions_for("t") == {0}
+        assert told == [metadata]
+    lost = Delivery("t", 0, loop_thread=0)
+    RecordFuture(lost, 0).add_callback(told.append).add_errback(told.append)
+    lost.resolve(NetworkError("gone"))
+    assert told[1:] == [lost.error]
+    assert (RecordFuture(lost, 0).succeeded(), RecordFuture(lost, 0).failed()) == (False, True)
+
+
+def test_what_a_log_has_is_said_in_offsets_that_are_there() -> None:
+    assert extent(0, 8) == "the log has 0 to 7, and 8 comes next"
+    assert extent(5, 5) == "the log is empty at 5"
+    assert extent(40, -1) == "the log begins at 40"
+
+
+async def test_a_reset_is_in_the_log(cluster: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    tp = TopicPartition("t", 0)
+    async with AsyncProducer(bootstrap_servers=cluster.bootstrap_servers) as producer:
+        await (await producer.send("t", b"v"))
+    async with AsyncConsumer(bootstrap_servers=cluster.bootstrap_servers) as consumer:
+        await consumer.assign([tp])
+        await consumer.seek(tp, 99)
+        async with asyncio.timeout(10):
+            assert (await anext(aiter(consumer))).offset == 0
+    assert "offset 99 of t-0 is out of range: the log has 0 to 0, and 1 comes next" in caplog.text
+    assert "reading goes on at the earliest" in caplog.text
+
+
+async def test_a_new_leader_is_in_the_log(three_nodes: ScriptedCluster, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "quorumlog.sdk")
+    async with AsyncProducer(bootstrap_servers=three_nodes.bootstrap_servers) as producer:
+        await (await producer.send("t", b"v"))
+        assert "leads t-0" not in caplog.text
+        three_nodes.logs[0].leader, three_nodes.logs[0].leader_epoch = 2, 9
+        await (await producer.send("t", b"v"))
+    assert "node 2 leads t-0 now, in epoch 9" in caplog.text
+
+
+def test_an_outage_is_told_once_it_lasts_seldom_and_when_it_is_over(caplog: pytest.LogCaptureFixture) -> None:
+    outages, down = Outages("fetching from"), NetworkError("no connection to a:1")
+    a, b = TopicPartition("t", 0), TopicPartition("t", 1)
+    for second in range(40):
+        outages.failed(a, down, second)
+        outages.failed(b, down, second)
+    assert [record.getMessage() for record in caplog.records] == [
+        "fetching from t-0 and 1 more has failed for 5 s; still trying: no connection to a:1",
+        "fetching from t-0 and 1 more has failed for 35 s; still trying: no connection to a:1",
+    ]
+    caplog.clear()
+    outages.served(b, 40)
+    outages.served(a, 40)
+    outages.served(a, 41)
+    assert [record.getMessage() for record in caplog.records] == ["fetching from t-0 works again, after 40 s"]
+
+
+def test_a_change_of_leader_is_no_outage(caplog: pytest.LogCaptureFixture) -> None:
+    outages = Outages("sending to")
+    for second in range(0, 1000, 40):
+        outages.failed(TopicPartition("t", 0), NetworkError("gone"), second)
+        outages.served(TopicPartition("t", 0), second + 1)
+    assert not caplog.records
