@@ -161,6 +161,7 @@ class Settings(BaseSettings):
     max_fetch_bytes: SizeBytes = Field(16 << 20, description=_A_SIZE)
     max_pending_produces: Count = Field(10_000, description="a whole number from 1 to 1000000")
     max_parked_fetches: Count = Field(10_000, description="a whole number from 1 to 1000000")
+    max_connections: Count = Field(10_000, description="a whole number from 1 to 1000000: of each listener at once")
     compaction_interval_ms: Milliseconds = Field(
         15_000, description=f"{_A_TIME}: how often leaders look whether partitions are worth compacting"
     )

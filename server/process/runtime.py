@@ -20,10 +20,12 @@ from quorumlog.server.listening import ListenError, check_listening
 from quorumlog.server.log_output import Log, open_log, take_over_library_logs
 from quorumlog.server.metadata.records import METADATA_GROUP
 from quorumlog.server.metrics import Exporter, Meters
+from quorumlog.server.process.descriptors import room_for_connections
 from quorumlog.server.process.driver import DrivenNode, Driver
 from quorumlog.server.process.malloc import keep_freed_memory
 from quorumlog.server.settings import Settings, SettingsError
 from quorumlog.server.transport.admin_service import admin_handlers
+from quorumlog.server.transport.channel_options import ConnectionLimits
 from quorumlog.server.transport.data_plane_service import DataPlaneService
 from quorumlog.server.transport.groups_service import GroupsService
 from quorumlog.server.transport.grpc_server import GrpcServer
@@ -180,7 +182,10 @@ def _make_server(settings: Settings, node: DrivenNode, driver: Driver, log: Log,
     groups = GroupsService(driver.requests, meters)
     admin = admin_handlers(driver.requests, meters)
     handlers = (data_plane.handlers(), groups.handlers(), admin, peers.handlers())
-    return GrpcServer(settings.listen, handlers)
+    connections = room_for_connections(settings.max_connections)
+    if connections < settings.max_connections:
+        log.warning("connections_limited", max_connections=connections, reason="file descriptors (ulimit -n)")
+    return GrpcServer(settings.listen, handlers, ConnectionLimits(connections=connections))
 
 
 def _watch_for_stop(driver: Driver, life_line: int | None) -> asyncio.Event:

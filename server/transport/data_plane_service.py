@@ -35,6 +35,11 @@ class DataPlaneService:
         self._meters = meters
         self._streams = OpenStreams(MAX_STREAMS)
 
+    @property
+    def open_streams(self) -> int:
+        """Streams that are being served."""
+        return self._streams.open
+
     def handlers(self) -> Handlers:
         """What the gRPC server serves."""
         handlers = {

@@ -10,7 +10,7 @@ from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
 from quorumlog.server.listening import ListenError
-from quorumlog.server.transport.channel_options import SERVER_OPTIONS
+from quorumlog.server.transport.channel_options import DEFAULT_LIMITS, ConnectionLimits, server_options
 from quorumlog.server.transport.unary_calls import Handlers
 from quorumlog.v1 import admin_pb2, data_plane_pb2, groups_pb2, peer_pb2
 
@@ -31,8 +31,8 @@ class GrpcServer:
         ListenError: the address cannot be listened on.
     """
 
-    def __init__(self, address: str, handlers: tuple[Handlers, ...]) -> None:
-        self._server = grpc.aio.server(options=SERVER_OPTIONS)
+    def __init__(self, address: str, handlers: tuple[Handlers, ...], limits: ConnectionLimits = DEFAULT_LIMITS) -> None:
+        self._server = grpc.aio.server(options=server_options(limits))
         self._server.add_generic_rpc_handlers(handlers)
         self._health = health.aio.HealthServicer()  # type: ignore[attr-defined]  # the stubs leave it out
         health_pb2_grpc.add_HealthServicer_to_server(self._health, self._server)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from typing import TypeVar
 
 import grpc
@@ -26,6 +27,9 @@ from quorumlog.v1.errors_pb2 import ErrorCode
 
 Request = TypeVar("Request", bound=ProtoMessage)
 
+#: A client that takes no more of an answer for so long is gone, or means no good: its connection may well answer pings.
+SLOW_READER_S = 60.0
+
 
 class OpenStreams:
     """The streams of one service that clients have open.
@@ -36,7 +40,7 @@ class OpenStreams:
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
-        self._open = 0
+        self.open = 0
 
     async def serve(self, stream: RequestStream, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         """Serves one stream to its end, unless there are as many as there may be.
@@ -44,13 +48,14 @@ class OpenStreams:
         Arguments:
             take: called with each message.
         """
-        if self._open >= self._limit:
+        if self.open >= self._limit:
             await refuse(stream.context, error(ErrorCode.SERVER_BUSY, f"{self._limit} streams are open: {TRY_LATER}"))
-        self._open += 1
+        self.open += 1
         try:
             await stream.serve(take)
         finally:
-            self._open -= 1
+            self.open -= 1
+        await stream.dismiss_slow_reader()
 
 
 class RequestStream:
@@ -76,16 +81,22 @@ class RequestStream:
         self._unanswered = 0
         self._wake_writer = asyncio.Event()
         self._wake_reader = asyncio.Event()
+        #: When the write under way began, by the loop's clock; and the writer of a client that takes too long.
+        self._writing_since_s: float | None = None
+        self._stalled_writer: asyncio.Future[None] | None = None
 
     async def serve(self, take: Callable[[bytes, RequestStream], Awaitable[None]]) -> None:
         """Reads until the client is done, answers all, and tells the node when the client went away before that."""
-        tasks = [
-            asyncio.ensure_future(work) for work in (self._read(take), self._write(), self._requests.closed.wait())
-        ]
+        writer = asyncio.ensure_future(self._write())
+        watch = asyncio.ensure_future(self._watch())
+        tasks = [writer, watch, *map(asyncio.ensure_future, (self._read(take), self._requests.closed.wait()))]
         try:
             # The first to end tells why: all read and answered, a malformed request (refused already), a client
-            # that is gone, or a node that stops.
+            # that is gone or does not read, or a node that stops.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+            if done == {watch}:
+                self._stalled_writer = writer
+                tasks.remove(writer)
             for task in done:
                 task.result()
             if self._requests.closed.is_set():
@@ -101,6 +112,24 @@ class RequestStream:
                 self._requests.abandon(number)
             if self.in_session:
                 self._requests.close_stream(self._number)
+
+    async def dismiss_slow_reader(self) -> None:
+        """Tells a client that does not read why it gets no more, once it does. All that was kept for it has been let go
+        but the answer that gRPC has: what is begun there cannot be taken back."""
+        if self._stalled_writer is None:
+            return
+        self._answers.clear()
+        self._pending.clear()
+        with suppress(grpc.aio.UsageError, grpc.aio.InternalError, asyncio.InvalidStateError):
+            await self._stalled_writer
+            await self.context.abort(grpc.StatusCode.ABORTED, "the answers on this stream were not read")
+
+    async def _watch(self) -> None:
+        """Ends when a write takes too long."""
+        clock = asyncio.get_running_loop().time
+        while self._writing_since_s is None or clock() < self._writing_since_s + SLOW_READER_S:  # noqa: ASYNC110
+            # An event per write would cost more.
+            await asyncio.sleep(SLOW_READER_S / 4)
 
     def submit(self, request: ProtoMessage, size_bytes: int, count: Callable[[int], None] | None = None) -> None:
         """Hands a request to the node; its reply will be written. ``count`` is told the reply's size."""
@@ -135,17 +164,21 @@ class RequestStream:
             await self._wake_reader.wait()
 
     async def _write(self) -> None:
-        while True:
+        clock = asyncio.get_running_loop().time
+        while self._stalled_writer is None:
             while self._answers:
                 message, count = self._answers.popleft()
                 data = message.SerializeToString()
                 if count is not None:
                     count(len(data))
+                self._writing_since_s = clock()
                 await self.context.write(data)
+                self._writing_since_s = None
                 self._unanswered -= 1
                 self._wake_reader.set()
-            self._wake_writer.clear()
-            await self._wake_writer.wait()
+            if self._stalled_writer is None:
+                self._wake_writer.clear()
+                await self._wake_writer.wait()
 
 
 async def parse(kind: type[Request], data: bytes, context: Context) -> Request:
