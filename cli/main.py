@@ -25,6 +25,7 @@ from quorumlog.cli import (
     topics,
 )
 from quorumlog.cli.backup import commands as backup
+from quorumlog.cli.certs import commands as certs
 from quorumlog.cli.recovery import commands as recovery
 
 app = typer.Typer(
@@ -51,6 +52,7 @@ app.add_typer(quorum.app, name="quorum")
 app.add_typer(backup.app, name="backup")
 app.add_typer(recovery.app, name="recover")
 app.add_typer(health.features, name="features")
+app.add_typer(certs.app, name="certs")
 app.add_typer(chaos.app, name="chaos")
 
 
