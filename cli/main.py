@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -26,6 +27,7 @@ from quorumlog.cli import (
 )
 from quorumlog.cli.backup import commands as backup
 from quorumlog.cli.certs import commands as certs
+from quorumlog.cli.options import path, read_command_config
 from quorumlog.cli.recovery import commands as recovery
 
 app = typer.Typer(
@@ -71,8 +73,19 @@ def quorumlog(
     version: Annotated[
         bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
     ] = False,
+    command_config: Annotated[
+        Path | None,
+        typer.Option(
+            "--command-config",
+            envvar="QUORUMLOG_COMMAND_CONFIG",
+            metavar="FILE",
+            parser=path,
+            help="How nodes are reached: lines such as security.protocol=SSL, ssl.ca.location=node-ca.crt.",
+        ),
+    ] = None,
 ) -> None:
     """A Raft-replicated log store with Kafka's model: no ZooKeeper, no JVM."""
+    read_command_config(command_config)
 
 
 def main(arguments: list[str] | None = None) -> None:

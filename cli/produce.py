@@ -14,7 +14,15 @@ from typing import TYPE_CHECKING, Annotated, BinaryIO, Literal
 import typer
 
 from quorumlog.cli.boundary import WRONG_USAGE, CommandError, one_line
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, path, unescape
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    path,
+    unescape,
+)
 from quorumlog.cli.progress import progress
 from quorumlog.cli.rendering import plural, print_json
 
@@ -95,6 +103,7 @@ def produce(
         _input(file) as lines,
         Producer(
             bootstrap_servers=bootstrap_servers,
+            **client_options(),
             acks=_WIRE_ACKS[acks],
             enable_idempotence=acks is Acks.ALL,
             compression_type=None if compression is Compression.NONE else compression.value,

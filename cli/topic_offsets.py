@@ -7,7 +7,14 @@ from typing import Annotated
 import typer
 
 from quorumlog.cli.boundary import CommandError
-from quorumlog.cli.options import DEFAULT_BOOTSTRAP_SERVERS, BootstrapServers, Output, OutputFormat, connect
+from quorumlog.cli.options import (
+    DEFAULT_BOOTSTRAP_SERVERS,
+    BootstrapServers,
+    Output,
+    OutputFormat,
+    client_options,
+    connect,
+)
 from quorumlog.cli.rendering import node_list, print_json, print_table
 from quorumlog.cli.times import parse_time_ms
 
@@ -41,7 +48,7 @@ def offsets(
         raise CommandError(f"topic {name} has no partition {partition}; it has {node_list(numbers)}")
     wanted = [TopicPartition(name, number) for number in numbers if partition in (None, number)]
     found: dict[TopicPartition, tuple[int | None, int | None]]
-    with Consumer(bootstrap_servers=bootstrap_servers) as consumer:
+    with Consumer(bootstrap_servers=bootstrap_servers, **client_options()) as consumer:
         if time_ms is not None:
             places = consumer.offsets_for_times(dict.fromkeys(wanted, time_ms))
             found = {tp: (None, None) if at is None else (at.offset, at.timestamp) for tp, at in places.items()}

@@ -37,7 +37,7 @@ class Issued(NamedTuple):
     key: Path
 
 
-def create_authority(directory: Path, name: str, days: int = AUTHORITY_DAYS) -> Issued:
+def create_authority(directory: Path, name: str, days: float = AUTHORITY_DAYS) -> Issued:
     """Makes a certificate authority: ``NAME.crt`` and ``NAME.key``.
 
     Arguments:
@@ -59,7 +59,7 @@ def create_authority(directory: Path, name: str, days: int = AUTHORITY_DAYS) -> 
 
 
 def create_node(
-    directory: Path, authority: Issued, node_id: int, hosts: Sequence[str], days: int = CERTIFICATE_DAYS
+    directory: Path, authority: Issued, node_id: int, hosts: Sequence[str], days: float = CERTIFICATE_DAYS
 ) -> Issued:
     """Makes the certificate of a node: ``node-N.crt`` and ``node-N.key``. It serves and dials with it.
 
@@ -78,7 +78,7 @@ def create_node(
     return _create(directory, authority, f"node-{node_id}", f"node-{node_id}", names, usages, days)
 
 
-def create_client(directory: Path, authority: Issued, user: str, days: int = CERTIFICATE_DAYS) -> Issued:
+def create_client(directory: Path, authority: Issued, user: str, days: float = CERTIFICATE_DAYS) -> Issued:
     """Makes the certificate of a user: ``USER.crt`` and ``USER.key``.
 
     Raises:
@@ -97,7 +97,7 @@ def _create(
     common_name: str,
     names: Sequence[x509.GeneralName],
     usages: Sequence[x509.ObjectIdentifier],
-    days: int,
+    days: float,
 ) -> Issued:
     files = _free(directory, file_name)
     issuer, issuer_key = _load(authority)
@@ -117,7 +117,7 @@ def _create(
 
 
 def _builder(
-    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: int
+    subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePrivateKey, days: float
 ) -> x509.CertificateBuilder:
     now = datetime.now(UTC)
     return (

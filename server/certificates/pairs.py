@@ -15,23 +15,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from quorumlog.server.certificates.x509 import CertificateError, Validity, validity
+from quorumlog.server.options import PairFiles
 
 #: Files are looked at once in so many seconds at most.
 LOOKED_AT_S = 1.0
 _OTHERS = stat.S_IRWXG | stat.S_IRWXO
-
-
-@dataclass(slots=True, frozen=True)
-class PairFiles:
-    """Where a certificate (with what is between it and its authority), its key, and the trusted authorities are.
-
-    Arguments:
-        authorities: None where nobody is asked for a certificate.
-    """
-
-    certificate: Path
-    key: Path
-    authorities: Path | None = None
 
 
 @dataclass(slots=True, frozen=True)

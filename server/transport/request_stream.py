@@ -8,6 +8,7 @@ with a status, and a reply is serialized once.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
@@ -20,6 +21,7 @@ from google.protobuf.message import Message as ProtoMessage
 
 from quorumlog.server.client_origin import UNKNOWN_CLIENT, ClientOrigin
 from quorumlog.server.transport.callers import Context
+from quorumlog.server.transport.certificate_ends import certificate_end_s, refuse_ended
 from quorumlog.server.transport.client_requests import STOPPING, ClientRequests
 from quorumlog.server.transport.rpc_errors import refuse
 from quorumlog.server.transport.unary_calls import TRY_LATER
@@ -30,6 +32,8 @@ Request = TypeVar("Request", bound=ProtoMessage)
 
 #: A client that takes no more of an answer for so long is gone, or means no good: its connection may well answer pings.
 SLOW_READER_S = 60.0
+#: A certificate is valid in the second of its end, too.
+_PAST_S = 0.1
 
 
 class OpenStreams:
@@ -96,6 +100,7 @@ class RequestStream:
             # that is gone or does not read, or a node that stops.
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
             if done == {watch}:
+                await refuse_ended(self.context)
                 self._stalled_writer = writer
                 tasks.remove(writer)
             for task in done:
@@ -126,11 +131,14 @@ class RequestStream:
             await self.context.abort(grpc.StatusCode.ABORTED, "the answers on this stream were not read")
 
     async def _watch(self) -> None:
-        """Ends when a write takes too long."""
-        clock = asyncio.get_running_loop().time
-        while self._writing_since_s is None or clock() < self._writing_since_s + SLOW_READER_S:  # noqa: ASYNC110
+        """Ends when a write takes too long, or with the client's certificate."""
+        clock, end_s = asyncio.get_running_loop().time, certificate_end_s(self.context)
+        while self._writing_since_s is None or clock() < self._writing_since_s + SLOW_READER_S:
+            left_s = end_s - time.time()
+            if left_s < 0:
+                return
             # An event per write would cost more.
-            await asyncio.sleep(SLOW_READER_S / 4)
+            await asyncio.sleep(min(SLOW_READER_S / 4, left_s + _PAST_S))
 
     def submit(self, request: ProtoMessage, size_bytes: int, count: Callable[[int], None] | None = None) -> None:
         """Hands a request to the node; its reply will be written. ``count`` is told the reply's size."""

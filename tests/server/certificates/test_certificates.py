@@ -14,8 +14,9 @@ from quorumlog.server.certificates import pairs
 from quorumlog.server.certificates.inspection import problems_of, view_of
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.certificates.names import node_of, user_of
-from quorumlog.server.certificates.pairs import Pair, PairFiles, WatchedPair, read_pair
+from quorumlog.server.certificates.pairs import Pair, WatchedPair, read_pair
 from quorumlog.server.certificates.x509 import CertificateError, validity
+from quorumlog.server.options import PairFiles
 
 DAY_S = 86_400
 
