@@ -26,6 +26,8 @@ class LocalCertificates:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
+        #: For ``--command-config``: the options of ``admin``.
+        self.properties = folder / "client.properties"
         self.node_ca, self.client_ca = folder / "node-ca.crt", folder / "client-ca.crt"
 
     def make(self, nodes: Iterable[int]) -> None:
@@ -44,6 +46,8 @@ class LocalCertificates:
                 create_node(self.folder, self._authority("node-ca"), node, _HOSTS)
         if not (self.folder / f"{ADMIN}.crt").exists():
             create_client(self.folder, self._authority("client-ca"), ADMIN)
+        lines = (f"{name.replace('_', '.')}={value}\n" for name, value in self.of_client(ADMIN).items())
+        self.properties.write_text("".join(lines))
 
     def add_user(self, user: str) -> dict[str, str]:
         """Makes the certificate of a user; returns the options with which that user's clients connect."""

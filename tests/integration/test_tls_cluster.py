@@ -219,9 +219,9 @@ def test_peers_are_not_served_where_clients_are(cluster: LocalCluster) -> None:
 
 
 def test_commands_are_told_by_a_file_how_nodes_are_reached(cluster: LocalCluster, tmp_path: Path) -> None:
+    assert cluster.certificates is not None
     properties = tmp_path / "client.properties"
-    lines = [f"{name.replace('_', '.')}={value}" for name, value in cluster.client_tls.items()]
-    properties.write_text("# of admin\n" + "\n".join(lines) + "\n")
+    properties.write_text("# of admin\n" + cluster.certificates.properties.read_text())
     command = [sys.executable, "-m", "quorumlog.cli.main", "--command-config", str(properties)]
     environment = os.environ | {"QUORUMLOG_BOOTSTRAP_SERVERS": cluster.bootstrap_servers}
     listed = subprocess.run(
