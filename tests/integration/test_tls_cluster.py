@@ -320,9 +320,13 @@ def test_calls_and_streams_end_with_their_certificate(cluster: LocalCluster, tmp
         stub.Metadata(data_plane_pb2.MetadataRequest(), timeout=5)
         # A heartbeat stream of which nothing is asked: it ends all the same.
         over = threading.Event()
-        nothing = iter(lambda: over.wait(LIMIT_S) and None, None)
+
+        def nothing() -> Iterator[data_plane_pb2.ProduceRequest]:
+            over.wait(LIMIT_S)
+            yield from ()
+
         with pytest.raises(grpc.RpcError) as ended:
-            next(stub.Produce(nothing, timeout=LIMIT_S))  # type: ignore[arg-type]
+            next(stub.Produce(nothing(), timeout=LIMIT_S))
         over.set()
         assert isinstance(ended.value, grpc.Call)
         assert ended.value.code() is grpc.StatusCode.UNAUTHENTICATED, ended.value.details()
