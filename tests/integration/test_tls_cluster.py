@@ -22,6 +22,7 @@ from quorumlog.sdk.errors import IllegalArgumentError, NoBrokersAvailableError
 from quorumlog.server.certificates import issuing
 from quorumlog.server.certificates.issuing import Issued, create_authority, create_client, create_node
 from quorumlog.server.local import LocalCluster
+from quorumlog.server.local.ports import ReservedPorts
 from quorumlog.v1 import admin_pb2, admin_pb2_grpc, data_plane_pb2, data_plane_pb2_grpc, peer_pb2
 
 pytestmark = pytest.mark.cluster
@@ -336,3 +337,14 @@ def test_calls_and_streams_end_with_their_certificate(cluster: LocalCluster, tmp
         assert isinstance(late.value, grpc.Call)
         assert late.value.code() is grpc.StatusCode.UNAUTHENTICATED
         assert "not valid any more" in (late.value.details() or "")
+
+
+def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Path) -> None:
+    reserved = ReservedPorts(1)
+    place = f"127.0.0.1:{reserved.ports[0]}"
+    with LocalCluster(nodes=1, tls=True, settings={"password_listen": place}) as cluster:
+        ca = cluster.client_tls["ssl_ca_location"]
+        with Admin(bootstrap_servers=place, security_protocol="SSL", ssl_ca_location=ca) as admin:
+            (broker,) = admin.describe_cluster().brokers
+            assert f"{broker.host}:{broker.port}" == place
+    reserved.close()
