@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import socket
 import ssl
@@ -10,6 +11,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from datetime import timedelta
 from pathlib import Path
@@ -348,3 +350,45 @@ def test_clients_without_a_certificate_have_a_listener_of_their_own(tmp_path: Pa
             (broker,) = admin.describe_cluster().brokers
             assert f"{broker.host}:{broker.port}" == place
     reserved.close()
+
+
+def test_how_long_a_nodes_certificate_is_valid_is_a_metric() -> None:
+    reserved = ReservedPorts(1)
+    place = f"127.0.0.1:{reserved.ports[0]}"
+    with (
+        LocalCluster(nodes=1, tls=True, settings={"metrics_listen": place}),
+        urllib.request.urlopen(f"http://{place}/metrics", timeout=LIMIT_S) as page,
+    ):
+        text = page.read().decode()
+    (seconds,) = re.findall(r"^quorumlog_certificate_expiry_seconds ([0-9.e+]+)$", text, re.M)
+    assert 396 * 86_400 < float(seconds) < 399 * 86_400
+    reserved.close()
+
+
+def test_a_cluster_of_the_command_line_has_all_that_it_needs(tmp_path: Path) -> None:
+    reserved = ReservedPorts(2)
+    # Node 1 listens on the first port, for its peers on the next: these two are chosen, for they are free.
+    ports = sorted(reserved.ports)
+    reserved.close()
+    base = ports[1] if ports[1] < 65_000 else ports[0]
+    environment = {name: value for name, value in os.environ.items() if not name.startswith("QUORUMLOG_")}
+
+    def run(*words: str, **more: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "quorumlog.cli.main", *words]
+        return subprocess.run(
+            command, check=False, env=environment | more, capture_output=True, text=True, timeout=2 * LIMIT_S
+        )
+
+    place = ("--data-dir", str(tmp_path / "c"))
+    up = run("cluster", "up", "--tls", "--nodes", "1", "--base-port", str(base), "--detach", *place)
+    try:
+        assert up.returncode == 0, up.stderr
+        (file,) = re.findall(r"^export QUORUMLOG_COMMAND_CONFIG=(\S+)", up.stdout, re.M)
+        servers = {"QUORUMLOG_BOOTSTRAP_SERVERS": f"127.0.0.1:{base}"}
+        assert run("cluster", "health", QUORUMLOG_COMMAND_CONFIG=file, **servers).returncode == 0
+        assert run("topics", "list", **servers).returncode == 1
+    finally:
+        assert run("cluster", "down", *place).returncode == 0
+    again = run("cluster", "up", "--detach", *place)
+    assert again.returncode == 0, again.stderr
+    assert run("cluster", "down", *place).returncode == 0
